@@ -193,7 +193,12 @@ pub fn read(text: &str, allowed: Allowed) -> Result<Credentials, Fault> {
     let kubeconfig = parse(text)?;
     refuse_references(&kubeconfig)?;
     let config = current(kubeconfig, allowed)?;
-    Ok(Credentials { config, fingerprint: Fingerprint(Sha256::digest(text.as_bytes()).into()) })
+    Ok(Credentials { config, fingerprint: fingerprint(text.as_bytes()) })
+}
+
+/// The fingerprint of a kubeconfig, which need not be one.
+pub fn fingerprint(text: &[u8]) -> Fingerprint {
+    Fingerprint(Sha256::digest(text).into())
 }
 
 fn parse(text: &str) -> Result<Kubeconfig, Fault> {

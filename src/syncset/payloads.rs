@@ -1,5 +1,7 @@
 //! Payloads of syncsets, shared by all passes of the process: a syncset that is applied to a thousand clusters is read once.
 //!
+//! One that can't be decoded is kept as the reason for that, so that it is not tried again by each pass.
+//!
 //! They are counted in the bytes of their texts; as values they take several times as much. One that takes more than eight times as
 //! much, since it has many small parts, counts as a longer text.
 
@@ -9,6 +11,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use uuid::Uuid;
 
+use super::rules::rows::Failure;
 use super::rules::spec::Payload;
 use crate::documents::Weight;
 
@@ -24,7 +27,10 @@ type Key = (Uuid, i64);
 
 /// Keeps payloads up to a total size, and drops first what was not used for long. Clones are the same cache.
 #[derive(Clone)]
-pub struct Payloads(Arc<Cache<Key, Kept, Bytes>>);
+pub struct Payloads(Arc<Cache<Key, Parsed, Bytes>>);
+
+/// A payload, or why it is none.
+pub type Parsed = Result<Kept, Failure>;
 
 /// A payload, and how large it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,9 +44,12 @@ pub struct Kept {
 #[derive(Clone)]
 struct Bytes;
 
-impl Weighter<Key, Kept> for Bytes {
-    fn weight(&self, _key: &Key, kept: &Kept) -> u64 {
-        let Weight { bytes, built } = kept.weight;
+impl Weighter<Key, Parsed> for Bytes {
+    fn weight(&self, _key: &Key, parsed: &Parsed) -> u64 {
+        let Weight { bytes, built } = match parsed {
+            Ok(kept) => kept.weight,
+            Err(failure) => Weight { bytes: failure.message.len(), built: 0 },
+        };
         // One without weight would never be dropped.
         u64::try_from(bytes.max(built / USUAL)).unwrap_or(u64::MAX).max(1)
     }
@@ -59,12 +68,12 @@ impl Payloads {
     }
 
     /// The payload of this version of a syncset, if it is there.
-    pub fn get(&self, syncset: Uuid, version: i64) -> Option<Kept> {
+    pub fn get(&self, syncset: Uuid, version: i64) -> Option<Parsed> {
         self.0.get(&(syncset, version))
     }
 
     /// Keeps a payload. One that is larger than the cache is not kept.
-    pub fn keep(&self, syncset: Uuid, version: i64, payload: Kept) {
+    pub fn keep(&self, syncset: Uuid, version: i64, payload: Parsed) {
         self.0.insert((syncset, version), payload);
     }
 }
@@ -74,8 +83,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::syncset::rules::status::Reason;
 
-    fn payload(number: u128, bytes: usize) -> Kept {
+    fn payload(number: u128, bytes: usize) -> Parsed {
+        Ok(kept(number, bytes))
+    }
+
+    fn kept(number: u128, bytes: usize) -> Kept {
         let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });
         Kept { payload, weight: Weight { bytes, built: 5 * bytes } }
     }
@@ -88,6 +102,9 @@ mod tests {
         assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(payload(1, 100)));
         assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(payload(2, 100)));
         assert_eq!(payloads.get(Uuid::from_u128(1), 8), None, "another version");
+        let failure = Failure { reason: Reason::ResourceInvalid, message: "not an object".to_owned() };
+        payloads.keep(Uuid::from_u128(1), 8, Err(failure.clone()));
+        assert_eq!(payloads.get(Uuid::from_u128(1), 8), Some(Err(failure)), "it is not decoded again");
     }
 
     #[test]
@@ -104,7 +121,7 @@ mod tests {
         payloads.keep(Uuid::from_u128(999), 1, payload(999, 2 << 20));
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
         let many_parts = Weight { bytes: 100, built: 9 << 20 };
-        payloads.keep(Uuid::from_u128(997), 1, Kept { weight: many_parts, ..payload(997, 100) });
+        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..kept(997, 100) }));
         assert_eq!(payloads.get(Uuid::from_u128(997), 1), None, "it takes more than eight times the cache");
     }
 }

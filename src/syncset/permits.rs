@@ -24,6 +24,8 @@ const PROBING: usize = 4;
 pub struct Permits {
     connecting: Arc<Semaphore>,
     probing: Arc<Semaphore>,
+    /// Who waits to ask a silent cluster.
+    room: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     working: Arc<Working>,
 }
@@ -56,6 +58,7 @@ impl Permits {
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
             probing: semaphore((most / PROBING).max(1)),
+            room: semaphore(most.saturating_mul(CONNECTING)),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -66,10 +69,23 @@ impl Permits {
         Arc::clone(&self.connecting)
     }
 
-    /// A slot to ask a silent cluster whether it answers, if one is free. Nobody waits for one: with a slot to connect in hand, silent
-    /// clusters would be in the way of those that answer.
+    /// A slot to ask a silent cluster whether it answers, if one is free.
     pub fn probe(&self) -> Option<Slot> {
         Arc::clone(&self.probing).try_acquire_owned().ok().map(Slot)
+    }
+
+    /// The same, when those have had theirs that have waited longer. None if as many wait as there are slots to connect. Nobody waits
+    /// with a slot to connect in hand: silent clusters would be in the way of those that answer.
+    ///
+    /// Cancel safe; whoever asks again is the last in the queue.
+    pub async fn wait_to_probe(&self) -> Option<Slot> {
+        let _place = Arc::clone(&self.room).try_acquire_owned().ok()?;
+        Arc::clone(&self.probing).acquire_owned().await.ok().map(Slot)
+    }
+
+    /// A slot to connect to a cluster that has answered a probe.
+    pub async fn connect(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.connecting).acquire_owned().await.ok()
     }
 
     /// A slot for a cluster that is worked on and takes long to answer, if one is free.
@@ -245,5 +261,30 @@ mod tests {
         assert!(probing.is_some() && small.probe().is_none());
         drop(probing);
         assert!(small.probe().is_some());
+    }
+
+    #[tokio::test]
+    async fn silent_clusters_are_asked_in_the_order_in_which_they_came_and_a_few_wait() {
+        let permits = permits(1);
+        let mut held = permits.probe();
+        assert!(held.is_some());
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(permits.wait_to_probe())).collect();
+        for waits in &mut waiting {
+            assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+        }
+        assert!(permits.wait_to_probe().await.is_none(), "there is no room");
+        drop(waiting.remove(1));
+        let mut last = Box::pin(permits.wait_to_probe());
+        assert!(last.as_mut().now_or_never().is_none(), "one has given up");
+        waiting.push(last);
+        for at in 0..4 {
+            drop(held);
+            assert!(permits.probe().is_none(), "nobody is faster than those who wait");
+            for later in waiting.iter_mut().skip(at + 1) {
+                assert!(later.as_mut().now_or_never().is_none(), "not before its turn");
+            }
+            held = waiting[at].as_mut().now_or_never().flatten();
+            assert!(held.is_some(), "{at}");
+        }
     }
 }

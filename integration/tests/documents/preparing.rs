@@ -1,12 +1,16 @@
 //! What a pass begins with: what is read and rendered for it, by how many statements, and what can't be read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use towline::cluster::DynamicClusters;
 use towline::documents::{Change, Expected, Key, Keyring, Kind, Row, WorkClaim};
+use towline::http::DeniedNetworks;
 use towline::syncset::kubeconfig::Allowed;
 use towline::syncset::payloads::Payloads;
 use towline::syncset::rules::agenda::{Agenda, PassAgenda};
@@ -16,10 +20,10 @@ use towline::syncset::rules::rows::{AppliedRow, ResultRow};
 use towline::syncset::rules::spec::Rendering;
 use towline::syncset::rules::status::Reason;
 use towline::syncset::rules::wanted::{Deletions, Live};
-use towline::syncset::store::{PassStore, Snapshot};
-use towline::syncset::work::{NoCredentials, Plan, PrepareError, Prepared, Preparer};
+use towline::syncset::store::{PassStore, Snapshot, StoredCluster};
+use towline::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
 
-use crate::world::{Stage, Written, cluster, item, row, run};
+use crate::world::{LIMIT, Stage, Written, cluster, item, row, run};
 
 /// An id.
 fn id<T: FromStr<Err: std::fmt::Debug>>(number: u8) -> T {
@@ -303,6 +307,10 @@ fn one_syncset_that_can_not_be_read_keeps_no_other_from_being_applied() {
         }
         let wrong = bodies(&input.live, "c").remove(0).expect_err("it can't be read");
         assert_eq!(wrong, (Reason::ResourceInvalid, "failed to decode spec.resources: an object; allowed: a list"));
+        let reads = world.reads().await;
+        let Prepared { input: again, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(world.reads().await, reads, "what can't be read is not read again");
+        assert_eq!(again.live, input.live);
         // Also if it is not due.
         let Prepared { input, .. } = world.prepared(&snapshot, &due(&[1])).await.expect("an input");
         assert_eq!(rendered(&input.live), BTreeSet::from(["a", "b", "d", "e", "f"]));
@@ -356,22 +364,86 @@ fn a_kubeconfig_is_opened_with_the_keys_of_now() {
     run(async {
         let world = World::of("kubeconfigs", 1 << 20).await;
         let mut stored = world.snapshot().await.cluster.expect("a cluster");
-        let refused = world.preparer.credentials(&stored).expect_err("no kubeconfig");
+        let read =
+            |stored: &StoredCluster| world.preparer.open(stored).and_then(|opened| opened.read(Allowed::default()));
+        let refused = read(&stored).expect_err("no kubeconfig");
         assert!(matches!(refused, NoCredentials::Invalid(_)), "{refused:?}");
         let kubeconfig = json!({"clusters": [{"name": "a", "cluster": {"server": "https://west.test"}}],
             "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
         let keyring = Keyring::parse(&format!("k1 {}=", "A".repeat(43)).into()).expect("keys");
         let text = kubeconfig.to_string();
         stored.sealed = keyring.seal(Kind::Cluster, stored.document.id, text.as_bytes(), [7; 12]).ok();
-        let unknown = world.preparer.credentials(&stored).expect_err("no key");
+        let unknown = read(&stored).expect_err("no key");
         assert!(matches!(unknown, NoCredentials::Sealed(_)), "{unknown:?}");
         world.keys.send_replace(Arc::new(keyring));
-        let credentials = world.preparer.credentials(&stored).expect("a kubeconfig");
+        let credentials = read(&stored).expect("a kubeconfig");
         assert_eq!(credentials.config.cluster_url.to_string(), "https://west.test/");
         stored.document.id = id(99);
-        let copied = world.preparer.credentials(&stored).expect_err("the value of another cluster");
+        let copied = read(&stored).expect_err("the value of another cluster");
         assert!(matches!(copied, NoCredentials::Sealed(_)), "{copied:?}");
         stored.sealed = None;
-        assert_eq!(world.preparer.credentials(&stored).expect_err("none"), NoCredentials::Missing);
+        assert_eq!(read(&stored).expect_err("none"), NoCredentials::Missing);
+    });
+}
+
+/// Users write kubeconfigs, and choose how long it takes to read one.
+#[test]
+fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
+    run(async {
+        let world = World::of("threads", 1 << 20).await;
+        let mut stored = world.snapshot().await.cluster.expect("a cluster");
+        let kubeconfig = json!({"clusters": [{"name": "a", "cluster": {"server": "https://west.test"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
+        stored.sealed = Some([b"\0", kubeconfig.to_string().as_bytes()].concat());
+        // All threads are busy until this is dropped.
+        let (free, freed) = std::sync::mpsc::channel::<()>();
+        let freed = Arc::new(parking_lot::Mutex::new(freed));
+        let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
+        for _ in 0..4 {
+            let (aside, freed, begun) = (world.preparer.aside().clone(), Arc::clone(&freed), begun.clone());
+            tokio::spawn(async move {
+                let wait = move || {
+                    begun.blocking_send(()).expect("the test listens");
+                    drop(freed.lock().recv());
+                    Ok::<_, NoClient>(())
+                };
+                aside.apart(wait).await
+            });
+        }
+        for _ in 0..4 {
+            beginnings.recv().await.expect("it has begun");
+        }
+        let clusters = Arc::new(DynamicClusters::of_many(LIMIT, NonZeroUsize::MIN, "test", DeniedNetworks::default()));
+        let opened = world.preparer.open(&stored).expect("it opens");
+        let fingerprint = opened.fingerprint();
+        let mut client = Box::pin(world.preparer.client(&clusters, stored.document.id, opened));
+        assert!(client.as_mut().now_or_never().is_none(), "it waits for a thread");
+        drop(free);
+        let client = client.await.expect("a client");
+        assert_eq!(client.fingerprint(), fingerprint, "by which it is known without being read again");
+    });
+}
+
+/// Rows count like payloads: a cluster may have any number of them.
+#[test]
+fn rows_of_applied_objects_are_read_as_far_as_there_is_room() {
+    run(async {
+        let world = World::of("rows", 1 << 20).await;
+        let rows: Vec<AppliedRow> = (0..1000).map(|at| wanted(1, &format!("object-{at}"), true)).collect();
+        let writes = Writes { applied: rows, ..Writes::default() };
+        world.store.save(&world.claim, &writes, None).await.expect("it is stored");
+        let cluster = Some(world.claim.cluster);
+        let all = world.store.content(cluster, &[], &[], &mut |_| true).await.expect("content");
+        assert_eq!((all.applied.len(), all.is_cut), (1000, false));
+        assert!(all.rows > 1000 << 10, "{}", all.rows);
+        let mut most = 0;
+        let mut has_room = |bytes: usize| {
+            most = most.max(bytes);
+            bytes <= 256 << 10
+        };
+        let cut = world.store.content(cluster, &[], &[], &mut has_room).await.expect("content");
+        assert!(cut.is_cut && (100..256).contains(&cut.applied.len()), "{}", cut.applied.len());
+        assert_eq!(cut.rows, all.rows, "so much room is needed");
+        assert!(most <= 260 << 10, "nobody is asked again for more room: {most}");
     });
 }

@@ -118,6 +118,7 @@ impl State {
             results: rows.results.clone(),
             full,
             another_cluster: false,
+            shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
         });

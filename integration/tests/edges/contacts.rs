@@ -93,6 +93,7 @@ impl Applied {
             results: Vec::new(),
             full: false,
             another_cluster: false,
+            shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
         });

@@ -59,6 +59,26 @@ fn a_kubeconfig_that_runs_reads_or_goes_around_is_refused_by_its_field() {
             let message = condition["message"].as_str().unwrap();
             assert!(message.contains(field) && !message.contains("canary"), "{name}: {message}");
         }
+        for (name, field, value) in [
+            ("as", "as", json!("canary-4d02\r\nX-Remote-User: root")),
+            ("as-uid", "as-uid", json!("canary-4d02\n")),
+            ("as-groups", "as-groups", json!(["crew", "canary-4d02\n"])),
+            ("as-many", "as-groups", json!((0..101).map(|at| format!("canary-4d02-{at}")).collect::<Vec<_>>())),
+            ("as-extra", "as-user-extra", json!({"scope": ["canary-4d02\0"]})),
+        ] {
+            let mut faulty = kubeconfig("https://127.0.0.1:1/");
+            let user = &mut faulty["users"][0]["user"];
+            user["as"] = json!("somebody");
+            user[field] = value;
+            let condition = refused(&stage, name, &faulty).await;
+            assert_eq!(condition["reason"], "KubeconfigInvalid", "{name}: {condition}");
+            let message = condition["message"].as_str().unwrap();
+            assert!(message.contains(field) && !message.contains("canary"), "{name}: {message}");
+        }
+        // Without a user to be, the rest would be of nobody.
+        let without = faulty("/users/0/user/as-uid", json!(canary));
+        let condition = refused(&stage, "as-nobody", &without).await;
+        assert!(condition["message"].as_str().unwrap().contains("users[0].user.as-uid"), "{condition}");
         // Commands and files also where the current context does not lead.
         let mut other = kubeconfig("https://127.0.0.1:1/");
         other["users"].as_array_mut().unwrap().push(json!({"name": "other", "user": {"exec": {"command": canary}}}));

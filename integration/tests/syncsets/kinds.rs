@@ -2,6 +2,7 @@
 
 use integration::users::ADMIN;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt};
@@ -185,5 +186,68 @@ fn an_object_that_went_with_its_definition_comes_back_with_it() {
         stage.status("west-1", "success", succeeded).await;
         let second = api.get("one").await.unwrap().metadata.uid;
         assert_ne!(second, first);
+    });
+}
+
+/// The API of a group is down (its server does not answer): nothing of it is deleted or forgotten, and others go on.
+#[test]
+fn while_an_api_service_is_down_nothing_of_it_is_deleted_and_others_go_on() {
+    run(async {
+        let stage = Stage::new("down").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "down.example.com";
+        let client = plane.client(ADMIN).await.unwrap();
+        let map = |name: &str| stage.config_map(name, &json!({"of": name}));
+        let of = |name: &'static str| (name, json!({"of": name}));
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let document = serde_json::from_value(definition(group)).unwrap();
+        definitions.create(&kube::api::PostParams::default(), &document).await.unwrap();
+        stage.syncset("base", "Sync", &[widget(&stage, group, "one"), widget(&stage, group, "two"), map("mine")]).await;
+        stage.syncset("other", "Sync", &[map("before")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.succeeds("west-1", "other", 1).await;
+        // From now on the group is served by a service that does not exist.
+        let services: Api<APIService> = Api::all(client.clone());
+        let nowhere = json!({"metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": null}},
+            "spec": {"insecureSkipTLSVerify": true, "service": {"name": "nowhere", "namespace": "default", "port": 443}}});
+        let name = format!("v1.{group}");
+        let parameters = kube::api::PatchParams::default();
+        services.patch(&name, &parameters, &kube::api::Patch::Merge(&nowhere)).await.unwrap();
+        let api = widgets(client, &stage, group);
+        let answers = async |what: &str, code: u16| {
+            integration::eventually(what.to_owned(), crate::world::LIMIT, async || match api.get("two").await {
+                Ok(_) if code == 200 => Ok(()),
+                Err(kube::Error::Api(status)) if status.code == code => Ok(()),
+                other => Err(format!("{:?}", other.map(|found| found.metadata))),
+            })
+            .await
+            .unwrap();
+        };
+        answers("the API to be down", 503).await;
+        let failed = |reason: &'static str| {
+            move |status: &Value| {
+                let base = &status["syncSets"][0];
+                base["result"] == "Failure" && base["reason"] == reason && status["syncSets"][1]["result"] == "Success"
+            }
+        };
+        stage.full_pass().await;
+        stage.status("west-1", "a failure of the kind", failed("ServerError")).await;
+        stage.wants("base", &[widget(&stage, group, "one")]).await;
+        stage.wants("other", &[map("after")]).await;
+        stage.has(plane, &[of("after")]).await;
+        stage.status("west-1", "a failure of the kind", failed("ServerError")).await;
+        stage.wants("base", &[]).await;
+        let status = stage.status("west-1", "a failure to delete", failed("DeletionFailed")).await;
+        assert!(status["syncSets"][0]["failureMessage"].as_str().unwrap().contains("Kind=Widget"), "{status}");
+        // Nothing of it has been forgotten: it is there again, and is deleted.
+        stage.pause(true).await;
+        services.delete(&name, &DeleteParams::default()).await.unwrap();
+        answers("the API to be back", 200).await;
+        let found = api.list(&ListParams::default()).await.unwrap().items;
+        assert_eq!(found.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["one", "two"]);
+        stage.pause(false).await;
+        answers("the object to be deleted", 404).await;
+        stage.succeeds("west-1", "base", 3).await;
+        assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 0);
     });
 }

@@ -9,6 +9,7 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod api;
 mod attackers;
 mod behaviors;
 mod deletions;

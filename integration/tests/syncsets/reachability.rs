@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::script::{Says, Script};
 use crate::watching::Watching;
-use crate::world::{Stage, condition, edge, run};
+use crate::world::{LIMIT, Stage, condition, edge, run};
 
 fn is_reachable(status: &Value) -> bool {
     condition(status, "Unreachable").is_some_and(|condition| condition["status"] == "False")
@@ -209,11 +209,100 @@ fn two_clusters_with_one_identity_are_told_and_delete_nothing_of_each_other() {
         stage.has(plane, &["kept", "new", "shared"].map(|name| (name, json!({"of": name})))).await;
         stage.full_pass().await;
         assert_eq!(watching.deleted(&stage, plane).await, ["dropped"]);
+        // The one that remains is told.
         stage.remove(&stage.path("clusters", "west-2")).await;
-        stage.at_rest().await;
-        stage.full_pass().await;
         let status = stage.status("west-1", "one document", |status| condition(status, "Duplicate").is_none()).await;
         assert_eq!(condition(&status, "Failed").unwrap()["status"], "False", "{status}");
         stage.has(plane, &["kept", "new", "shared"].map(|name| (name, json!({"of": name})))).await;
+    });
+}
+
+/// Objects that both documents drop are deleted, whichever does so first and whoever has sent them.
+#[test]
+fn what_both_documents_of_a_cluster_drop_is_deleted() {
+    run(async {
+        let stage = Stage::new("both").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |name: &str| stage.config_map(name, &json!({"of": "both"}));
+        let of = |name: &'static str| (name, json!({"of": "both"}));
+        stage.syncset("first", "Sync", &[map("a"), map("b"), map("kept")]).await;
+        stage.succeeds("west-1", "first", 1).await;
+        stage.register("west-2", &json!({}), 0).await;
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-2"}], "resourceApplyMode": "Sync",
+            "resources": [map("a"), map("b"), map("kept")]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "second", "spec": spec})).await;
+        stage.succeeds("west-2", "second", 1).await;
+        let selected = json!({"clusterDeploymentSelector": {}, "clusterNamespaces": [stage.namespace], "resourceApplyMode": "Sync",
+            "resources": [map("selected"), map("z")]});
+        stage.create("selectorsyncsets", &json!({"name": "both-selected", "spec": selected})).await;
+        stage.has(plane, &["a", "b", "kept", "selected", "z"].map(of)).await;
+        stage.at_rest().await;
+        // First the one that has sent it last, so that nobody else may delete it; then the other way round.
+        stage.wants("second", &[map("b"), map("kept")]).await;
+        stage.at_rest().await;
+        stage.has(plane, &["a", "b", "kept", "selected", "z"].map(of)).await;
+        stage.wants("first", &[map("b"), map("kept")]).await;
+        stage.has(plane, &["b", "kept", "selected", "z"].map(of)).await;
+        stage.wants("first", &[map("kept")]).await;
+        stage.at_rest().await;
+        stage.has(plane, &["b", "kept", "selected", "z"].map(of)).await;
+        stage.wants("second", &[map("kept")]).await;
+        stage.has(plane, &["kept", "selected", "z"].map(of)).await;
+        // One syncset, by both at once.
+        stage.change("selectorsyncsets/both-selected", &json!({"spec": {"resources": [map("z")]}})).await;
+        stage.has(plane, &["kept", "z"].map(of)).await;
+        // What is gone from one of them is no failure of it while the other one has it.
+        stage.remove(&stage.path("syncsets", "second")).await;
+        let status = stage.status("west-2", "it to be gone", |status| status["syncSets"] == json!([])).await;
+        assert_eq!(condition(&status, "Failed").unwrap()["status"], "False", "{status}");
+        stage.has(plane, &["kept", "z"].map(of)).await;
+        stage.remove(&stage.path("clusters", "west-1")).await;
+        stage.has(plane, &["z"].map(of)).await;
+        stage.at_rest().await;
+        let rows = "select count(*) from towline_applied where not wanted";
+        let rows: i64 = stage.sql.query_one(rows, &[]).await.unwrap().get(0);
+        assert_eq!(rows, 0, "{}", stage.log());
+    });
+}
+
+/// Clusters that do not answer are asked one after the other, as slots become free, and not again and again whether one is.
+#[test]
+fn silent_clusters_wait_for_their_turn_to_be_asked() {
+    run(async {
+        // One slot to ask silent clusters.
+        let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1";
+        let stage = Stage::with("turns", section, 1).await;
+        let mut servers = Vec::new();
+        for number in 0..3 {
+            let server = Script::start(|_| Says::Nothing).await;
+            let cluster = json!({"namespace": stage.namespace, "name": format!("west-{number}"),
+                "kubeconfig": server.kubeconfig().to_string()});
+            stage.create("clusters", &cluster).await;
+            servers.push(server);
+        }
+        for number in 0..3 {
+            stage.unreachable(&format!("west-{number}")).await;
+        }
+        let probes = || -> Vec<usize> {
+            let of = |server: &Script| server.requests().iter().filter(|line| line.starts_with("GET /version")).count();
+            servers.iter().map(of).collect()
+        };
+        let before = probes();
+        let text = "update towline_pace set retry_at = now(); update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
+        stage.sql.batch_execute(text).await.unwrap();
+        integration::eventually("each to be asked", LIMIT, async || {
+            let asked = probes();
+            let is_asked = asked.iter().zip(&before).all(|(now, before)| now > before);
+            if is_asked { Ok(()) } else { Err(format!("{before:?} {asked:?}")) }
+        })
+        .await
+        .unwrap();
+        let metrics = stage.replicas[0].towline().admin().metrics().await.unwrap();
+        let put_off: f64 = metrics
+            .lines()
+            .filter(|line| line.starts_with("towline_syncset_pass_seconds_count{outcome=\"waiting\"}"))
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum();
+        assert!(put_off.abs() < 0.5, "nobody looks in vain: {put_off}");
     });
 }

@@ -26,6 +26,7 @@ pub(crate) enum Says {
 pub(crate) struct Script {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
+    heads: Arc<Mutex<Vec<Vec<String>>>>,
     server: JoinHandle<()>,
 }
 
@@ -39,25 +40,31 @@ impl Script {
     pub(crate) async fn start_with(says: impl Fn(&str, &[u8]) -> Says + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&requests);
+        let (requests, heads) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (seen, seen_heads) = (Arc::clone(&requests), Arc::clone(&heads));
         let server = tokio::spawn(async move {
             // Aborted with this task.
             let mut running = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (seen, says) = (Arc::clone(&seen), says.clone());
-                running.spawn(serve(stream, move |request, body| {
+                let (seen, heads, says) = (Arc::clone(&seen), Arc::clone(&seen_heads), says.clone());
+                running.spawn(serve(stream, move |request, head, body| {
                     seen.lock().push(request.to_owned());
+                    heads.lock().push(head);
                     says(request, body)
                 }));
             }
         });
-        Self { address, requests, server }
+        Self { address, requests, heads, server }
     }
 
     /// The first lines of the requests so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().clone()
+    }
+
+    /// The header fields of the requests so far, as `name: value`.
+    pub(crate) fn heads(&self) -> Vec<Vec<String>> {
+        self.heads.lock().clone()
     }
 
     /// A kubeconfig that leads to it.
@@ -87,10 +94,10 @@ pub(crate) fn kubeconfig(server: &str) -> Value {
 /// The token in kubeconfigs of this file, which nobody may ever see.
 pub(crate) const TOKEN: &str = "canary-token-7f31";
 
-async fn serve(stream: TcpStream, says: impl Fn(&str, &[u8]) -> Says) -> std::io::Result<()> {
+async fn serve(stream: TcpStream, says: impl Fn(&str, Vec<String>, &[u8]) -> Says) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut first, mut length) = (String::new(), 0);
+        let (mut first, mut length, mut head) = (String::new(), 0, Vec::new());
         if stream.read_line(&mut first).await? == 0 {
             return Ok(());
         }
@@ -103,10 +110,11 @@ async fn serve(stream: TcpStream, says: impl Fn(&str, &[u8]) -> Says) -> std::io
             if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = text.trim().parse().unwrap_or(0);
             }
+            head.push(line.trim().to_owned());
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await?;
-        match says(first.trim(), &body) {
+        match says(first.trim(), head, &body) {
             Says::Body(status, body) => {
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",

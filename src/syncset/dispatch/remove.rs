@@ -27,14 +27,23 @@ const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.c
        and not exists (select from clusters c where c.kind = 'clusters' and c.id = w.cluster) order by w.cluster for update)";
 /// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
 /// is being restored, clusters may be still to come: its origin differs until the end.
+///
+/// Other documents that lead to the same cluster are asked for, by the same statement, since it is the last that knows of them: they no
+/// longer have a duplicate, and may have spared objects that this one wanted.
 const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from unnest($1::text[]::uuid[]) known(cluster) \
        where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
          and (select origin = towline_origin() from towline_meta)), \
+     twins as materialized (select distinct o.cluster from gone join towline_pace p on p.cluster = gone.cluster \
+       join towline_pace o on o.identity = p.identity join clusters c on c.kind = 'clusters' and c.id = o.cluster), \
      results as (delete from towline_result r using gone where r.cluster = gone.cluster), \
      applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
-     lost as (delete from towline_lost l using gone where l.cluster = gone.cluster) \
-     delete from towline_pace p using gone where p.cluster = gone.cluster";
+     lost as (delete from towline_lost l using gone where l.cluster = gone.cluster), \
+     pace as (delete from towline_pace p using gone where p.cluster = gone.cluster), \
+     asked as (insert into towline_work (cluster, ready_at) select cluster, now() from twins order by cluster \
+       on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
+         ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1) \
+     select pg_notify('towline_work', '') from (select count(*) as rows from asked) asked where rows > 0";
 
 /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
 pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {

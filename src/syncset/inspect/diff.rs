@@ -308,7 +308,7 @@ impl Inspector {
             return Err(failure.message.clone());
         }
         let Some(rendered) = &syncset.rendered else { return Err("it was not rendered".to_owned()) };
-        let mut client = self.client(stored).map_err(|unseen| unseen.text())?;
+        let mut client = self.client(stored).await.map_err(|unseen| unseen.text())?;
         let kinds = client.served(&trial::kinds(rendered), ANSWER_WITHIN).await;
         let trial = Trial::new(client.unclaimed(ANSWER_WITHIN), kinds, rendered, syncset.header.behavior);
         let wanted = Wanted::new(live, applied, |object| trial.scope(object));

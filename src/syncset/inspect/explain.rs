@@ -147,7 +147,7 @@ impl Inspector {
         object: &ObjectRef,
         api_version: &str,
     ) -> Result<Option<Metadata>, Unseen> {
-        let mut client = self.client(cluster)?;
+        let mut client = self.client(cluster).await?;
         let looked = timeout(2 * ANSWER_WITHIN, client.look(api_version, object, ANSWER_WITHIN)).await;
         match looked {
             Ok(looked) => looked.map_err(Unseen::Cluster),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::config::SyncsetsConfig;
-use super::work::{Client, NoCredentials, Preparer};
+use super::work::{Client, NoClient, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{Aside, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
@@ -42,12 +42,9 @@ pub struct Inspector {
 /// Why a cluster can't be looked at.
 #[derive(Debug, thiserror::Error)]
 enum Unseen {
-    /// Its kubeconfig can't be used.
+    /// Nothing leads to it.
     #[error(transparent)]
-    Credentials(#[from] NoCredentials),
-    /// No client can be made of its kubeconfig.
-    #[error("no client can be made of the kubeconfig")]
-    Client(#[source] kube::Error),
+    Client(#[from] NoClient),
     /// It did not answer, or refused.
     #[error("{}", .0.message())]
     Cluster(Error),
@@ -75,9 +72,9 @@ impl Inspector {
     }
 
     /// A client of a cluster, with a connection of its own.
-    fn client(&self, cluster: &StoredCluster) -> Result<Client, Unseen> {
-        let credentials = self.preparer.credentials(cluster)?;
-        Client::of(&self.clusters, cluster.document.id, credentials).map_err(Unseen::Client)
+    async fn client(&self, cluster: &StoredCluster) -> Result<Client, Unseen> {
+        let kubeconfig = self.preparer.open(cluster).map_err(NoClient::from)?;
+        Ok(self.preparer.client(&self.clusters, cluster.document.id, kubeconfig).await?)
     }
 }
 

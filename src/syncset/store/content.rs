@@ -10,6 +10,8 @@ use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
 
 const QUERY: &str = "syncset_content";
+/// What a pass takes for a row beside its text: it has it as such and by its object, which is also among what is wanted.
+const ROW: usize = 1 << 10;
 
 /// Content of syncsets, and what was sent to the cluster before.
 #[derive(Debug, Default)]
@@ -24,7 +26,9 @@ pub struct Content {
     pub secrets: Vec<SealedSecret>,
     /// Bytes of all these payloads and secrets.
     pub bytes: usize,
-    /// Whether some of them are left out, since there was no room.
+    /// The memory that a pass takes for all the rows, about.
+    pub rows: usize,
+    /// Whether some of that is left out, since there was no room.
     pub is_cut: bool,
 }
 
@@ -67,7 +71,7 @@ fn statement() -> String {
 
 impl PassStore {
     /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets, as far as there
-    /// is room: `has_room` says so, given the bytes of those that were read and the next one.
+    /// is room: `has_room` says so, given the bytes of what was read with the next one, and the memory for rows.
     pub async fn content(
         &self,
         cluster: Option<Uuid>,
@@ -93,8 +97,16 @@ impl PassStore {
                         content.payloads.push(PayloadRow { id, version, text: text.to_owned() });
                     }
                 }
-                "applied" => applied.push(json(&row, "towline_applied")?),
-                "patched" => patched.push(json(&row, "towline_patched")?),
+                "applied" => {
+                    if content.takes_row(has_room, column::<&str>(QUERY, &row, 3)?.len()) {
+                        applied.push(json(&row, "towline_applied")?);
+                    }
+                }
+                "patched" => {
+                    if content.takes_row(has_room, column::<&str>(QUERY, &row, 3)?.len()) {
+                        patched.push(json(&row, "towline_patched")?);
+                    }
+                }
                 _ => {
                     let sealed: Option<&[u8]> = column(QUERY, &row, 4)?;
                     if content.takes(has_room, sealed.map_or(0, <[u8]>::len)) {
@@ -117,7 +129,17 @@ impl Content {
     /// Counts so many bytes more, and says whether there is room for them.
     fn takes(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send), bytes: usize) -> bool {
         self.bytes += bytes;
-        self.is_cut = self.is_cut || !has_room(self.bytes);
+        self.has_room(has_room)
+    }
+
+    /// The same for a row with a text of so many bytes.
+    fn takes_row(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send), bytes: usize) -> bool {
+        self.rows += bytes + ROW;
+        self.has_room(has_room)
+    }
+
+    fn has_room(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send)) -> bool {
+        self.is_cut = self.is_cut || !has_room(self.bytes + self.rows);
         !self.is_cut
     }
 }

@@ -17,7 +17,7 @@ use crate::syncset::rules::guard::{self, Judged};
 use crate::syncset::rules::name::{ObjectRef, SyncSetName};
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
 use crate::syncset::rules::status::Duplicate;
-use crate::syncset::rules::wanted::Deletions;
+use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
 const QUERY: &str = "syncset_snapshot";
 
@@ -191,31 +191,56 @@ const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline
      join clusters c on c.kind = 'clusters' and c.id = o.cluster \
      where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name limit 10";
 
-/// Objects that a cluster tracks and another document with the same identity wants; $1 is the cluster, $2 the identity.
-const WANTED_ELSEWHERE: &str = "select distinct o.api_group, o.kind, o.namespace, o.name from towline_applied a \
-     join towline_pace p on p.identity = $2 and p.cluster <> $1::text::uuid \
-     join towline_applied o on o.cluster = p.cluster and o.api_group = a.api_group and o.kind = a.kind \
-       and o.namespace = a.namespace and o.name = a.name and o.wanted \
-     where a.cluster = $1::text::uuid and a.tracked";
+/// Whether another document with the same identity wants an object, or something in the namespace $7 or of the group $8; $1 is the
+/// cluster, $2 the identity, and $3 to $6 are the object. Each part uses the primary key.
+const WANTED_ELSEWHERE: &str = "with twins as materialized (select p.cluster from towline_pace p \
+       join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = $2 and p.cluster <> $1::text::uuid) \
+     select exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.api_group = $3 and o.kind = $4 \
+         and o.namespace = $5 and o.name = $6 where o.wanted) \
+       or $7 <> '' and exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.namespace = $7 where o.wanted) \
+       or $8 <> '' and exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.api_group = $8 where o.wanted)";
+/// Other clusters with the same identity that have not deleted everything yet; $1 is the cluster, $2 the identity.
+const DELETING_ELSEWHERE: &str = "select p.cluster::text from towline_pace p where p.identity = $2 and p.cluster <> $1::text::uuid \
+     and exists (select from towline_applied a where a.cluster = p.cluster and a.tracked and not a.wanted)";
 
 impl PassStore {
-    /// The objects of a cluster that another document wants, too, which leads to the same cluster (rule 31): they are not to be
-    /// deleted for this document's sake.
-    pub async fn wanted_elsewhere(&self, cluster: Uuid, identity: &str) -> Result<BTreeSet<ObjectRef>, StoreError> {
+    /// Whether another document, which leads to the same cluster, wants an object, or something that would be deleted with it (rule 31).
+    pub async fn is_wanted_elsewhere(
+        &self,
+        cluster: Uuid,
+        identity: &str,
+        object: &ObjectRef,
+    ) -> Result<bool, StoreError> {
         const QUERY: &str = "wanted_elsewhere";
+        let cluster = cluster.to_string();
+        let ObjectRef { group, kind, namespace, name } = object;
+        let within_namespace = if is_namespace(object) { name.as_str() } else { "" };
+        let within_group = group_defined_by(object).unwrap_or_default();
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&identity as _, Type::TEXT),
+            (group as _, Type::TEXT),
+            (kind as _, Type::TEXT),
+            (namespace as _, Type::TEXT),
+            (name as _, Type::TEXT),
+            (&within_namespace as _, Type::TEXT),
+            (&within_group as _, Type::TEXT),
+        ];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, WANTED_ELSEWHERE, &params).await?;
+        // What can't be read is taken for wanted.
+        Ok(rows.first().map_or(Ok(true), |row| column(QUERY, row, 0))?)
+    }
+
+    /// Other clusters with this identity that have objects which they no longer want and have not deleted, since somebody else wanted
+    /// them.
+    pub async fn deleting_elsewhere(&self, cluster: Uuid, identity: &str) -> Result<Vec<Uuid>, StoreError> {
+        const QUERY: &str = "deleting_elsewhere";
         let cluster = cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, WANTED_ELSEWHERE, &params).await?;
-        let object = |row: &Row| -> Result<ObjectRef, StoreError> {
-            Ok(ObjectRef {
-                group: column(QUERY, row, 0)?,
-                kind: column(QUERY, row, 1)?,
-                namespace: column(QUERY, row, 2)?,
-                name: column(QUERY, row, 3)?,
-            })
-        };
-        rows.iter().map(object).collect()
+        let rows = self.database.all(QUERY, DELETING_ELSEWHERE, &params).await?;
+        rows.iter().map(|row| id(row, 0)).collect()
     }
 
     /// Other clusters with this identity (rule 31), in the order of their names; at most 10.
@@ -226,9 +251,7 @@ impl PassStore {
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, WITH_IDENTITY, &params).await?;
         let found = rows.iter().map(|row| {
-            let id: &str = column(QUERY, row, 0)?;
-            let id = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
-            Ok((id, Duplicate { namespace: column(QUERY, row, 1)?, name: column(QUERY, row, 2)? }))
+            Ok((id(row, 0)?, Duplicate { namespace: column(QUERY, row, 1)?, name: column(QUERY, row, 2)? }))
         });
         found.collect()
     }
@@ -275,6 +298,12 @@ impl Snapshot {
             syncset: self.living.get(&syncset).copied(),
         })
     }
+}
+
+fn id(row: &Row, index: usize) -> Result<Uuid, StoreError> {
+    let text: &str = column(QUERY, row, index)?;
+    let id = text.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
+    Ok(id)
 }
 
 /// JSON of a column.

@@ -133,7 +133,7 @@ impl<'c> Executor<'c> {
         self.is_answered
     }
 
-    /// Carries out a step that is neither [`Step::Store`] nor [`Step::Done`]. `within` bounds each of its requests more tightly
+    /// Carries out a step that is a request to the cluster. `within` bounds each of its requests more tightly
     /// than usual.
     pub async fn carry_out(
         &mut self,
@@ -193,7 +193,7 @@ impl<'c> Executor<'c> {
                 self.write(cluster, target, |kind, key| Request::patch(kind, key, payload).by(manager)).await
             }
             Step::Delete { target, uid, version } => self.delete(cluster, target, uid, *version).await,
-            Step::Store(_) | Step::Done(_) => {
+            Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
                 Err(Failed::refused(Refusal::Server, "the step is none for a cluster".to_owned()))
             }
         }

@@ -3,7 +3,6 @@
 use uuid::Uuid;
 
 use super::executor::Executor;
-use super::prepare::Prepared;
 use super::refusal::Stop;
 use super::visit::{CONNECT_WITHIN, Read, VisitError};
 use super::worker::Worker;
@@ -32,7 +31,7 @@ impl Worker {
         agenda: &PassAgenda,
         executor: &mut Executor<'_>,
     ) -> Result<Result<Identified, Stop>, VisitError> {
-        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.clone());
+        let noted = read.identity().map(str::to_owned);
         if !agenda.identifies {
             let duplicates = read.snapshot.duplicates.clone();
             return Ok(Ok(Identified { identity: None, is_another: false, duplicates }));
@@ -87,7 +86,7 @@ impl Worker {
         identified: &Identified,
     ) -> Result<Vec<Duplicate>, VisitError> {
         let (mut ids, duplicates) = self.twins(work, identified).await?;
-        if let Some(noted) = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref()) {
+        if let Some(noted) = read.identity() {
             let before = self.store.with_identity(work.cluster, noted).await?;
             ids.extend(before.into_iter().map(|(id, _)| id));
         }
@@ -97,25 +96,18 @@ impl Worker {
         Ok(duplicates)
     }
 
-    /// Two documents may lead to one cluster (rule 31). What the other one wants is not deleted for the sake of this one, but forgotten.
-    pub(super) async fn spare_shared(
+    /// Asks for the other documents of this cluster that may delete something now that this one does not want it any more (rule 31).
+    /// This comes after that was stored, so that whoever has looked before is asked to look again.
+    pub(super) async fn tell_deleting(
         &self,
         work: &Work,
         read: &Read,
         identified: &Identified,
-        prepared: &mut Prepared,
     ) -> Result<(), VisitError> {
-        let noted = read.snapshot.pace.as_ref().and_then(|pace| pace.identity.as_deref());
-        let Some(identity) = identified.identity.as_deref().or(noted).filter(|_| !identified.duplicates.is_empty())
-        else {
-            return Ok(());
-        };
-        if !prepared.input.applied.iter().any(|row| row.tracked) {
-            return Ok(());
-        }
-        let elsewhere = self.store.wanted_elsewhere(work.cluster, identity).await?;
-        for row in prepared.input.applied.iter_mut().filter(|row| elsewhere.contains(&row.object)) {
-            row.tracked = false;
+        let Some(identity) = identified.identity.as_deref().or(read.identity()) else { return Ok(()) };
+        let ids = self.store.deleting_elsewhere(work.cluster, identity).await?;
+        if !ids.is_empty() {
+            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
         }
         Ok(())
     }

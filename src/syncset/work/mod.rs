@@ -2,6 +2,7 @@
 
 mod executor;
 mod first;
+mod hand;
 mod identity;
 mod observer;
 mod plan;
@@ -16,7 +17,7 @@ mod worker;
 pub use executor::{Client, Executor};
 pub use observer::{First, Visited, WorkObserver};
 pub use plan::{LiveSyncset, Plan};
-pub use prepare::{NoCredentials, PrepareError, Prepared, Preparer, Weighed};
+pub use prepare::{NoClient, NoCredentials, OpenedKubeconfig, PrepareError, Prepared, Preparer, Weighed};
 pub use refusal::Stop;
 pub use seen::seen;
 pub use worker::Worker;

@@ -1,6 +1,6 @@
 //! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
 //!
-//! What passes have rendered is in memory until they end, and a cluster may have hundreds of syncsets of 4 MiB. So a pass takes
+//! What passes have rendered, and the rows of their clusters, are in memory until they end, and a cluster may have hundreds of syncsets of 4 MiB. So a pass takes
 //! its share of the memory before it reads, by what is known of the sizes. If that was too little and no more is free, it drops
 //! what it has read and begins anew with as much as it has turned out to need.
 
@@ -15,15 +15,17 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 pub use memory::Weighed;
-pub use secrets::NoCredentials;
+pub use secrets::{NoCredentials, OpenedKubeconfig};
 
 use self::memory::Memory;
-use self::rendering::{Batch, Parsed};
+use self::rendering::Batch;
 use self::secrets::Contents;
+use super::executor::Client;
 use super::plan::{self, LiveSyncset, Plan};
+use crate::cluster::DynamicClusters;
 use crate::documents::{Aside, Keyring, ShutsDown};
-use crate::syncset::kubeconfig::{Allowed, Credentials};
-use crate::syncset::payloads::{Kept, Payloads};
+use crate::syncset::kubeconfig::Allowed;
+use crate::syncset::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::render::{self, NoThread};
@@ -32,7 +34,7 @@ use crate::syncset::rules::spec::{Header, Rendered};
 use crate::syncset::rules::wanted::{Deletions, Live, also_due};
 use crate::syncset::store::{PassStore, SealedSecret, SecretFacts, Snapshot, StoreError, StoredCluster};
 
-/// What all passes together may have in memory of what they send, about. 64 passes with 50 small syncsets each take that.
+/// What all passes together may have in memory of what they send and have sent, about. 64 passes with 50 small syncsets each take that.
 const MEMORY: usize = 96 << 20;
 /// What a syncset takes that is not in the cache, as long as its size is not known: one with five objects.
 const USUAL: usize = 96 << 10;
@@ -82,6 +84,20 @@ pub enum PrepareError {
     /// There are no threads to render it. Another attempt may succeed.
     #[error("no thread is free to render the syncsets")]
     Busy,
+}
+
+/// Why there is no client of a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum NoClient {
+    /// Nothing leads to it.
+    #[error(transparent)]
+    Credentials(#[from] NoCredentials),
+    /// No client can be made of keys and certificates.
+    #[error("no client can be made of the kubeconfig")]
+    Unusable(#[source] kube::Error),
+    /// The process ends.
+    #[error(transparent)]
+    ShutsDown(#[from] ShutsDown),
 }
 
 /// Why an attempt ended without an input.
@@ -139,16 +155,28 @@ impl Preparer {
         Arc::clone(&self.keyring.borrow())
     }
 
-    fn kept(&self, header: &Header) -> Option<Kept> {
+    fn kept(&self, header: &Header) -> Option<Parsed> {
         let proposed = self.proposed.as_ref();
         let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
-        proposed.map(|proposed| proposed.kept.clone()).or_else(|| self.payloads.get(header.id, header.version))
+        proposed.map(|proposed| Ok(proposed.kept.clone())).or_else(|| self.payloads.get(header.id, header.version))
     }
 
-    /// What leads to a cluster.
-    pub fn credentials(&self, cluster: &StoredCluster) -> Result<Credentials, NoCredentials> {
-        let keyring = Arc::clone(&self.keyring.borrow());
-        secrets::credentials(cluster, &keyring, self.allowed)
+    /// The kubeconfig of a cluster, as a text.
+    pub fn open(&self, cluster: &StoredCluster) -> Result<OpenedKubeconfig, NoCredentials> {
+        secrets::kubeconfig(cluster, &self.keyring())
+    }
+
+    /// A client of a cluster. Its kubeconfig, keys and certificates are what a user has written, so they are read where that keeps
+    /// nobody else waiting.
+    pub async fn client(
+        &self,
+        clusters: &Arc<DynamicClusters>,
+        cluster: Uuid,
+        kubeconfig: OpenedKubeconfig,
+    ) -> Result<Client, NoClient> {
+        let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
+        let connect = move || Client::of(&clusters, cluster, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
+        self.aside.apart(connect).await
     }
 
     /// What a pass with this agenda begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
@@ -196,6 +224,7 @@ impl Preparer {
             results: snapshot.results.clone(),
             full: agenda.is_full,
             another_cluster,
+            shared: false,
             progress,
             now: snapshot.at,
         };
@@ -205,8 +234,13 @@ impl Preparer {
     /// The memory that it takes to render these syncsets, by what is known before they are read.
     fn expected(&self, plan: &Plan, due: &BTreeSet<Uuid>) -> usize {
         let due = plan.live.iter().map(|live| &live.header).filter(|header| due.contains(&header.id));
-        due.map(|header| self.kept(header).map_or(USUAL, |kept| kept.weight.built)).sum()
+        due.map(|header| self.kept(header).map_or(USUAL, |parsed| built(&parsed))).sum()
     }
+}
+
+/// What a payload takes as it is kept.
+fn built(parsed: &Parsed) -> usize {
+    parsed.as_ref().map_or(0, |kept| kept.weight.built)
 }
 
 /// The syncsets of a cluster before any of them is rendered; those that can't be read are as far as they get.
@@ -286,9 +320,9 @@ impl Attempt<'_> {
         let mut missing = Vec::new();
         for header in headers {
             match self.preparer.kept(header) {
-                Some(kept) => {
-                    gathered.bytes += kept.weight.built;
-                    gathered.payloads.insert(header.id, Ok(kept));
+                Some(parsed) => {
+                    gathered.bytes += built(&parsed);
+                    gathered.payloads.insert(header.id, parsed);
                 }
                 None => missing.push(header.id),
             }
@@ -303,8 +337,10 @@ impl Attempt<'_> {
         let mut has_room = |bytes: usize| self.weighed.has(before + bytes);
         let content = store.content(cluster, &missing, &ids, &mut has_room).await?;
         if content.is_cut {
-            return Err(Setback::TooSmall(before + content.bytes.saturating_mul(GROWTH)));
+            return Err(Setback::TooSmall(before + content.rows + content.bytes.saturating_mul(GROWTH)));
         }
+        // They are there until the pass has ended.
+        self.bytes += content.rows;
         if cluster.is_some() {
             (self.applied, self.patched) = (content.applied, content.patched);
         }
@@ -321,9 +357,7 @@ impl Attempt<'_> {
         gathered.bytes += built + of_secrets;
         self.has_room(gathered.bytes)?;
         for (row, parsed) in rendering::parse(aside, weighed).await? {
-            if let Ok(kept) = &parsed {
-                cache.keep(row.id, row.version, kept.clone());
-            }
+            cache.keep(row.id, row.version, parsed.clone());
             gathered.payloads.insert(row.id, parsed);
         }
         let keyring = Arc::clone(&keyring.borrow());

@@ -21,8 +21,13 @@ pub enum Stop {
         /// In a sentence.
         message: String,
     },
-    /// The API server asks to send nothing for so long: from a second to a minute.
-    Throttled(Duration),
+    /// The API server asks to send nothing.
+    Throttled {
+        /// For so long: from a second to a minute.
+        told: Duration,
+        /// In a sentence.
+        message: String,
+    },
     /// The claim on the cluster has ended: somebody else may work on it.
     Lost,
 }
@@ -56,7 +61,8 @@ impl Failed {
             // A 5xx with `Retry-After` may be about one object, and would keep all others from being sent.
             Error::Throttled { code: 429, retry_after, .. } => {
                 let told = retry_after.unwrap_or(UNTOLD_WAIT);
-                return Self::Stopped(Stop::Throttled(told.clamp(SHORTEST_WAIT, LONGEST_WAIT)));
+                let told = told.clamp(SHORTEST_WAIT, LONGEST_WAIT);
+                return Self::Stopped(Stop::Throttled { told, message: error.message() });
             }
             Error::LeaseExpired(_) => return Self::Stopped(Stop::Lost),
             Error::Conflict { exists: true, .. } => Refusal::Exists,
@@ -67,7 +73,8 @@ impl Failed {
             Error::Forbidden { .. } => Refusal::Forbidden,
             Error::Rejected { code: 422, .. } => Refusal::Invalid,
             Error::Rejected { code: 415, .. } => Refusal::UnsupportedMediaType,
-            Error::NotServed { .. } | Error::Rejected { .. } => Refusal::Rejected,
+            Error::NotServed { .. } => Refusal::NotServed,
+            Error::Rejected { .. } => Refusal::Rejected,
             Error::SchemaMismatch { .. } => Refusal::SchemaMismatch,
             Error::Throttled { .. } | Error::Server { .. } | Error::Decode { .. } => Refusal::Server,
         };
@@ -78,7 +85,7 @@ impl Failed {
     pub(super) fn of_kind(error: &KindError) -> Self {
         match error {
             KindError::Unread(error) => Self::of(error, Missing::Unclear),
-            unserved => Self::refused(Refusal::Rejected, unserved.to_string()),
+            unserved => Self::refused(Refusal::NotServed, unserved.to_string()),
         }
     }
 

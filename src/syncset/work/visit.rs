@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::executor::{Client, Executor};
+use super::executor::Executor;
 use super::first;
+use super::hand::Hand;
 use super::identity::Identified;
 use super::observer::{First, Visited};
 use super::plan::Plan;
-use super::prepare::{NoCredentials, PrepareError, Prepared};
+use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::refusal::Stop;
 use super::shown::{self, Shown};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{Work, WriteError};
-use crate::syncset::permits::{Slot, WorkPermit};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step, Writes};
@@ -28,18 +28,14 @@ use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Retry, Unreachable};
-use crate::syncset::store::{Pace, Snapshot, StoreError};
+use crate::syncset::store::{Pace, Snapshot, StoreError, StoredCluster};
 
 /// A cluster has to answer within this time (rule 38).
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// A request that takes longer is slow.
-const SLOW: Duration = Duration::from_secs(1);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
 /// When a cluster is looked at again whose documents were changed meanwhile.
 const SOON: Duration = Duration::from_secs(1);
-/// When a silent cluster is looked at again that found no slot to be asked; up to half as much earlier or later.
-const PUT_OFF: Duration = Duration::from_secs(10);
 
 /// What becomes of the row in the work queue.
 pub(super) enum Rest {
@@ -61,7 +57,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    fn of(visited: Visited, rest: Rest) -> Self {
+    pub(super) fn of(visited: Visited, rest: Rest) -> Self {
         Self { rest, visited, outcome: None }
     }
 
@@ -98,13 +94,10 @@ struct Ran {
     stop: Option<Stop>,
     /// The process ends.
     is_stopped: bool,
-}
-
-/// What a visit has in hand while it connects, and then while it works.
-enum Hand {
-    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
-    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
-    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
+    /// Something that was wanted before is not wanted any more.
+    has_drops: bool,
+    /// Something failed with a 429, and may not be tried again before.
+    not_before: Duration,
 }
 
 impl Read {
@@ -115,6 +108,11 @@ impl Read {
 
     pub(super) fn pace(&self) -> PaceRow {
         self.snapshot.pace.clone().unwrap_or_default()
+    }
+
+    /// Which cluster it was, when that was last found out.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.snapshot.pace.as_ref()?.identity.as_deref()
     }
 
     fn live(&self) -> BTreeSet<Uuid> {
@@ -167,6 +165,21 @@ impl Worker {
             let plan = Plan::of(&snapshot);
             let read = Read { snapshot, plan, at };
             again = after(read.now(), SOON);
+            let is_silent = matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probes);
+            if is_silent && !hand.may_probe() {
+                match self.permits.probe() {
+                    Some(slot) => hand = Hand::Probing(slot),
+                    None => {
+                        let now = read.now();
+                        // What was read takes memory, and is old when the turn comes.
+                        drop(read);
+                        match self.wait_to_probe(work, &mut hand, now, stopping).await {
+                            Some(visit) => return Ok(visit),
+                            None => continue,
+                        }
+                    }
+                }
+            }
             let (visited, until) = match &read.plan.agenda {
                 Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
                 Agenda::Paused(pause) => (Visited::Paused, pause.until),
@@ -247,30 +260,29 @@ impl Worker {
     ) -> Result<Option<Visit>, VisitError> {
         // There is no agenda without it.
         let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
-        let credentials = match self.preparer.credentials(cluster) {
-            Ok(credentials) => credentials,
+        let mut kept = match self.kept(work.cluster, cluster).await {
+            Ok(kept) => kept,
+            Err(NoClient::ShutsDown(_)) => return Ok(Some(Visit::handed_back())),
             Err(fault) => {
-                let is_final = matches!(fault, NoCredentials::Invalid(_) | NoCredentials::Missing);
+                let is_final = !matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
                 let message = full_text(&fault);
                 return self.silent(work, read, Unreachable::KubeconfigInvalid, message, is_final).await.map(Some);
             }
-        };
-        let kept =
-            self.idle.lock().take(work.cluster).filter(|kept| kept.client.fingerprint() == credentials.fingerprint);
-        let mut kept = match kept {
-            Some(kept) => kept,
-            None => match Client::of(&self.clusters, work.cluster, credentials) {
-                Ok(client) => Kept::new(client),
-                Err(error) => {
-                    let message = full_text(&error);
-                    return self.silent(work, read, Unreachable::KubeconfigInvalid, message, true).await.map(Some);
-                }
-            },
         };
         let visit = self.pass_with(work, read, agenda, hand, &mut kept, stopping).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
         visit
+    }
+
+    /// The client of the last pass, if it was made of this kubeconfig, or a new one.
+    async fn kept(&self, id: Uuid, cluster: &StoredCluster) -> Result<Kept, NoClient> {
+        let kubeconfig = self.preparer.open(cluster)?;
+        let kept = self.idle.lock().take(id).filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint());
+        match kept {
+            Some(kept) => Ok(kept),
+            None => Ok(Kept::new(self.preparer.client(&self.clusters, id, kubeconfig).await?)),
+        }
     }
 
     async fn pass_with(
@@ -285,12 +297,15 @@ impl Worker {
         let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if agenda.probes {
-            let Some(_slot) = self.permits.probe() else {
-                let until = after(read.now(), PUT_OFF.mul_f64(0.5 + rand::random::<f64>()));
-                return Ok(Some(Visit::of(Visited::Waiting, Rest::Until(until, 0))));
-            };
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 return self.stopped_before(work, read, stop).await.map(Some);
+            }
+            // From now on it is one of those that answer.
+            tokio::select! {
+                biased;
+                _ = work.expired() => return Ok(Some(Visit::lost())),
+                () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+                Some(slot) = self.permits.connect() => *hand = Hand::Connecting(slot),
             }
         }
         let identified = match self.identify(work, read, agenda, &mut executor).await? {
@@ -315,11 +330,12 @@ impl Worker {
                 return Ok(Some(Visit::of(Visited::Yielded, Rest::Until(after(read.now(), SOON), 0))));
             }
         };
-        self.spare_shared(work, read, &identified, &mut prepared).await?;
+        prepared.input.shared = !identified.duplicates.is_empty();
         if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
             return Ok(Some(Visit::lost()));
         }
-        let Some(mut ran) = self.run_pass(work, &mut executor, prepared, hand, stopping).await? else {
+        let identity = identified.identity.as_deref().or(read.identity());
+        let Some(mut ran) = self.run_pass(work, &mut executor, identity, prepared, hand, stopping).await? else {
             return Ok(Some(Visit::lost()));
         };
         drop(executor);
@@ -327,45 +343,12 @@ impl Worker {
         self.finish(work, read, agenda, &identified, ran).await.map(Some)
     }
 
-    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile. If the process ends, it goes on
-    /// without, to its end.
-    async fn begin_work(&self, work: &Work, hand: &mut Hand, stopping: &CancellationToken) -> bool {
-        if matches!(hand, Hand::Working(_)) {
-            return true;
-        }
-        tokio::select! {
-            biased;
-            _ = work.expired() => false,
-            () = stopping.cancelled() => true,
-            permit = self.permits.work(work.urgent) => {
-                *hand = Hand::Working(permit);
-                true
-            }
-        }
-    }
-
-    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, if a slot for those is free: it is no longer one
-    /// that answers.
-    async fn patiently<T>(&self, answer: impl Future<Output = T>, hand: &mut Hand) -> T {
-        tokio::pin!(answer);
-        tokio::select! {
-            biased;
-            answered = &mut answer => return answered,
-            () = sleep(SLOW) => {}
-        }
-        if matches!(hand, Hand::Working(_))
-            && let Some(slot) = self.permits.slow()
-        {
-            *hand = Hand::Slow(slot);
-        }
-        answer.await
-    }
-
     /// Runs a pass. None if the claim has ended.
     async fn run_pass(
         &self,
         work: &Work,
         executor: &mut Executor<'_>,
+        identity: Option<&str>,
         prepared: Prepared,
         hand: &mut Hand,
         stopping: &CancellationToken,
@@ -374,17 +357,25 @@ impl Worker {
         let Prepared { input, weighed: _weighed } = prepared;
         let mut pass = Pass::new(input);
         executor.expect(&pass);
-        loop {
+        let (mut has_drops, mut not_before) = (false, Duration::ZERO);
+        let (outcome, stop, is_stopped) = loop {
             if stopping.is_cancelled() {
-                return Ok(Some(Ran { outcome: pass.interrupt(), stop: None, is_stopped: true }));
+                break (pass.interrupt(), None, true);
             }
             let reply = match pass.next(began.elapsed()) {
-                Step::Done(outcome) => return Ok(Some(Ran { outcome: *outcome, stop: None, is_stopped: false })),
+                Step::Done(outcome) => break (*outcome, None, false),
                 Step::Store(writes) => match self.store.save(&work.writing(), &writes, None).await {
-                    Ok(()) => Ok(Answer::Stored),
+                    Ok(()) => {
+                        has_drops |= writes.drops();
+                        Ok(Answer::Stored)
+                    }
                     Err(StoreError::LeaseExpired) => return Ok(None),
                     Err(error) => return Err(error.into()),
                 },
+                Step::Elsewhere { object } => {
+                    let identity = identity.unwrap_or_default();
+                    Ok(Answer::Elsewhere(self.store.is_wanted_elsewhere(work.cluster, identity, object).await?))
+                }
                 step => {
                     // A write may take longer, such as one that webhooks look at.
                     let is_read = matches!(step, Step::Resolve { .. } | Step::Look { .. } | Step::List { .. });
@@ -400,9 +391,14 @@ impl Worker {
                             reply
                         }
                         Err(Stop::Lost) => return Ok(None),
-                        Err(reason) => {
-                            return Ok(Some(Ran { outcome: pass.interrupt(), stop: Some(reason), is_stopped: false }));
+                        // Of an API server that answers other requests, it is a refusal of this one (rule 40).
+                        Err(Stop::Throttled { told, message })
+                            if pass.throttled() && executor.probe(CONNECT_WITHIN).await.is_ok() =>
+                        {
+                            not_before = not_before.max(told);
+                            Err(Refused { refusal: Refusal::Throttled, message })
                         }
+                        Err(reason) => break (pass.interrupt(), Some(reason), false),
                     }
                 }
             };
@@ -410,7 +406,9 @@ impl Worker {
             if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
                 return Ok(None);
             }
-        }
+        };
+        has_drops |= outcome.writes.drops();
+        Ok(Some(Ran { outcome, stop, is_stopped, has_drops, not_before }))
     }
 
     /// Stores and shows what a pass came to.
@@ -422,11 +420,11 @@ impl Worker {
         identified: &Identified,
         ran: Ran,
     ) -> Result<Visit, VisitError> {
-        let Ran { outcome, stop, is_stopped } = ran;
+        let Ran { outcome, stop, is_stopped, has_drops, not_before } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => (Ended::Silent { is_final: false }, Visited::Silent),
-            (Some(Stop::Throttled(told)), _) => {
+            (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
                 (Ended::Complete { was_full: false, left }, Visited::Throttled)
             }
@@ -455,7 +453,10 @@ impl Worker {
         }
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
-        let next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        if outcome.end == End::Finished {
+            next.ready_at = next.ready_at.max(after(now, not_before));
+        }
         let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
         match self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await {
             Ok(()) => {}
@@ -464,6 +465,8 @@ impl Worker {
         }
         if identified.is_another {
             self.tell_twins(work, read, identified).await?;
+        } else if has_drops && !identified.duplicates.is_empty() {
+            self.tell_deleting(work, read, identified).await?;
         }
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
@@ -488,7 +491,7 @@ impl Worker {
     async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
         match stop {
             Stop::Silent { reason, message } => self.silent(work, read, reason, message, false).await,
-            Stop::Throttled(told) => {
+            Stop::Throttled { told, .. } => {
                 Ok(Visit::of(Visited::Throttled, Rest::Until(after(read.now(), told), work.attempts)))
             }
             Stop::Lost => Ok(Visit::lost()),

@@ -153,7 +153,7 @@ impl Worker {
         }
         scope.set_state("running");
         let stopping = CancellationToken::new();
-        // There are at most as many as there are slots, of which each has one.
+        // There are at most as many that have not begun as there are slots, of which each has one.
         let slots = self.permits.connecting();
         let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
         let intake = Intake::new(self.queue.clone(), slots);

@@ -22,14 +22,18 @@ pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) ->
     let reason = match refused.refusal {
         Refusal::NotFound if is_patch => Reason::PatchTargetMissing,
         Refusal::NotFound if object.namespace.is_empty() => Reason::KindNotServed,
+        Refusal::NotServed => Reason::KindNotServed,
         Refusal::NotFound => Reason::NamespaceMissing,
         Refusal::NamespaceTerminating => Reason::Terminating,
         Refusal::Forbidden => Reason::Forbidden,
         Refusal::SchemaMismatch => Reason::SchemaMismatch,
         Refusal::Server => Reason::ServerError,
-        Refusal::Exists | Refusal::Conflict | Refusal::Invalid | Refusal::UnsupportedMediaType | Refusal::Rejected => {
-            Reason::Rejected
-        }
+        Refusal::Exists
+        | Refusal::Conflict
+        | Refusal::Invalid
+        | Refusal::UnsupportedMediaType
+        | Refusal::Throttled
+        | Refusal::Rejected => Reason::Rejected,
     };
     let remedy = if reason == Reason::SchemaMismatch { "; remove it, or use CreateOrUpdate" } else { "" };
     of_place(place, reason, &format!("{}{remedy}", refused.message))

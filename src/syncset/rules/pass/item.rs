@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
-use super::step::{Refused, Seen, Writes};
+use super::step::{Refused, Seen, Throttled, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
@@ -134,6 +134,32 @@ pub(super) enum Work {
     Broken(Failure),
 }
 
+impl Ask {
+    /// What counts the answers with 429; none for what is no request.
+    pub(super) fn throttled(&self) -> Option<Throttled> {
+        let of_kind = |(api_version, kind): &KindKey| {
+            let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+            ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
+        };
+        Some(match self {
+            Self::Kind { key, .. } => (false, of_kind(key)),
+            Self::List(listing) => (false, of_kind(&listing.kind)),
+            Self::Look(item) | Self::Identify(item, _) | Self::Owner(item) => (false, item.object.clone()),
+            Self::LookForPatch(patch) => (false, patch.object.clone()),
+            Self::Examine(removal) => (false, removal.object.clone()),
+            Self::TakeOver(item)
+            | Self::Apply(item)
+            | Self::Create(item)
+            | Self::Update(item)
+            | Self::Probe(item, _)
+            | Self::Replace(item, _) => (true, item.object.clone()),
+            Self::Patch(patch) => (true, patch.object.clone()),
+            Self::Delete(removal, _) => (true, removal.object.clone()),
+            Self::Store(_) | Self::Elsewhere(..) => return None,
+        })
+    }
+}
+
 /// What the caller was asked to do, with what the answer is for.
 #[derive(Debug)]
 pub(super) enum Ask {
@@ -159,5 +185,7 @@ pub(super) enum Ask {
     LookForPatch(Box<PatchItem>),
     Patch(Box<PatchItem>),
     Examine(Removal),
+    /// Whether another document of the cluster wants the object that is about to be deleted.
+    Elsewhere(Removal, Seen),
     Delete(Removal, Seen),
 }

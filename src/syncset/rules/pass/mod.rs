@@ -61,6 +61,8 @@ pub struct Input {
     /// Whether another cluster is behind the kubeconfig than the rows are of (rule 31). The new identity must not be stored
     /// before the pass has stored its first writes.
     pub another_cluster: bool,
+    /// Whether other documents lead to the same cluster, so that one of them may want what is to be deleted.
+    pub shared: bool,
     /// From the pass before, if that had to end early; what was in step counts only if it was the same full pass.
     pub progress: Progress,
     /// When the pass begins.

@@ -339,7 +339,7 @@ impl Pass {
                 if is_adopted && !is_forgotten {
                     *self.releases.entry(Release::Adopted).or_default() += 1;
                 }
-                // Of a syncset that is gone it is not known why it does not track an object: another document may want that.
+                // Of a syncset that is gone it is not known why it does not track an object.
                 if is_adopted || !(is_upsert || is_superseded) {
                     self.let_stay(&row.object, row.syncset);
                 } else {

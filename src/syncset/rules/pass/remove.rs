@@ -47,6 +47,11 @@ impl Pass {
             self.put_back(removal);
             return self.begin_removal(within);
         }
+        // A namespace stays with what is in it.
+        if self.is_spared(&removal) {
+            self.progress.spared.insert((removal.object, removal.syncset));
+            return None;
+        }
         if let Some(hindrance) = self.hindrance(&removal.object) {
             self.keep_row(&removal, &hindrance);
             return None;
@@ -155,6 +160,8 @@ impl Pass {
                     } else {
                         self.let_stay(&removal.object, removal.syncset);
                     }
+                } else if self.shared {
+                    self.follow_up = Some(Ask::Elsewhere(removal, seen));
                 } else {
                     self.follow_up = Some(Ask::Delete(removal, seen));
                 }
@@ -162,6 +169,27 @@ impl Pass {
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => self.give_up(&removal, &refused.message),
         }
+    }
+
+    /// What another document of this cluster wants stays, and so does the row that remembers that it is to be deleted. The rows of this
+    /// pass were stored before: of two documents that drop an object at once, at least one finds that the other does not want it.
+    /// Should the other one begin to want it now, it stores that first and then writes the object, which has another version then.
+    pub(super) fn asked_elsewhere(&mut self, removal: Removal, seen: Seen, reply: &Result<Answer, Refused>) {
+        match reply {
+            Ok(Answer::Elsewhere(true)) => drop(self.progress.spared.insert((removal.object, removal.syncset))),
+            Ok(Answer::Elsewhere(false)) => self.follow_up = Some(Ask::Delete(removal, seen)),
+            Ok(_) => self.give_up(&removal, &unexpected().message),
+            Err(refused) => self.give_up(&removal, &refused.message),
+        }
+    }
+
+    /// Whether this pass, or the one from which it goes on, has found that another document wants the object, or something within.
+    fn is_spared(&self, removal: &Removal) -> bool {
+        let is_spared = |object: &ObjectRef, syncset| self.progress.spared.contains(&(object.clone(), syncset));
+        is_spared(&removal.object, removal.syncset)
+            || self
+                .pending_within(&removal.object)
+                .any(|row| is_spared(&row.object, row.syncset) && self.may_define(&removal.object, &row.object))
     }
 
     /// Why the object is not ours to delete, if it is not.

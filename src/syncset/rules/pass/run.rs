@@ -25,6 +25,8 @@ const MOST_REQUESTS: usize = 500;
 const MOST_TIME: Duration = Duration::from_mins(1);
 /// After this time a pass looks up no further kinds before it begins: what does not answer must not take all of its time.
 const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
+/// After so many passes in a row that ended at the same request with a 429, this may be about one object.
+const MOST_THROTTLED: u8 = 3;
 /// What is stored meanwhile (rule 16).
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
@@ -35,6 +37,7 @@ pub struct Pass {
     pub(super) live: Vec<Live>,
     pub(super) gone: BTreeMap<Uuid, Deletions>,
     pub(super) full: bool,
+    pub(super) shared: bool,
     pub(super) progress: Progress,
     pub(super) ledger: Ledger,
     pub(super) wanted: Wanted,
@@ -122,6 +125,7 @@ impl Pass {
             live: input.live,
             gone: input.gone,
             full: input.full || input.another_cluster,
+            shared: input.shared,
             progress,
             ledger,
             wanted: Wanted::default(),
@@ -176,7 +180,11 @@ impl Pass {
         self.elapsed = elapsed;
         if self.asked.is_none() && self.end.is_none() {
             self.asked = self.choose();
-            if self.asked.as_ref().is_some_and(|ask| !matches!(ask, Ask::Kind { .. } | Ask::Store(_))) {
+            if self
+                .asked
+                .as_ref()
+                .is_some_and(|ask| !matches!(ask, Ask::Kind { .. } | Ask::Store(_) | Ask::Elsewhere(..)))
+            {
                 self.requests += 1;
             }
             if self.phase != Phase::Kinds && matches!(self.asked, Some(Ask::Kind { .. })) {
@@ -193,6 +201,10 @@ impl Pass {
     /// What came of the step. A reply that does not fit to it counts as a failure of the server.
     pub fn reply(&mut self, reply: Result<Answer, Refused>) {
         let Some(ask) = self.asked.take() else { return };
+        let is_throttled = reply.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled);
+        if let Some(throttled) = ask.throttled().filter(|_| !is_throttled) {
+            self.progress.throttled.remove(&throttled);
+        }
         match ask {
             Ask::Kind { key, .. } => self.resolved(key, reply),
             Ask::List(listing) => self.listed(listing, reply),
@@ -214,6 +226,7 @@ impl Pass {
             Ask::LookForPatch(patch) => self.looked_for_patch(patch, reply),
             Ask::Patch(patch) => self.patched(patch, reply),
             Ask::Examine(removal) => self.examined(removal, reply),
+            Ask::Elsewhere(removal, seen) => self.asked_elsewhere(removal, seen, &reply),
             Ask::Delete(removal, _) => self.deleted(removal, reply),
         }
     }
@@ -224,6 +237,19 @@ impl Pass {
         self.asked = None;
         self.end = Some(End::Interrupted);
         self.outcome(End::Interrupted)
+    }
+
+    /// The API server has answered 429 to the step, which ends the pass (rule 40). Returns whether it has done so for several passes in a
+    /// row: then it may be about this object alone, such as that of a webhook. If the API server answers other requests, the caller
+    /// replies with the refusal, and the pass continues with what comes after.
+    pub fn throttled(&mut self) -> bool {
+        let Some(throttled) = self.asked.as_ref().and_then(Ask::throttled) else { return false };
+        if self.progress.throttled.len() >= MOST_REQUESTS {
+            self.progress.throttled.clear();
+        }
+        let tries = self.progress.throttled.entry(throttled).or_default();
+        *tries = tries.saturating_add(1);
+        *tries >= MOST_THROTTLED
     }
 
     /// The time at the current step.
@@ -438,15 +464,15 @@ impl Pass {
 
     /// Failures hold only for a pass that goes on at once: an interrupted one waits, and then tries everything again.
     fn progress_after(&self, end: End) -> Progress {
-        let Progress { objects, patches, unlisted, slow_kinds, .. } = &self.progress;
-        let slow_kinds = slow_kinds.clone();
+        let Progress { objects, patches, unlisted, slow_kinds, throttled, .. } = &self.progress;
+        let (slow_kinds, throttled) = (slow_kinds.clone(), throttled.clone());
         match end {
             End::Yielded => self.progress.clone(),
             End::Interrupted if self.full => {
                 let (objects, patches, unlisted) = (objects.clone(), patches.clone(), unlisted.clone());
-                Progress { objects, patches, unlisted, slow_kinds, ..Progress::default() }
+                Progress { objects, patches, unlisted, slow_kinds, throttled, ..Progress::default() }
             }
-            End::Interrupted | End::Finished => Progress { slow_kinds, ..Progress::default() },
+            End::Interrupted | End::Finished => Progress { slow_kinds, throttled, ..Progress::default() },
         }
     }
 
@@ -485,6 +511,7 @@ impl Pass {
                 body: Cow::Borrowed(&patch.desired.body),
             },
             Ask::Examine(removal) => Step::Look { target: target_of_removal(removal) },
+            Ask::Elsewhere(removal, _) => Step::Elsewhere { object: &removal.object },
             Ask::Delete(removal, seen) => {
                 Step::Delete { target: target_of_removal(removal), uid: &seen.uid, version: Some(&seen.version) }
             }

@@ -75,6 +75,12 @@ pub enum Step<'a> {
         /// The `resourceVersion` that it must have, if that matters.
         version: Option<&'a str>,
     },
+    /// Find out in the database whether another document of the same cluster wants an object, or something that would be deleted
+    /// with it (rule 31). Answered by [`Answer::Elsewhere`].
+    Elsewhere {
+        /// The object.
+        object: &'a ObjectRef,
+    },
     /// Writes that have to be stored before anything else is done. Answered by [`Answer::Stored`].
     Store(Writes),
     /// The pass is over; what it answers is not asked for again.
@@ -135,6 +141,8 @@ pub enum Answer {
     },
     /// Of [`Step::Delete`].
     Deleted,
+    /// Of [`Step::Elsewhere`]: whether it is wanted.
+    Elsewhere(bool),
     /// Of [`Step::Store`].
     Stored,
 }
@@ -208,7 +216,7 @@ impl Marks {
     }
 }
 
-/// Why the cluster did not do what a step says. No answer at all, a 401 and a 429 end the pass instead
+/// Why the cluster did not do what a step says. No answer at all, a 401 and a 429 of the API server as a whole end the pass instead
 /// ([`Pass::interrupt`](super::Pass::interrupt)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -237,6 +245,10 @@ pub enum Refusal {
     UnsupportedMediaType,
     /// 500 with one of the texts of rule 27.
     SchemaMismatch,
+    /// 404 that is not about the object: the kind is no longer served, or what answers is no API server.
+    NotServed,
+    /// 429, again and again, from an API server that answers other requests.
+    Throttled,
     /// Any other 4xx.
     Rejected,
     /// Any other 5xx, or an answer that is none.
@@ -264,6 +276,11 @@ impl Writes {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether they say of objects that they are wanted no more.
+    pub fn drops(&self) -> bool {
+        !self.forgotten.is_empty() || self.applied.iter().any(|row| !row.wanted)
     }
 }
 
@@ -346,6 +363,8 @@ pub struct Progress {
     pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
     /// Objects that could not be deleted.
     pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
+    /// Objects that nobody wants here, but another document of the same cluster.
+    pub(super) spared: BTreeSet<(ObjectRef, Uuid)>,
     /// Syncsets that could not be sent, with their inputs. What they delete may not be done.
     pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
@@ -354,4 +373,9 @@ pub struct Progress {
     pub(super) unlisted: BTreeSet<KindKey>,
     /// Kinds for which the cluster gave no answer, which may take long each time.
     pub(super) slow_kinds: BTreeSet<KindKey>,
+    /// How often in a row the API server has answered 429 to a request about these. It is kept from pass to pass.
+    pub(super) throttled: BTreeMap<Throttled, u8>,
 }
+
+/// A request that was answered with 429: whether it writes, and what it is about; a list and a look-up are about a kind.
+pub(super) type Throttled = (bool, ObjectRef);

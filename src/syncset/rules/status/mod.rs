@@ -41,8 +41,8 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     // By name, as they are shown. Of a syncset that was created again under its name, the living one is shown.
     let ended = observed.results.iter().filter(|result| result.has_outcome());
     let (living, gone): (Vec<_>, Vec<_>) = ended.partition(|result| observed.live.contains(&result.syncset));
-    let results: BTreeMap<&SyncSetName, &ResultRow> =
-        gone.into_iter().chain(living).map(|result| (&result.name, result)).collect();
+    let gone = gone.into_iter().filter(|result| !is_spared(result, &observed.conditions));
+    let results: BTreeMap<&SyncSetName, &ResultRow> = gone.chain(living).map(|result| (&result.name, result)).collect();
     let of_kind = |kind| {
         let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
         let entries = of_kind.map(|(name, result)| entry(name, result, observed.live.contains(&result.syncset)));
@@ -62,6 +62,11 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
         status.insert("firstSuccessTime".to_owned(), first);
     }
     status
+}
+
+/// Whether the objects of a syncset that is gone are there only because another document of the cluster wants them: that is no failure.
+fn is_spared(gone: &ResultRow, conditions: &Conditions) -> bool {
+    conditions.duplicate.is_some() && gone.failure.is_none() && !conditions.held.contains(&gone.name)
 }
 
 /// When all syncsets had succeeded for the first time. It is never reset; none before that.

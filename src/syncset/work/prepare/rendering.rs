@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::PrepareError;
 use super::secrets::Contents;
 use crate::documents::{Aside, Weight};
-use crate::syncset::payloads::Kept;
+use crate::syncset::payloads::{Kept, Parsed};
 use crate::syncset::rules::parse;
 use crate::syncset::rules::render::{self, UnreadableSecret};
 use crate::syncset::rules::rows::Failure;
@@ -18,9 +18,6 @@ use crate::syncset::store::PayloadRow;
 
 /// What an object takes beside its content.
 const OBJECT: usize = 512;
-
-/// A payload, or why it is none.
-pub(super) type Parsed = Result<Kept, Failure>;
 
 /// What is rendered together.
 pub(super) struct Batch {

@@ -1,9 +1,11 @@
 //! Opening what is sealed: kubeconfigs, and the data of mapped secrets.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
+use crate::cluster::Fingerprint;
 use crate::documents::{Keyring, Kind, OpenError};
 use crate::syncset::kubeconfig::{self, Allowed, Credentials, Fault};
 use crate::syncset::rules::render::{SecretContent, UnreadableSecret};
@@ -27,17 +29,39 @@ pub enum NoCredentials {
 /// A mapped secret by namespace and name, or why it can't be read.
 pub(super) type Contents = BTreeMap<(String, String), Result<SecretContent, UnreadableSecret>>;
 
-/// What the kubeconfig of a cluster says.
-pub(super) fn credentials(
-    cluster: &StoredCluster,
-    keyring: &Keyring,
-    allowed: Allowed,
-) -> Result<Credentials, NoCredentials> {
+/// A kubeconfig that was opened and not read.
+pub struct OpenedKubeconfig {
+    text: SecretSlice<u8>,
+    fingerprint: Fingerprint,
+}
+
+/// The kubeconfig of a cluster.
+pub(super) fn kubeconfig(cluster: &StoredCluster, keyring: &Keyring) -> Result<OpenedKubeconfig, NoCredentials> {
     let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
-    let opened = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
-    let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
-    let text = std::str::from_utf8(opened.expose_secret()).map_err(no_text)?;
-    kubeconfig::read(text, allowed).map_err(NoCredentials::Invalid)
+    let text = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
+    let fingerprint = kubeconfig::fingerprint(text.expose_secret());
+    Ok(OpenedKubeconfig { text, fingerprint })
+}
+
+impl OpenedKubeconfig {
+    /// By which a client is known that was made of it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What it says. That may take long.
+    pub fn read(&self, allowed: Allowed) -> Result<Credentials, NoCredentials> {
+        let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
+        let text = std::str::from_utf8(self.text.expose_secret()).map_err(no_text)?;
+        kubeconfig::read(text, allowed).map_err(NoCredentials::Invalid)
+    }
+}
+
+/// Shows nothing of it.
+impl fmt::Debug for OpenedKubeconfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OpenedKubeconfig").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
 }
 
 /// The data of a secret. A document without any, which no release writes, is not an empty secret.

@@ -212,3 +212,17 @@ fn what_a_full_pass_has_sent_is_not_looked_at_again_when_it_goes_on() {
     assert_eq!((second.end, second.requests), (End::Finished, 2 * left));
     assert!(store.applied.values().all(|row| row.resent == 1 && row.content.is_some()));
 }
+
+/// Its definition is gone, which discovery of a moment ago does not show yet.
+#[test]
+fn a_kind_that_is_no_longer_served_is_told_as_such() {
+    let base = set(SyncSet, "base").maps(&["a", "b", "c"]);
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, from_ref(&base), false);
+    world.refusals.insert("LIST ConfigMap 0".to_owned(), Refusal::NotServed);
+    for name in ["a", "b", "c"] {
+        world.refusals.insert(format!("GET {}", map(name)), Refusal::NotServed);
+    }
+    pass(&mut world, &mut store, from_ref(&base), true);
+    assert_eq!(store.results[&base.id].failure.as_ref().expect("a failure").reason, Reason::KindNotServed);
+}

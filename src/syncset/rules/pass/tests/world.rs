@@ -443,7 +443,7 @@ impl World {
                 Ok(Answer::Written { created: false, seen: Self::seen(patched) })
             }
             Step::Delete { target, uid, version } => self.delete(&target, uid, version),
-            Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
+            Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
         }
     }
 
@@ -489,7 +489,7 @@ fn line_of(step: &Step<'_>) -> Option<String> {
         Step::Patch { target, .. } => ("PATCH", target),
         Step::Delete { target, .. } => ("DELETE", target),
         Step::List { kind, page, .. } => return Some(format!("LIST {kind} {page}")),
-        Step::Resolve { .. } | Step::Store(_) | Step::Done(_) => return None,
+        Step::Resolve { .. } | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => return None,
     };
     Some(format!("{verb} {}", target.object))
 }
@@ -533,6 +533,7 @@ impl Store {
             results: self.results.values().cloned().collect(),
             full,
             another_cluster: false,
+            shared: false,
             progress: Progress::default(),
             now: Timestamp::UNIX_EPOCH,
         })

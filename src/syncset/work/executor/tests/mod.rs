@@ -71,6 +71,10 @@ async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Result<Answer, 
     Executor::new(client, &fence()).carry_out(step, None).await
 }
 
+fn throttled(told: Duration) -> Stop {
+    Stop::Throttled { told, message: "said".to_owned() }
+}
+
 async fn refusal(client: &mut Client, step: &Step<'_>) -> (Refusal, String) {
     match outcome(client, step).await {
         Ok(Err(Refused { refusal, message })) => (refusal, message),
@@ -172,10 +176,10 @@ async fn an_answer_refuses_the_step_or_ends_the_pass() {
     let silent = |reason, message: &str| Stop::Silent { reason, message: message.to_owned() };
     for (headers, code, expected) in [
         ("", 401, silent(Unreachable::Unauthorized, "said")),
-        ("retry-after: 7\r\n", 429, Stop::Throttled(Duration::from_secs(7))),
-        ("retry-after: 0\r\n", 429, Stop::Throttled(Duration::from_secs(1))),
-        ("retry-after: 86400\r\n", 429, Stop::Throttled(Duration::from_mins(1))),
-        ("", 429, Stop::Throttled(Duration::from_secs(5))),
+        ("retry-after: 7\r\n", 429, throttled(Duration::from_secs(7))),
+        ("retry-after: 0\r\n", 429, throttled(Duration::from_secs(1))),
+        ("retry-after: 86400\r\n", 429, throttled(Duration::from_mins(1))),
+        ("", 429, throttled(Duration::from_secs(5))),
     ] {
         server.answer(said(headers)(code));
         for step in steps(&object, &body) {
@@ -195,9 +199,9 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
     // What a proxy says, or a server that does not serve the kind any more.
     let strange = "HTTP 404, not a Kubernetes API".to_owned();
     for (step, expected) in [
-        (look(&object), Refusal::Rejected),
-        (list("ConfigMap", 0), Refusal::Rejected),
-        (delete(&object), Refusal::Rejected),
+        (look(&object), Refusal::NotServed),
+        (list("ConfigMap", 0), Refusal::NotServed),
+        (delete(&object), Refusal::NotServed),
         (apply(&object, &body), Refusal::NotFound),
     ] {
         server.answer(|_| Reply::Whole(404, "", "404 page not found".to_owned()));
@@ -332,7 +336,7 @@ async fn identity_and_probe_say_whether_the_cluster_answers() {
     let unreachable = Unreachable::ErrorConnectingToCluster;
     for (code, read, probed) in [
         (403, Ok(Refusal::Forbidden), Ok(())),
-        (404, Ok(Refusal::Rejected), Ok(())),
+        (404, Ok(Refusal::NotServed), Ok(())),
         (502, Ok(Refusal::Server), Err(unreachable)),
         (401, Err(Unreachable::Unauthorized), Err(Unreachable::Unauthorized)),
     ] {

@@ -1,0 +1,189 @@
+//! Two documents that lead to one cluster (rule 31): an object is there as long as one of them wants it, and no longer.
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use super::super::{Answer, End, Input, Outcome, Pass, Step};
+use super::world::{Set, Store, World, map, object, set};
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::rules::wanted::{group_defined_by, is_namespace};
+
+/// The documents of one cluster.
+#[derive(Clone, Default)]
+struct Shared {
+    world: World,
+    stores: [Store; 2],
+}
+
+impl Store {
+    /// As the statement of rule 31 finds it.
+    fn wants(&self, wanted: &ObjectRef) -> bool {
+        let is_it = |object: &ObjectRef| {
+            object == wanted
+                || (is_namespace(wanted) && object.namespace == wanted.name)
+                || group_defined_by(wanted) == Some(object.group.as_str())
+        };
+        self.applied.values().any(|row| row.wanted && is_it(&row.object))
+    }
+}
+
+impl Shared {
+    fn input(&self, at: usize, sets: &[Set], full: bool) -> Option<Input> {
+        let input = self.stores[at].input(sets, full);
+        input.map(|input| Input { shared: true, ..input })
+    }
+
+    /// One step of the pass of a document. Returns what the pass comes to at its end.
+    fn step(&mut self, at: usize, pass: &mut Pass) -> Option<Outcome> {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => {
+                self.stores[at].write(outcome.writes.clone());
+                return Some(*outcome);
+            }
+            Step::Store(writes) => {
+                self.stores[at].write(writes);
+                Ok(Answer::Stored)
+            }
+            Step::Elsewhere { object } => Ok(Answer::Elsewhere(self.stores[1 - at].wants(object))),
+            step => self.world.perform(step),
+        };
+        pass.reply(answer);
+        None
+    }
+
+    /// Passes of a document until one has finished.
+    fn pass(&mut self, at: usize, sets: &[Set]) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        while outcomes.last().is_none_or(|last| last.end == End::Yielded) && outcomes.len() < 9 {
+            let Some(mut input) = self.input(at, sets, false) else { break };
+            input.progress = outcomes.last().map(|last| last.progress.clone()).unwrap_or_default();
+            let mut pass = Pass::new(input);
+            outcomes.push(loop {
+                if let Some(outcome) = self.step(at, &mut pass) {
+                    break outcome;
+                }
+            });
+        }
+        outcomes
+    }
+
+    /// Both documents want these.
+    fn of(sets: [&Set; 2]) -> Self {
+        let mut shared = Self { world: World::new(), ..Self::default() };
+        for (at, set) in sets.into_iter().enumerate() {
+            shared.pass(at, from_ref(set));
+        }
+        shared.world.log.clear();
+        shared
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.stores.iter().all(|store| store.applied.is_empty())
+    }
+}
+
+/// Each order of the steps of two passes that begin at once. Whoever has spared the object has another pass, since it is asked for when
+/// the other one has dropped it.
+#[test]
+fn of_two_documents_that_drop_an_object_at_once_one_deletes_it() {
+    for names in [["s", "s"], ["s", "t"]] {
+        let [one, other] = names.map(|name| set(SelectorSyncSet, name).maps(&["a"]));
+        let before = Shared::of([&one, &other]);
+        let dropped = [one.maps(&[]), other.maps(&[])];
+        let mut most = 0;
+        for order in 0..1_u32 << 12 {
+            let mut shared = before.clone();
+            let begin = |at: usize| shared.input(at, from_ref(&dropped[at]), false).map(Pass::new).expect("it is due");
+            let mut passes = [Some(begin(0)), Some(begin(1))];
+            let mut steps = 0;
+            while passes.iter().any(Option::is_some) {
+                let at = usize::from(order >> (steps % 12) & 1 == 1);
+                let at = if passes[at].is_some() { at } else { 1 - at };
+                let pass = passes[at].as_mut().expect("it has not ended");
+                if shared.step(at, pass).is_some() {
+                    passes[at] = None;
+                }
+                steps += 1;
+            }
+            most = most.max(steps);
+            for at in [0, 1] {
+                shared.pass(at, from_ref(&dropped[at]));
+            }
+            assert!(shared.world.objects.is_empty(), "{names:?} {order:b}: {:?}", shared.world.log);
+            shared.pass(0, from_ref(&dropped[0]));
+            assert!(shared.is_forgotten(), "{names:?} {order:b}: {:?}", shared.stores);
+        }
+        assert!((10..=12).contains(&most), "all orders were tried: {most}");
+    }
+}
+
+#[test]
+fn what_the_other_document_wants_stays_until_it_is_dropped_there_too_whoever_sent_it() {
+    for owner in [0, 1] {
+        let sets = [set(SyncSet, "s").maps(&["a", "kept"]), set(SyncSet, "t").maps(&["a", "kept"])];
+        let mut shared = Shared::of([&sets[0], &sets[1]]);
+        // The second one has sent it last.
+        assert_eq!(World::seen(&shared.world.objects[&map("a")]).marks.syncset, Some(sets[1].id));
+        let dropped = sets.map(|set| set.maps(&["kept"]));
+        let [outcome] = shared.pass(owner, from_ref(&dropped[owner])).try_into().expect("one pass");
+        assert_eq!((outcome.end, outcome.retry, outcome.releases.len()), (End::Finished, None, 1 - owner));
+        assert!(shared.world.objects.contains_key(&map("a")));
+        // It is asked for again for another reason.
+        shared.pass(owner, from_ref(&dropped[owner]));
+        assert!(shared.world.objects.contains_key(&map("a")));
+        shared.pass(1 - owner, from_ref(&dropped[1 - owner]));
+        shared.pass(owner, from_ref(&dropped[owner]));
+        assert!(!shared.world.objects.contains_key(&map("a")) && shared.world.objects.contains_key(&map("kept")));
+        assert!(shared.stores.iter().all(|store| store.applied.len() == 1), "{:?}", shared.stores);
+    }
+}
+
+#[test]
+fn a_namespace_stays_with_what_another_document_wants_in_it() {
+    let inner = object("", "ConfigMap", "n", "x");
+    let outer = object("", "Namespace", "", "n");
+    let both = [outer.clone(), inner.clone()];
+    for (here, there) in [(&both[..], &both[..]), (&both[..], &both[1..]), (&both[..1], &both[1..])] {
+        let sets = [here, there].map(|objects| set(SelectorSyncSet, "s").objects(objects));
+        let mut shared = Shared::of([&sets[0], &sets[1]]);
+        let dropped = sets.map(|set| set.objects(&[]));
+        let [outcome] = shared.pass(0, from_ref(&dropped[0])).try_into().expect("one pass");
+        assert_eq!((outcome.retry, shared.world.objects.len()), (None, 2), "{:?}", shared.world.log);
+        assert!(outcome.results.iter().all(|row| row.failure.is_none() && row.has_pending_deletions));
+        shared.pass(1, from_ref(&dropped[1]));
+        shared.pass(0, from_ref(&dropped[0]));
+        assert!(shared.world.objects.is_empty() && shared.is_forgotten(), "{:?}", shared.world.log);
+    }
+}
+
+#[test]
+fn objects_that_are_spared_keep_no_other_from_its_turn() {
+    let names: Vec<String> = (0..600).map(|at| format!("m{at:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let both = set(SelectorSyncSet, "s").maps(&names);
+    let mut shared = Shared::of([&both, &both]);
+    let sets = [both.maps(&[]), set(SelectorSyncSet, "z").maps(&["z"])];
+    let outcomes = shared.pass(0, &sets);
+    let requests: Vec<usize> = outcomes.iter().map(|outcome| outcome.requests).collect();
+    // The object of the second one is looked at by both passes, and once more before it is sent.
+    assert_eq!(requests, [1 + 499, 101 + 2]);
+    assert!(shared.world.objects.contains_key(&map("z")) && shared.world.objects.len() == 601);
+}
+
+/// Whoever begins to want an object while it is about to be deleted has written it, so it has another version.
+#[test]
+fn an_object_that_the_other_document_begins_to_want_meanwhile_is_not_deleted() {
+    for name in ["s", "t"] {
+        let (first, second) = (set(SelectorSyncSet, "s").maps(&["a"]), set(SelectorSyncSet, name).maps(&[]));
+        let mut shared = Shared::of([&first, &second]);
+        let dropped = first.maps(&[]);
+        let mut pass = Pass::new(shared.input(0, from_ref(&dropped), false).expect("it is due"));
+        while !matches!(pass.next(Duration::ZERO), Step::Delete { .. }) {
+            assert!(shared.step(0, &mut pass).is_none(), "it is about to be deleted");
+        }
+        shared.pass(1, from_ref(&second.maps(&["a=2"])));
+        while shared.step(0, &mut pass).is_none() {}
+        assert!(shared.world.objects.contains_key(&map("a")), "{name}: {:?}", shared.world.log);
+    }
+}

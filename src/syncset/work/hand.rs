@@ -1,0 +1,101 @@
+//! What of the process's slots and permits a visit has, and how it waits for them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::observer::Visited;
+use super::visit::{Rest, Visit};
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::permits::{Slot, WorkPermit};
+
+/// A request that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// When a silent cluster is looked at again that found too many others waiting to be asked; up to half as much earlier or later.
+const PUT_OFF: Duration = Duration::from_secs(10);
+
+/// What a visit has in hand while it connects, and then while it works.
+pub(super) enum Hand {
+    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
+    /// It waits for a slot to ask a silent cluster.
+    Nothing,
+    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
+}
+
+/// When a silent cluster is looked at again for which there is no room.
+fn put_off(now: Timestamp) -> Timestamp {
+    let wait = PUT_OFF.mul_f64(0.5 + rand::random::<f64>());
+    now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
+}
+
+impl Hand {
+    /// Whether it may ask a silent cluster.
+    pub(super) fn may_probe(&self) -> bool {
+        matches!(self, Self::Probing(_))
+    }
+}
+
+impl Worker {
+    /// Waits for a slot to ask a silent cluster, without the one to connect. If it does not come to that, how the visit ends.
+    pub(super) async fn wait_to_probe(
+        &self,
+        work: &Work,
+        hand: &mut Hand,
+        now: Timestamp,
+        stopping: &CancellationToken,
+    ) -> Option<Visit> {
+        *hand = Hand::Nothing;
+        tokio::select! {
+            biased;
+            _ = work.expired() => Some(Visit::lost()),
+            () = stopping.cancelled() => Some(Visit::handed_back()),
+            slot = self.permits.wait_to_probe() => match slot {
+                Some(slot) => {
+                    *hand = Hand::Probing(slot);
+                    None
+                }
+                None => Some(Visit::of(Visited::Waiting, Rest::Until(put_off(now), 0))),
+            },
+        }
+    }
+
+    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile. If the process ends, it goes on
+    /// without, to its end.
+    pub(super) async fn begin_work(&self, work: &Work, hand: &mut Hand, stopping: &CancellationToken) -> bool {
+        if matches!(hand, Hand::Working(_)) {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            _ = work.expired() => false,
+            () = stopping.cancelled() => true,
+            permit = self.permits.work(work.urgent) => {
+                *hand = Hand::Working(permit);
+                true
+            }
+        }
+    }
+
+    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, if a slot for those is free: it is no longer one
+    /// that answers.
+    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, hand: &mut Hand) -> T {
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            answered = &mut answer => return answered,
+            () = sleep(SLOW) => {}
+        }
+        if matches!(hand, Hand::Working(_))
+            && let Some(slot) = self.permits.slow()
+        {
+            *hand = Hand::Slow(slot);
+        }
+        answer.await
+    }
+}
