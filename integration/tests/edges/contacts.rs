@@ -265,3 +265,44 @@ fn what_hive_has_applied_is_ours_after_three_requests_and_what_others_own_stays(
         }
     });
 }
+
+#[test]
+fn a_switch_to_apply_removes_what_another_behavior_has_sent_and_what_others_own_stays() {
+    run(async {
+        let edge = Edge::of(EDGE_CONTROLLER, "switched").await;
+        for kind in [config_maps(), custom("Database", "databases", true), deployments()] {
+            for behavior in [Behavior::CreateOrUpdate, Behavior::CreateOnly] {
+                let key = edge.key("site");
+                let mut applied = Applied::new(&edge, behavior);
+                applied.sends(&kind, &object(&edge, &kind, "1", true)).await;
+                let edited = json!({"metadata": {"labels": {"edited": "x"}}});
+                let edit = Request::patch(&kind, &key, Payload::merge_patch(&edited)).by("kubectl-edit");
+                edge.cluster.change(edit).await.unwrap();
+                applied.behavior = Behavior::Apply;
+                let sent = async |applied: &mut Applied, value: &str| {
+                    let mark = edge.plane.audit().unwrap().mark().await.unwrap();
+                    applied.sends(&kind, &object(&edge, &kind, value, false)).await;
+                    let filter = Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural);
+                    let asked = edge.plane.audit().unwrap().records(&filter).await.unwrap();
+                    asked.iter().map(|record| record.verb.clone()).collect::<Vec<_>>()
+                };
+                assert_eq!(sent(&mut applied, "2").await, ["get", "patch", "patch"]);
+                assert_eq!(sent(&mut applied, "3").await, ["patch"]);
+                let found = edge.metadata(&kind, "site").await.unwrap();
+                let mut managers: Vec<_> =
+                    found.managers.iter().map(|entry| (entry.manager.as_str(), entry.operation.as_str())).collect();
+                managers.sort_unstable();
+                assert_eq!(managers, [("kubectl-edit", "Update"), ("towline", "Apply")]);
+                let labels: Vec<&str> = found.labels.keys().map(String::as_str).collect();
+                assert_eq!(labels, ["edited", "hive.openshift.io/managed", "value"]);
+                let client = edge.cluster.session().unwrap().connection;
+                let whole: Value = client.send(Request::get(&kind, &key), "application/json", LIMIT).await.unwrap();
+                let is_left = whole["spec"].to_string().contains("optional") || !whole["data"]["optional"].is_null();
+                assert!(!is_left, "{whole}");
+                assert!(!applied.row().adopted && applied.row().owned.is_some());
+                edge.cluster.remove(&kind, &key, &found.uid, None).await.unwrap();
+                edge.is_gone(&kind, "site").await;
+            }
+        }
+    });
+}

@@ -26,6 +26,7 @@ mod removal;
 mod report;
 mod requests;
 mod script;
+mod switching;
 mod waking;
 mod walk;
 mod watching;

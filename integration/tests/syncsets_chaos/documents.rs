@@ -49,7 +49,7 @@ pub(crate) struct Set {
 /// What a syncset may have. Objects of `m…` may have been left by a syncset that never deletes; the others may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kin {
-    /// Always Sync and Apply: its objects may lose fields, and change their name with the labels.
+    /// Always Sync, and Apply in the end: its objects may lose fields, also while they are updated, and change their name with the labels.
     Applied,
     /// Always Sync, Apply or `CreateOrUpdate`.
     Deleting,
@@ -157,15 +157,19 @@ impl Documents {
         }
     }
 
-    /// Ends all pauses.
+    /// Ends all pauses, and applies what may have kept fields that were dropped.
     pub(crate) fn resume(&mut self) -> Vec<Request> {
         let paused = self.clusters.iter_mut().filter(|cluster| cluster.paused);
-        paused
-            .map(|cluster| {
-                cluster.paused = false;
-                Request::merge_patch(&cluster.path(), &json!({"paused": false}))
-            })
-            .collect()
+        let resumed = paused.map(|cluster| {
+            cluster.paused = false;
+            Request::merge_patch(&cluster.path(), &json!({"paused": false}))
+        });
+        let is_updated = |set: &&mut Set| set.exists && set.kin == Kin::Applied && set.behavior != Behavior::Apply;
+        let applied = self.sets.iter_mut().filter(is_updated).map(|set| {
+            set.behavior = Behavior::Apply;
+            set.write(false)
+        });
+        resumed.chain(applied).collect()
     }
 
     fn change_cluster(&mut self, random: &mut Random) -> Request {
@@ -297,8 +301,7 @@ impl Set {
     fn draw_behavior(&mut self, random: &mut Random) {
         const ALL: [Behavior; 3] = [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly];
         let of = match self.kin {
-            Kin::Applied => &ALL[..1],
-            Kin::Deleting => &ALL[..2],
+            Kin::Applied | Kin::Deleting => &ALL[..2],
             Kin::Any => &ALL,
         };
         self.behavior = one_of(random, of);

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
-use super::seen::seen;
+use super::seen::{looked_at, seen};
 use crate::cluster::{
     Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
     ObjectKey, Pages, Payload, Request, Stated,
@@ -254,7 +254,7 @@ impl<'c> Executor<'c> {
         let kind = self.kind(cluster, &id).await?;
         let read = cluster.read_metadata(&kind, &key).await;
         let found = self.answered(&id, read, Missing::Unclear)?;
-        Ok(Answer::Found(found.as_ref().map(seen)))
+        Ok(Answer::Found(found.as_ref().map(looked_at)))
     }
 
     async fn list(&mut self, cluster: &Cluster, id: KindId, page: usize) -> Result<Answer, Failed> {

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::takeover::takeover;
 use crate::cluster::{ManagedFields, Metadata};
 use crate::syncset::rules::name::Digest;
-use crate::syncset::rules::pass::{Manager, Marks, Seen};
+use crate::syncset::rules::pass::{Manager, Marks, Seen, Takeover};
 
 /// Most bytes of a manager's name; API servers accept no longer ones.
 const LONGEST_MANAGER: usize = 128;
@@ -20,8 +20,13 @@ pub fn seen(metadata: &Metadata) -> Seen {
         owned_by_apply: owned(metadata, Manager::Apply, "Apply"),
         owned_by_update: owned(metadata, Manager::Update, "Update"),
         last_other: last_other(metadata),
-        takeover: takeover(metadata).map(Box::new),
+        takeover: Takeover::default(),
     }
+}
+
+/// The same with what it takes to apply an object that was written in other ways.
+pub(super) fn looked_at(metadata: &Metadata) -> Seen {
+    Seen { takeover: takeover(metadata), ..seen(metadata) }
 }
 
 /// The manager that has written last to the object itself, besides ours. Its name is shown to operators.
@@ -46,7 +51,7 @@ fn owned(metadata: &Metadata, manager: Manager, operation: &str) -> Option<Diges
     hash.update(entry.time.as_deref().unwrap_or_default());
     hash.update([0]);
     hash.update(entry.fields.as_bytes());
-    Some(Digest(hash.finalize().into()))
+    Some(manager.tag(Digest(hash.finalize().into())))
 }
 
 #[cfg(test)]

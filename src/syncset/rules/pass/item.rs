@@ -43,7 +43,7 @@ pub(super) struct Item {
     pub(super) is_late: bool,
     /// The manager that has written last besides ours, when the object was looked at.
     pub(super) last_other: Option<String>,
-    /// The patch by which Hive's fields become ours, before the object is applied.
+    /// The patch by which fields of Hive and of other behaviors become those of `Apply`, before the object is applied.
     pub(super) takeover: Option<Box<Value>>,
     /// Whether the pass has waited for its kind.
     pub(super) has_waited: bool,
@@ -61,8 +61,9 @@ pub(super) enum Check {
     Drift,
     /// The same, by a GET: it does not have our label.
     DriftAlone,
-    /// Whether it is ours, since an earlier pass was about to send it, and did not note its UID or was cut short. This is done
-    /// right before it is sent: a pass with many of them gets further, and one that fails looks at nothing in vain.
+    /// Whether it is ours, since an earlier pass was about to send it, and did not note its UID or was cut short; or which fields it
+    /// got by another behavior, before it is applied for the first time since. This is done right before it is sent: a pass with
+    /// many of them gets further, and one that fails looks at nothing in vain.
     Anew,
 }
 
@@ -170,7 +171,8 @@ pub(super) enum Ask {
     List(Listing),
     Look(Box<Item>),
     Store(Writes),
-    /// Makes Hive's fields ours, so that the apply that follows removes those that are no longer given.
+    /// Makes fields of Hive and of other behaviors those of `Apply`, so that the apply that follows removes those that are no longer
+    /// given.
     TakeOver(Box<Item>),
     Apply(Box<Item>),
     Create(Box<Item>),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::step::Writes;
+use super::step::{Writes, is_of_apply};
 use crate::syncset::rules::name::{Digest, ObjectRef};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
 
@@ -29,6 +29,13 @@ pub(super) struct Facts {
     pub(super) adopted: bool,
     /// In how many full passes in a row it was sent again.
     pub(super) resent: u8,
+}
+
+impl Facts {
+    /// Whether our last write was an apply, so that no field is left of what was sent before in another behavior.
+    pub(super) fn was_applied(&self) -> bool {
+        self.owned.is_some_and(is_of_apply)
+    }
 }
 
 /// Whether it is open if the object existed before: rows of `CreateOnly` are stored like that before the first try, and rows
@@ -93,7 +100,8 @@ impl Ledger {
             Some(old) => {
                 let is_forgotten = old.uid.is_some() && row.uid.is_none();
                 let is_opened = old.content.is_some() && row.content.is_none();
-                is_forgotten || is_opened || (old.wanted, old.tracked) != (row.wanted, row.tracked)
+                let was_applied = old.owned.is_some_and(is_of_apply) && old.uid == row.uid && row.owned.is_none();
+                is_forgotten || is_opened || was_applied || (old.wanted, old.tracked) != (row.wanted, row.tracked)
             }
         };
         self.changed_rows.insert((row.object.clone(), row.syncset));

@@ -9,7 +9,7 @@ use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, 
 use super::kept::is_kept;
 use super::ledger::{Facts, is_undetermined};
 use super::run::Pass;
-use super::step::Release;
+use super::step::{Release, Resolution, is_of_apply};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Place, Rendered, Rendering};
@@ -126,20 +126,22 @@ impl Pass {
     fn item(&self, syncset: usize, object: ObjectRef, desired: Desired) -> Option<Item> {
         let header = &self.live.get(syncset)?.header;
         let row = self.ledger.row(&object, header.id);
-        let facts = self.ledger.facts(&object);
+        let mut facts = self.ledger.facts(&object);
         let is_only_created = header.behavior == Behavior::CreateOnly;
         let send = row.is_none_or(|row| row.content != Some(desired.content));
         let is_checked = self.full && !self.progress.objects.contains(&object);
+        let is_applied = header.behavior == Behavior::Apply;
+        // From now on it may have fields of another behavior.
+        if let Some(facts) = facts.as_mut().filter(|facts| send && !is_applied && facts.was_applied()) {
+            facts.owned = None;
+        }
+        let is_unsure = |facts: &Facts| {
+            let may_be_another = !facts.adopted && (facts.uid.is_none() || self.was_cut_short(&object));
+            may_be_another || (is_applied && !facts.was_applied())
+        };
         let check = match &facts {
             None if send && !is_only_created => Check::Contact,
-            Some(facts)
-                if send
-                    && !is_only_created
-                    && !facts.adopted
-                    && (facts.uid.is_none() || self.was_cut_short(&object)) =>
-            {
-                Check::Anew
-            }
+            Some(facts) if send && !is_only_created && is_unsure(facts) => Check::Anew,
             Some(facts) if !send && is_checked && is_only_created && facts.adopted => Check::DriftAlone,
             _ if !send && is_checked => Check::Drift,
             _ => Check::None,
@@ -183,6 +185,9 @@ impl Pass {
                     self.settle(&item);
                 }
                 Check::Anew => {
+                    if self.is_served(&item.kind_key()) {
+                        self.settle(&item);
+                    }
                     self.works.insert((item.syncset, item.desired.place), Work::Item(Box::new(item)));
                 }
                 Check::Drift => by_kind.entry(item.kind_key()).or_default().push(item),
@@ -190,15 +195,18 @@ impl Pass {
             }
         }
         for (kind, items) in by_kind {
-            let is_served = matches!(self.kinds.get(&kind), Some(Ok(super::step::Resolution::Served { .. })));
             let is_endless = self.progress.unlisted.contains(&kind);
-            if items.len() < FEWEST_TO_LIST || !is_served || is_endless {
+            if items.len() < FEWEST_TO_LIST || !self.is_served(&kind) || is_endless {
                 self.unprepared.extend(items.into_iter().map(Box::new));
                 continue;
             }
             let by_name = |item: Item| ((item.object.namespace.clone(), item.object.name.clone()), Box::new(item));
             self.listings.push_back(Listing { kind, page: 0, items: items.into_iter().map(by_name).collect() });
         }
+    }
+
+    fn is_served(&self, kind: &KindKey) -> bool {
+        matches!(self.kinds.get(kind), Some(Ok(Resolution::Served { .. })))
     }
 
     /// Notes an object of a syncset, and who else wants it. What is going to be sent has no content until it has been sent. Returns
@@ -301,7 +309,9 @@ impl Pass {
             is_urgent |= self.ledger.put(superseded_row(object, header.id, api_version, tracked));
         }
         let claimants = self.claimants(object);
-        let id = self.live.get(winner).map(|live| live.header.id);
+        let header = self.live.get(winner).map(|live| &live.header);
+        let is_applied = header.is_some_and(|header| header.behavior == Behavior::Apply);
+        let id = header.map(|header| header.id);
         let is_sent = id.and_then(|id| self.ledger.row(object, id)).is_some_and(|row| row.content.is_some());
         let dropped: Vec<AppliedRow> =
             self.ledger.rows_of(object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
@@ -309,7 +319,8 @@ impl Pass {
             if is_sent {
                 self.ledger.forget(object, row.syncset);
             } else {
-                is_urgent |= self.ledger.put(AppliedRow { wanted: false, content: None, ..row });
+                let owned = row.owned.filter(|owned| is_applied || !is_of_apply(*owned));
+                is_urgent |= self.ledger.put(AppliedRow { wanted: false, content: None, owned, ..row });
             }
         }
         is_urgent

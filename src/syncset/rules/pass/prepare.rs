@@ -4,7 +4,7 @@ use super::failure;
 use super::item::{Ask, Check, Item, ItemState, KindKey, Listing, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
-use super::step::{Answer, Refused, Resolution, Seen};
+use super::step::{Answer, Refused, Resolution, Seen, Takeover};
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -26,6 +26,7 @@ impl Pass {
             self.progress.slow_kinds.insert(key.clone());
         } else {
             self.progress.slow_kinds.remove(&key);
+            self.progress.unknown_within.remove(&key);
         }
         self.kinds.insert(key, resolution);
     }
@@ -191,8 +192,9 @@ impl Pass {
     }
 }
 
-/// What existed without our label is not ours, and neither is what has another UID than the object that was ours. What Hive has
-/// applied is ours, and its fields are taken over first (rule 21). Until that is done no UID is noted, so that each pass looks again.
+/// What existed without our label is not ours, and neither is what has another UID than the object that was ours. Before an apply, the
+/// fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21). Until that is
+/// done nothing is noted of what we own, so that each pass looks again.
 fn first_contact(item: &mut Item, found: Option<Seen>) {
     item.state = ItemState::Ready;
     item.is_known = true;
@@ -203,9 +205,11 @@ fn first_contact(item: &mut Item, found: Option<Seen>) {
             let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
             let adopted = item.facts.adopted || is_another || !seen.marks.managed || seen.marks.adopted;
             item.last_other = seen.last_other;
-            item.takeover = seen.takeover.filter(|_| !adopted && item.behavior == Behavior::Apply);
-            let uid = item.takeover.is_none().then_some(seen.uid);
-            item.facts = Facts { uid, version: None, owned: None, adopted, resent: item.facts.resent };
+            let Takeover { ours, with_hive } = seen.takeover;
+            let takeover = with_hive.filter(|_| !adopted).or(ours);
+            item.takeover = takeover.filter(|_| item.behavior == Behavior::Apply);
+            let owned = item.facts.owned.filter(|_| !is_another && item.takeover.is_none());
+            item.facts = Facts { uid: Some(seen.uid), version: None, owned, adopted, resent: item.facts.resent };
         }
     }
 }

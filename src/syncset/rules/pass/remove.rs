@@ -41,6 +41,8 @@ impl Pass {
     fn begin_removal(&mut self, mut removal: Removal) -> Option<Ask> {
         if let Some(key) = self.unresolved_within(&removal.object) {
             self.put_back(removal);
+            // Counts as one without an answer until there is one.
+            self.progress.unknown_within.insert(key.clone());
             return Some(Ask::Kind { key, wait: false });
         }
         if let Some(within) = self.take_removal_within(&removal.object) {
@@ -126,7 +128,7 @@ impl Pass {
         let wanted = self.wanted.within(outer).flat_map(|within| self.ledger.rows_of(within));
         let others = self.pending_within(outer).chain(self.kept_within(outer));
         let mut keys = wanted.chain(others).map(|row| (row.api_version.clone(), row.object.kind.clone()));
-        keys.find(|key| !self.kinds.contains_key(key))
+        keys.find(|key| !self.kinds.contains_key(key) && !self.progress.unknown_within.contains(key))
     }
 
     fn put_back(&mut self, removal: Removal) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::failure;
-use super::item::{Ask, Check, Item, ItemState, Work};
+use super::item::{Ask, Item, ItemState, Work};
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::object::NEVER_RECREATED;
@@ -103,7 +103,7 @@ impl Pass {
         self.works.insert((item.syncset, item.desired.place), Work::Item(item));
     }
 
-    /// Hive's fields are those of our manager, which has to apply the object now.
+    /// The fields that were taken over are those of our manager, which has to apply the object now.
     pub(super) fn taken_over(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
         item.takeover = None;
         match reply {
@@ -117,7 +117,7 @@ impl Pass {
                 item.tries += 1;
                 let has_changed = matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound);
                 if has_changed && item.tries < MOST_TRIES {
-                    (item.state, item.check) = (ItemState::Unlooked, Check::Anew);
+                    item.state = ItemState::Unlooked;
                     self.follow_up = Some(Ask::Look(item));
                 } else {
                     self.refuse(&item, &refused);

@@ -116,6 +116,20 @@ impl Manager {
             Self::Patch => "towline-patch",
         }
     }
+
+    /// The digest of an entry of this manager. Its last bit says if it is one of [`Manager::Apply`]: it is all that is stored of how
+    /// an object was written last.
+    pub fn tag(self, digest: Digest) -> Digest {
+        let mut tagged = digest;
+        let [.., last] = &mut tagged.0;
+        *last = (*last & !1) | u8::from(self == Self::Apply);
+        tagged
+    }
+}
+
+/// Whether the digest of an entry is one of [`Manager::Apply`].
+pub(super) fn is_of_apply(owned: Digest) -> bool {
+    Manager::Apply.tag(owned) == owned
 }
 
 /// What came of a step.
@@ -183,8 +197,18 @@ pub struct Seen {
     pub owned_by_update: Option<Digest>,
     /// The manager that has written last to the object itself, besides ours (rule 22).
     pub last_other: Option<String>,
-    /// If Hive has applied the object: the JSON patch by which Hive's fields become those of [`Manager::Apply`] (rule 21).
-    pub takeover: Option<Box<Value>>,
+    /// Only in an answer to [`Step::Look`].
+    pub takeover: Takeover,
+}
+
+/// JSON patches by which fields that an object got without server-side apply become those of [`Manager::Apply`], so that an apply
+/// removes those that are no longer given (rule 21). They are refused if the object has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Takeover {
+    /// Of the fields of [`Manager::Update`], if it has some.
+    pub ours: Option<Box<Value>>,
+    /// Of these and Hive's, if Hive has applied the object.
+    pub with_hive: Option<Box<Value>>,
 }
 
 /// What labels and annotations say of whose an object is.
@@ -375,6 +399,9 @@ pub struct Progress {
     pub(super) slow_kinds: BTreeSet<KindKey>,
     /// How often in a row the API server has answered 429 to a request about these. It is kept from pass to pass.
     pub(super) throttled: BTreeMap<Throttled, u8>,
+    /// Those of them that were asked for because of what is deleted. A pass that goes on does not ask again, or it would never get
+    /// further.
+    pub(super) unknown_within: BTreeSet<KindKey>,
 }
 
 /// A request that was answered with 429: whether it writes, and what it is about; a list and a look-up are about a kind.

@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use uuid::Uuid;
 
 use super::super::{Outcome, Refusal, Release};
-use super::world::{Flags, Object, Resource, Set, Store, World, cut_short, map, object, pass, run, set};
+use super::store::{Store, cut_short, pass, run};
+use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::{Behavior, Known, Mode};

@@ -1,7 +1,8 @@
 //! Full passes (rule 22).
 
 use super::super::{End, Outcome, Refusal};
-use super::world::{Set, Store, World, map, object, pass, run, set};
+use super::store::{Store, pass, run};
+use super::world::{Set, World, map, object, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;

@@ -3,7 +3,8 @@
 use std::slice::from_ref;
 
 use super::super::{Outcome, Refusal, Release};
-use super::world::{Flags, Resource, Set, Store, World, object, pass, run, set};
+use super::store::{Store, pass, run};
+use super::world::{Flags, Resource, Set, World, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::{Behavior, Mode};

@@ -10,7 +10,8 @@ use proptest::sample::select;
 use uuid::Uuid;
 
 use super::super::{Answer, Pass, Refusal, Step, Writes};
-use super::world::{Flags, Resource, Set, Store, World, map, object, pass, refused, set};
+use super::store::{Store, pass};
+use super::world::{Flags, HIVE, Resource, Set, World, map, object, refused, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::AppliedRow;
@@ -333,13 +334,17 @@ impl Story {
     }
 
     fn is_as_wanted(&self) {
-        for (object, found) in &self.world.objects {
-            assert!(!found.has_leftovers, "{object} was applied before it was taken over from Hive");
-        }
         for (object, (behavior, content)) in self.wanted() {
             let found = self.world.objects.get(&object).unwrap_or_else(|| panic!("{object} is missing"));
             if behavior != Behavior::CreateOnly {
                 assert_eq!(found.data, *content, "{object}");
+            }
+            if behavior == Behavior::Apply {
+                assert_eq!(found.fields["towline"], BTreeSet::from([content]), "{object}");
+                let is_adopted = found.annotations.get("towline.dev/adopted").is_some_and(|is| is == "true");
+                let mut leftovers = self.world.leftovers(&object);
+                leftovers.retain(|manager| *manager != HIVE || !is_adopted);
+                assert!(leftovers.is_empty(), "{object} has fields of {leftovers:?}");
             }
         }
     }

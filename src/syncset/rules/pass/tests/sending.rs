@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Pass, Refusal, Step};
-use super::world::{Flags, Resource, Set, Store, World, cut_short, map, object, pass, refused, run, set};
+use super::store::{Store, cut_short, pass, run};
+use super::world::{Flags, Resource, Set, World, map, object, refused, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::rules::spec::{Behavior, Known, Mode};
@@ -503,9 +504,13 @@ fn what_create_only_left_as_it_was_is_sent_once_it_is_to_be_applied() {
         let only = Set { generation: 7, ..only.maps(&["a=2"]) };
         pass(&mut world, &mut store, from_ref(&only), false);
         assert_ne!(world.objects[&map("a")].data, "2");
-        let requests = pass(&mut world, &mut store, &[only.behavior(Behavior::Apply)], false);
-        assert_eq!(requests, ["APPLY ConfigMap default/a"]);
+        let only = only.behavior(Behavior::Apply);
+        let requests = pass(&mut world, &mut store, from_ref(&only), false);
+        // What this behavior has created is taken over, and what existed before is adopted.
+        let verbs: &[&str] = if foreign { &["GET", "APPLY"] } else { &["GET", "TAKE", "APPLY"] };
+        assert_eq!(requests, verbs.iter().map(|verb| format!("{verb} ConfigMap default/a")).collect::<Vec<_>>());
         assert_eq!(world.objects[&map("a")].data, "2");
+        assert_eq!(store.applied[&(map("a"), only.id)].adopted, foreign);
     }
 }
 
@@ -515,7 +520,7 @@ fn a_switch_of_behavior_sends_what_is_wanted_once_more() {
     let update = base().behavior(Behavior::CreateOrUpdate).maps(&["a"]);
     pass(&mut world, &mut store, from_ref(&update), false);
     let requests = pass(&mut world, &mut store, &[update.behavior(Behavior::Apply)], false);
-    assert_eq!(requests, ["APPLY ConfigMap default/a"]);
+    assert_eq!(requests, ["GET ConfigMap default/a", "TAKE ConfigMap default/a", "APPLY ConfigMap default/a"]);
 }
 
 #[test]

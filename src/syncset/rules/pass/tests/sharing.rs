@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Input, Outcome, Pass, Step};
-use super::world::{Set, Store, World, map, object, set};
+use super::store::Store;
+use super::world::{Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::wanted::{group_defined_by, is_namespace};

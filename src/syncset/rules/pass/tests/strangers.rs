@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, Pass, Refusal, Step};
-use super::world::{Flags, Set, Store, World, map, pass, set};
+use super::store::{Store, killed_after, pass};
+use super::world::{Flags, Set, World, map, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -18,26 +19,6 @@ fn with(set: &Set) -> (World, Store) {
     pass(&mut world, &mut store, from_ref(set), false);
     world.log.clear();
     (world, store)
-}
-
-/// A pass that dies after so many steps, without learning what came of the last one, or at its end. Returns whether it died.
-fn killed_after(world: &mut World, store: &mut Store, sets: &[Set], steps: usize) -> bool {
-    let mut pass = Pass::new(store.input(sets, false).expect("something is due"));
-    for _ in 0..steps {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => {
-                store.write(outcome.writes);
-                return false;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
-    true
 }
 
 fn lines(verbs: &[&str]) -> Vec<String> {
@@ -146,7 +127,8 @@ fn an_object_of_hive_is_taken_over_by_three_requests_once() {
     let requests = pass(&mut world, &mut store, &sets, false);
     assert_eq!(requests, lines(&["GET", "TAKE", "APPLY"]));
     let found = &world.objects[&map("a")];
-    assert!(found.uid == uid && !found.of_hive && !found.has_leftovers && found.data == "1");
+    assert!(found.uid == uid && found.data == "1" && found.fields["towline"].len() == 1);
+    assert!(world.leftovers(&map("a")).is_empty());
     assert!(!store.applied[&(map("a"), sets[0].id)].adopted);
     assert_eq!(pass(&mut world, &mut store, &[sets[0].clone().maps(&["a=2"])], false), ["APPLY ConfigMap default/a"]);
     assert_eq!(pass(&mut world, &mut store, &[], false).len(), 2);
@@ -199,7 +181,7 @@ fn an_object_of_hive_that_changes_before_it_is_taken_over_is_looked_at_again() {
         let verbs: &[&str] =
             if is_deleted { &["GET", "TAKE", "GET", "APPLY"] } else { &["GET", "TAKE", "GET", "TAKE", "APPLY"] };
         assert_eq!(world.log, lines(verbs));
-        assert!(!world.objects[&map("a")].has_leftovers && world.objects[&map("a")].data == "1");
+        assert!(world.leftovers(&map("a")).is_empty() && world.objects[&map("a")].data == "1");
         assert!(store.applied.values().all(|row| !row.adopted));
     }
 }
@@ -222,7 +204,8 @@ fn an_object_of_hive_is_not_applied_before_it_is_taken_over_whatever_fails() {
             world.refusals.clear();
             pass(&mut world, &mut store, &sets, false);
             let found = &world.objects[&map("a")];
-            assert!(!found.has_leftovers && !found.of_hive && found.data == "1", "after {steps} steps");
+            assert!(found.data == "1" && found.fields["towline"].len() == 1, "after {steps} steps");
+            assert!(world.leftovers(&map("a")).is_empty(), "after {steps} steps");
             assert!(!store.applied[&(map("a"), sets[0].id)].adopted, "after {steps} steps");
             if !has_died {
                 break;

@@ -3,7 +3,8 @@
 use std::slice::from_ref;
 
 use super::super::Refusal;
-use super::world::{Resource, Set, Store, World, cut_short, map, pass, set};
+use super::store::{Store, cut_short, pass};
+use super::world::{Resource, Set, World, map, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::rules::spec::{Known, Mode};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
-use super::world::{Set, Store, World, map, refused, set};
+use super::store::Store;
+use super::world::{Set, World, map, refused, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::status::{Reason, Retry};
 

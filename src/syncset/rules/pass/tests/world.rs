@@ -1,23 +1,22 @@
-//! A cluster and a database of maps, and passes over them.
+//! Documents, and a cluster of maps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::super::{
-    Answer, Input, Marks, Outcome, Pass, Progress, Refusal, Refused, Resolution, Seen, Step, Target, Writes,
-};
+use super::super::{Answer, Manager, Marks, Refusal, Refused, Resolution, Seen, Step, Takeover, Target};
 use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
+use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{
     Behavior, Desired, DesiredPatch, Header, Known, Mode, PatchType, Place, Rendered, Rendering,
 };
 use crate::syncset::rules::status::Reason;
-use crate::syncset::rules::wanted::{Deletions, Live, also_due};
+use crate::syncset::rules::wanted::{Deletions, Live};
+
+/// The manager of Hive.
+pub(super) const HIVE: &str = "hive6-clustersync";
 
 /// An object as the cluster has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,9 +32,9 @@ pub(super) struct Object {
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
     pub(super) foreign: bool,
-    pub(super) of_hive: bool,
-    /// An apply of ours found fields of Hive's, which stay when they are no longer given.
-    pub(super) has_leftovers: bool,
+    /// The fields of `data` of those managers of which we take fields over, and of ours: one for each content that was sent. An apply
+    /// leaves its own last one; those of the others stay.
+    pub(super) fields: BTreeMap<String, BTreeSet<String>>,
     pub(super) touched_by: Option<String>,
 }
 
@@ -51,13 +50,6 @@ pub(super) struct World {
     /// Each page of a list is empty and not the last one.
     pub(super) endless_lists: bool,
     counter: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Store {
-    pub(super) applied: BTreeMap<(ObjectRef, Uuid), AppliedRow>,
-    pub(super) patched: BTreeMap<(Uuid, usize), PatchedRow>,
-    pub(super) results: BTreeMap<Uuid, ResultRow>,
 }
 
 /// A syncset's document.
@@ -166,7 +158,7 @@ impl Set {
         self
     }
 
-    fn inputs(&self) -> Digest {
+    pub(super) fn inputs(&self) -> Digest {
         digest(&format!("{} {}", self.id, self.generation))
     }
 
@@ -204,7 +196,7 @@ impl Set {
         }
     }
 
-    fn rendered(&self) -> Rendered {
+    pub(super) fn rendered(&self) -> Rendered {
         let resources = self.resources.iter().enumerate();
         let secrets = self.secrets.iter().enumerate();
         let patches = self.patches.iter().enumerate();
@@ -226,7 +218,7 @@ impl Set {
         }
     }
 
-    fn live(&self, is_due: bool) -> Live {
+    pub(super) fn live(&self, is_due: bool) -> Live {
         Live {
             header: Header {
                 id: self.id,
@@ -280,18 +272,24 @@ impl World {
             terminating: false,
             owned: BTreeMap::new(),
             foreign: true,
-            of_hive: false,
-            has_leftovers: false,
+            fields: BTreeMap::new(),
             touched_by: None,
         };
         self.objects.insert(object.clone(), created);
         self.objects.get_mut(object).expect("it was inserted")
     }
 
+    /// What somebody has given an object otherwise than by apply: it stays when it is no longer given.
+    pub(super) fn leftovers(&self, object: &ObjectRef) -> Vec<&str> {
+        let found = &self.objects[object];
+        ["towline-update", HIVE].into_iter().filter(|manager| found.fields.contains_key(*manager)).collect()
+    }
+
     /// Hive creates an object.
     pub(super) fn create_by_hive(&mut self, object: &ObjectRef) -> &mut Object {
         let created = self.create(object);
-        (created.of_hive, created.foreign) = (true, false);
+        created.foreign = false;
+        created.fields.insert(HIVE.to_owned(), BTreeSet::from(["of Hive".to_owned()]));
         created.labels.insert("hive.openshift.io/managed".to_owned(), "true".to_owned());
         created
     }
@@ -309,18 +307,28 @@ impl World {
     }
 
     pub(super) fn seen(object: &Object) -> Seen {
+        let owned = |manager: Manager| object.owned.get(manager.as_str()).map(|owned| manager.tag(*owned));
         Seen {
             uid: object.uid.to_string(),
             version: object.version.to_string(),
             marks: Marks::of(&object.labels, &object.annotations),
             terminating: object.terminating,
-            owned_by_apply: object.owned.get("towline").copied(),
-            owned_by_update: object.owned.get("towline-update").copied(),
+            owned_by_apply: owned(Manager::Apply),
+            owned_by_update: owned(Manager::Update),
             last_other: object.touched_by.clone(),
-            takeover: object.of_hive.then(|| {
-                Box::new(json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": object.version.to_string()}]))
-            }),
+            takeover: Takeover::default(),
         }
+    }
+
+    /// As a look at the object alone shows it.
+    fn looked_at(object: &Object) -> Seen {
+        let has = |manager: &str| object.fields.contains_key(manager);
+        let patch = |managers: &[&str]| Box::new(json!([{"value": object.version.to_string()}, {"value": managers}]));
+        let takeover = Takeover {
+            ours: has("towline-update").then(|| patch(&["towline-update"])),
+            with_hive: has(HIVE).then(|| patch(&["towline-update", HIVE])),
+        };
+        Seen { takeover, ..Self::seen(object) }
     }
 
     /// Whether a server refuses a body because of its UID.
@@ -338,20 +346,18 @@ impl World {
             self.create(object).foreign = false;
         }
         let version = self.next();
-        let is_apply = manager == "towline";
         let written = self.objects.get_mut(object).expect("it is there");
         let before = written.clone();
         let texts = |part: &str| -> BTreeMap<String, String> {
             let texts = body["metadata"][part].as_object().expect("a map");
             texts.iter().map(|(key, value)| (key.clone(), value.as_str().expect("a text").to_owned())).collect()
         };
-        if is_apply {
-            let is_ours = written.labels.contains_key("hive.openshift.io/managed") && !written.foreign;
-            let is_adopted = body["metadata"]["annotations"]["towline.dev/adopted"] == "true";
-            let is_updated = written.owned.contains_key("towline-update");
-            written.has_leftovers |= written.of_hive && is_ours && !is_adopted && !is_updated;
+        let fields = written.fields.entry(manager.to_owned()).or_default();
+        if manager == "towline" {
+            fields.clear();
             written.annotations.clear();
         }
+        fields.insert(body["data"].as_str().expect("a text").to_owned());
         written.labels.extend(texts("labels"));
         written.annotations.extend(texts("annotations"));
         written.data = body["data"].clone();
@@ -378,7 +384,7 @@ impl World {
                     plural: format!("{}s", kind.to_lowercase()),
                 })))
             }
-            Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::seen))),
+            Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::looked_at))),
             Step::List { .. } if self.endless_lists => Ok(Answer::Page { objects: Vec::new(), more: true }),
             Step::List { api_version: of, kind, page } => {
                 let is_listed = |(object, found): &(&ObjectRef, &Object)| {
@@ -424,7 +430,12 @@ impl World {
                 if body[0]["value"] != json!(patched.version.to_string()) {
                     return Err(refused(Refusal::Conflict));
                 }
-                (patched.of_hive, patched.version) = (false, version);
+                for manager in body[1]["value"].as_array().expect("a list") {
+                    let taken = patched.fields.remove(manager.as_str().expect("a text")).unwrap_or_default();
+                    patched.fields.entry("towline".to_owned()).or_default().extend(taken);
+                }
+                patched.owned.remove("towline-update");
+                patched.version = version;
                 Ok(Answer::Written { created: false, seen: Self::seen(patched) })
             }
             Step::Patch { target, body, .. } if body.is_object() => {
@@ -492,93 +503,4 @@ fn line_of(step: &Step<'_>) -> Option<String> {
         Step::Resolve { .. } | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => return None,
     };
     Some(format!("{verb} {}", target.object))
-}
-
-impl Store {
-    pub(super) fn write(&mut self, writes: Writes) {
-        self.applied.extend(writes.applied.into_iter().map(|row| ((row.object.clone(), row.syncset), row)));
-        writes.forgotten.iter().for_each(|key| drop(self.applied.remove(key)));
-        self.patched.extend(writes.patched.into_iter().map(|row| ((row.syncset, row.position), row)));
-        writes.unpatched.iter().for_each(|key| drop(self.patched.remove(key)));
-        self.results.extend(writes.results.into_iter().map(|row| (row.syncset, row)));
-        writes.finished.iter().for_each(|id| drop(self.results.remove(id)));
-    }
-
-    fn is_due(&self, set: &Set) -> bool {
-        self.results
-            .get(&set.id)
-            .is_none_or(|row| row.inputs != set.inputs() || row.failure.is_some() || row.has_pending_deletions)
-    }
-
-    /// The input of a pass, if there is anything to do.
-    pub(super) fn input(&self, sets: &[Set], full: bool) -> Option<Input> {
-        let mut sets = sets.to_vec();
-        sets.sort_by(|one, other| one.name.cmp(&other.name));
-        let ids: BTreeSet<Uuid> = sets.iter().map(|set| set.id).collect();
-        let gone = self.results.keys().filter(|id| !ids.contains(id)).map(|id| (*id, Deletions::Allowed));
-        let gone: BTreeMap<Uuid, Deletions> = gone.collect();
-        let mut live: Vec<Live> = sets.iter().map(|set| set.live(full || self.is_due(set))).collect();
-        if gone.is_empty() && live.iter().all(|live| live.rendered.is_none()) {
-            return None;
-        }
-        for id in also_due(&live, self.applied.values()) {
-            let position = live.iter().position(|live| live.header.id == id).expect("a live one");
-            live[position].rendered = Some(sets[position].rendered());
-        }
-        Some(Input {
-            live,
-            gone,
-            applied: self.applied.values().cloned().collect(),
-            patched: self.patched.values().cloned().collect(),
-            results: self.results.values().cloned().collect(),
-            full,
-            another_cluster: false,
-            shared: false,
-            progress: Progress::default(),
-            now: Timestamp::UNIX_EPOCH,
-        })
-    }
-}
-
-/// One pass to its end. Returns what was requested; nothing if nothing was due.
-pub(super) fn pass(world: &mut World, store: &mut Store, sets: &[Set], full: bool) -> Vec<String> {
-    world.log.clear();
-    if let Some(input) = store.input(sets, full) {
-        run(world, store, input);
-    }
-    std::mem::take(&mut world.log)
-}
-
-pub(super) fn run(world: &mut World, store: &mut Store, input: Input) -> Outcome {
-    let mut pass = Pass::new(input);
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => {
-                store.write(outcome.writes.clone());
-                return *outcome;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
-}
-
-/// A pass that reaches the cluster and dies before it can note that: only what is stored on the way is there.
-pub(super) fn cut_short(world: &mut World, store: &mut Store, sets: &[Set]) {
-    let mut pass = Pass::new(store.input(sets, false).expect("something is due"));
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(_) => return,
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
 }

@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
-use super::world::{Set, Store, World, map, object, pass, refused, run, set};
+use super::store::{Store, pass, run};
+use super::world::{Set, World, map, object, refused, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{Reason, Retry};
@@ -295,4 +296,29 @@ fn kinds_of_what_is_to_be_deleted_take_no_pass_long_either() {
         let took = pass_with_slow_kinds(&mut world, &mut store, &sets, "Gone", &mut progress);
         assert!(took <= Duration::from_mins(1), "{took:?}");
     }
+}
+
+#[test]
+fn kinds_in_a_definition_that_is_to_be_deleted_are_asked_for_once_and_not_in_each_pass() {
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let within: Vec<_> = (0..9).map(|at| object("example.com", &format!("Slow{at:02}"), "default", "x")).collect();
+    let (mut world, mut store, mut progress) = (World::new(), Store::default(), Progress::default());
+    for object in &within {
+        world.kinds.insert(("example.com/v1".to_owned(), object.kind.clone()), true);
+    }
+    let users = set(SelectorSyncSet, "users").objects(&within);
+    let owner = set(SyncSet, "owner").objects(from_ref(&definition));
+    pass(&mut world, &mut store, &[owner.clone(), users.clone()], false);
+    let sets = [users, set(SelectorSyncSet, "z").maps(&["z"])];
+    let mut took = Vec::new();
+    while !world.objects.contains_key(&map("z")) {
+        assert!(took.len() < 5, "three kinds in each");
+        took.push(pass_with_slow_kinds(&mut world, &mut store, &sets, "Slow", &mut progress).as_secs());
+    }
+    assert_eq!(took, [60, 60, 60, 0]);
+    assert_eq!(store.results[&owner.id].failure.as_ref().expect("a failure").reason, Reason::DeletionFailed);
+    assert!(world.objects.contains_key(&definition));
+    // The next try asks again, and finds out that the definition is none of theirs.
+    assert_eq!(pass_with_slow_kinds(&mut world, &mut store, &sets, "None", &mut progress).as_secs(), 0);
+    assert!(!world.objects.contains_key(&definition));
 }
