@@ -1234,10 +1234,10 @@ type SyncSetDiffOfCluster struct {
 
 // SyncSetDiffOfObject What would become of an object.
 type SyncSetDiffOfObject struct {
-	// Action `conflict`, `failed`, `create`, `change` or `delete`.
+	// Action `conflict`, `failed`, `create`, `change`, `delete`, or `keep` of one that would be dropped and stay.
 	Action string `json:"action"`
 
-	// Note The fields and managers of a conflict, or why it would be refused; `(changed)` for a Secret.
+	// Note The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.
 	Note *string `json:"note,omitempty"`
 
 	// Object `Deployment.apps default/agent`.

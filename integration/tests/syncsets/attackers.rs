@@ -12,7 +12,7 @@ use crate::world::{SYNCSETS, Stage, condition, run};
 const GUARDED: &str = "[syncsets]\nrequest_timeout = \"5s\"";
 const PLAIN: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nrequest_timeout = \"5s\"";
 
-fn base64(text: &str) -> String {
+pub(crate) fn base64(text: &str) -> String {
     serde_json::to_value(ByteString(text.into())).unwrap().as_str().unwrap().to_owned()
 }
 

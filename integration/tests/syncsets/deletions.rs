@@ -131,6 +131,9 @@ fn an_object_that_is_not_provably_ours_is_released() {
         .unwrap();
         merge("finalized", &json!({"metadata": {"finalizers": null}})).await;
         stage.at_rest().await;
+        let log = stage.log();
+        let told = log.lines().find(|line| line.contains("objects that no syncset wants were not deleted"));
+        assert!(told.is_some_and(|line| line.contains("another_owner 2") && line.contains("unlabelled 1")), "{log}");
     });
 }
 

@@ -1,43 +1,14 @@
-//! `towline diff`, as an operator types it: a dry run on real edges.
+//! `towline diff`, as an operator types it: a dry run on real edges (rule 42).
 
-use std::path::{Path, PathBuf};
-
+use integration::ControlPlane;
 use integration::hub::Request;
-use integration::{ControlPlane, Towline, eventually, users};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, run};
-
-/// A file with a document.
-fn file(name: &str, document: &Value) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-{name}.json"));
-    std::fs::write(&path, document.to_string()).unwrap();
-    path
-}
-
-/// What the command prints.
-async fn compared(stage: &Stage, file: &Path) -> String {
-    let server = format!("http://{}", stage.replicas[0].api());
-    let file = file.display().to_string();
-    let output = Towline::command_with(["diff", "-f", &file, "--hub", &server], &[]).await.unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Waits until the command prints a line.
-async fn tells(stage: &Stage, file: &Path, line: &str) -> String {
-    let told = eventually(format!("the line {line}"), LIMIT, async || {
-        let told = compared(stage, file).await;
-        if told.lines().any(|found| found == line) { Ok(told) } else { Err(told) }
-    });
-    match told.await {
-        Ok(told) => told,
-        Err(error) => panic!("{error}\n{}", stage.log()),
-    }
-}
+use crate::attackers::base64;
+use crate::commands::file;
+use crate::kinds::{definition, widget};
+use crate::world::{Stage, condition, run};
 
 /// Data of all config maps, by which it is seen that a dry run has changed nothing.
 async fn state(stage: &Stage, plane: &ControlPlane) -> Value {
@@ -49,6 +20,11 @@ async fn state(stage: &Stage, plane: &ControlPlane) -> Value {
             .map(|map| (map.metadata.resource_version, map.data))
             .collect::<Vec<_>>()
     )
+}
+
+/// As somebody else.
+fn by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
 }
 
 fn syncset(resources: &[Value], clusters: &[&str]) -> Value {
@@ -68,23 +44,25 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let one = || json!({"value": "one"});
         stage.has(plane, &[("changed", one()), ("dropped", one()), ("same", one()), ("taken", one())]).await;
         stage.status("west-1", "the result", |status| status["syncSets"][0]["result"] == "Success").await;
-        let unchanged = file("diff-unchanged", &syncset(&stored, &["west-1"]));
-        let told = compared(&stage, &unchanged).await;
-        let first = "SyncSet diff/base: 1 clusters (0 new, 0 no longer); held: no (0 of at most 10 lose objects)";
+        let told = stage.compared(&syncset(&stored, &["west-1"])).await;
+        let first = "SyncSet diff/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)";
         assert_eq!(told, format!("{first}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
-        let maps: Api<ConfigMap> = Api::namespaced(plane.client(users::ADMIN).await.unwrap(), "diff");
-        let edit = PatchParams { field_manager: Some("hpa".to_owned()), ..PatchParams::default() };
-        maps.patch("taken", &edit, &Patch::Merge(json!({"data": {"value": "two"}}))).await.unwrap();
+        stage
+            .maps(plane)
+            .await
+            .patch("taken", &by("hpa"), &Patch::Merge(json!({"data": {"value": "two"}})))
+            .await
+            .unwrap();
         let before = state(&stage, plane).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "diff-new"}});
         let mut inside = map("inside", "one");
         inside["metadata"]["namespace"] = json!("diff-new");
         let proposed =
             [map("changed", "two"), map("new", "one"), map("same", "one"), map("taken", "three"), namespace, inside];
-        let proposed = file("diff-proposed", &syncset(&proposed, &["west-1"]));
+        let proposed = syncset(&proposed, &["west-1"]);
         let line =
             "diff/west-1  create 3  change 2  delete 1  conflict 1   ConfigMap diff/taken: .data.value belongs to hpa";
-        let told = tells(&stage, &proposed, line).await;
+        let told = stage.tells(&proposed, line).await;
         assert!(told.starts_with(first), "{told}");
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
         let found = stage.send(&Request::get("/v1/syncsets/diff/base")).await.json().unwrap();
@@ -115,14 +93,192 @@ fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
                     .any(|condition| condition["type"] == "Unreachable" && condition["status"] == "True")
             })
             .await;
-        let told = compared(&stage, &file("diff-reach", &selecting("test"))).await;
-        let expected = "SelectorSyncSet diff-reach: 1 clusters (1 new, 1 no longer); held: no (0 of at most 10 lose objects)\n\
+        let told = stage.compared(&selecting("test")).await;
+        let expected = "SelectorSyncSet diff-reach: 1 cluster (1 new, 1 no longer); held: no (0 of at most 10 lose objects)\n\
                         diff-reach/silent  unreachable, and it has never answered\n";
         assert_eq!(told, expected);
+        // A cluster that is paused is left alone, and of more clusters than the sample has, the first and the middle one are tried.
+        for name in ["west-2", "west-3"] {
+            stage.register(name, &json!({"env": "prod"}), 0).await;
+        }
+        let path = stage.path("clusters", "west-1");
+        stage.change(&path, &json!({"paused": true, "annotations": {"towline.dev/pause-reason": "an upgrade"}})).await;
+        stage.status("west-1", "the pause", |status| condition(status, "Paused").is_some()).await;
+        let document = file("diff-reach-sample", &selecting("prod")).display().to_string();
+        let first =
+            "SelectorSyncSet diff-reach: 3 clusters (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n";
+        let paused = "diff-reach/west-1  paused by paused: an upgrade\n";
+        let in_step = |name: &str| format!("diff-reach/{name}  create 0  change 0  delete 0  conflict 0\n");
+        for name in ["west-2", "west-3"] {
+            stage.succeeds(name, "diff-reach", 1).await;
+        }
+        let told = stage.command(&["diff", "-f", &document, "--sample", "2"]).await;
+        assert_eq!(told, format!("{first}{paused}{}", in_step("west-2")));
+        let told = stage.command(&["diff", "-f", &document, "--all"]).await;
+        assert_eq!(told, format!("{first}{paused}{}{}", in_step("west-2"), in_step("west-3")));
         // What a write would refuse, a diff refuses.
         let refused =
             json!({"kind": "SelectorSyncSet", "name": "diff-reach", "spec": {"resources": [{"kind": "ConfigMap"}]}});
         let reply = stage.send(&Request::post("/v1/syncset-diffs", &refused)).await;
         assert_eq!(reply.status, 422, "{reply:?}");
+    });
+}
+
+/// What is told of a secret is that it changes, and who owns its fields: no value, not of what is there nor of what would be sent.
+#[test]
+fn a_diff_tells_of_secrets_that_they_change_and_of_others_who_sends_them() {
+    run(async {
+        const CANARIES: [&str; 2] = ["canary-of-source-51", "canary-of-other-77"];
+        let stage = Stage::new("diff-secrets").await;
+        let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        for (name, value) in ["source", "other"].into_iter().zip(CANARIES) {
+            let secret = json!({"namespace": stage.namespace, "name": name, "data": {"password": base64(value)}});
+            stage.create("secrets", &secret).await;
+        }
+        let mapping = |source: &str, target: &str| json!({"sourceRef": {"name": source}, "targetRef": {"name": target, "namespace": stage.namespace}});
+        let patch = |value: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "target", "namespace": stage.namespace,
+            "patchType": "merge", "patch": json!({"data": {"p": value}}).to_string()})
+        };
+        let map = |name: &str| stage.config_map(name, &json!({"a": "1"}));
+        let document = |resources: &[Value], mappings: &[Value], patches: &[Value]| {
+            json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base", "spec": {
+                "clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources, "secretMappings": mappings, "patches": patches}})
+        };
+        let resources = [map("target"), map("shared")];
+        let mappings = ["pull", "same"].map(|target| mapping("source", target));
+        let stored = document(&resources, &mappings, &[patch("1")]);
+        stage.create("syncsets", &stored).await;
+        let selecting = json!({"name": stage.namespace, "spec": {"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}},
+            "resources": [stage.config_map("shared", &json!({"a": "2"}))]}});
+        stage.create("selectorsyncsets", &selecting).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.succeeds("west-1", stage.namespace, 1).await;
+        let first =
+            "SyncSet diff-secrets/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n";
+        let told = stage.compared(&stored).await;
+        let line = "diff-secrets/west-1  create 0  change 0  delete 0  conflict 0  superseded 1";
+        assert_eq!(told, format!("{first}{line}\n"), "what is there is in step");
+        // Another source, a secret that is new, one that is missing, and another patch.
+        let mappings =
+            [mapping("other", "pull"), mapping("source", "same"), mapping("source", "new"), mapping("none", "never")];
+        let proposed = document(&resources, &mappings, &[patch("2")]);
+        let line = "diff-secrets/west-1  create 1  change 2  delete 0  conflict 0  failed 1  superseded 1   \
+                    failed to read secret 3: Secret diff-secrets/none: not found; Secret diff-secrets/pull (changed)";
+        stage.tells(&proposed, line).await;
+        // Whose a field is, is told from what the cluster says, which is where values could come from.
+        let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+            kube::Api::namespaced(plane.client(integration::users::ADMIN).await.unwrap(), stage.namespace);
+        let theirs = Patch::Merge(json!({"stringData": {"password": "canary-of-theirs-90"}}));
+        secrets.patch("pull", &by("kubectl-edit"), &theirs).await.unwrap();
+        let line = "diff-secrets/west-1  create 1  change 2  delete 0  conflict 1  failed 1  superseded 1   \
+                    Secret diff-secrets/pull: .data.password belongs to kubectl-edit; \
+                    failed to read secret 3: Secret diff-secrets/none: not found";
+        stage.tells(&proposed, line).await;
+        let answer = stage.send(&Request::post("/v1/syncset-diffs", &proposed)).await.success().unwrap();
+        let shown = [String::from_utf8_lossy(&answer.body).into_owned(), stage.log()].concat();
+        for canary in CANARIES.into_iter().chain(["canary-of-theirs-90"]) {
+            assert!(!shown.contains(canary) && !shown.contains(&base64(canary)[..12]), "{canary} in {shown}");
+        }
+    });
+}
+
+#[test]
+fn a_diff_tries_what_each_behavior_sends_and_counts_kinds_that_the_syncset_brings() {
+    run(async {
+        let stage = Stage::new("diff-behaviors").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        stage.at_rest().await;
+        let theirs = json!({"metadata": {"name": "there"}, "data": {"a": "theirs"}});
+        let create = PostParams { field_manager: Some("helm".to_owned()), ..PostParams::default() };
+        stage.maps(plane).await.create(&create, &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        let before = state(&stage, plane).await;
+        let map = |name: &str| stage.config_map(name, &json!({"a": "1"}));
+        let of = |behavior: &str, resources: &[Value]| {
+            json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base", "spec": {"applyBehavior": behavior,
+                "clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources}})
+        };
+        let maps = [map("there"), map("absent")];
+        for (behavior, counts) in [
+            ("CreateOnly", "create 1  change 0  delete 0  conflict 0"),
+            ("CreateOrUpdate", "create 1  change 1  delete 0  conflict 0"),
+            (
+                "Apply",
+                "create 1  change 1  delete 0  conflict 1   ConfigMap diff-behaviors/there: .data.a belongs to helm",
+            ),
+        ] {
+            let told = stage.compared(&of(behavior, &maps)).await;
+            let first =
+                "SyncSet diff-behaviors/base: 1 cluster (1 new, 0 no longer); held: no (0 of at most 10 lose objects)";
+            assert_eq!(told, format!("{first}\ndiff-behaviors/west-1  {counts}\n"), "{behavior}");
+        }
+        // A kind that the syncset brings would be there; one that nobody brings fails, and so does what a server refuses.
+        let group = "diffs.example.com";
+        let own = [definition(group), widget(&stage, group, "one"), widget(&stage, "absent.example.com", "two")];
+        let mut refused = map("refused");
+        refused["data"] = json!({"not a key!": "1"});
+        let told = stage.compared(&of("Apply", &[&own[..], &[refused]].concat())).await;
+        let line = told.lines().nth(1).unwrap();
+        assert!(
+            line.starts_with("diff-behaviors/west-1  create 2  change 0  delete 0  conflict 0  failed 2   "),
+            "{told}"
+        );
+        for part in [
+            "Widget.absent.example.com diff-behaviors/two: the cluster does not serve ",
+            "ConfigMap diff-behaviors/refused: ",
+        ] {
+            assert!(line.contains(part), "{told}");
+        }
+        assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
+    });
+}
+
+/// What a diff says of the objects that a syncset drops is what becomes of them (rule 29).
+#[test]
+fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
+    run(async {
+        let stage = Stage::new("diff-losses").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let maps = stage.maps(plane).await;
+        let theirs = json!({"metadata": {"name": "adopted"}, "data": {"theirs": "1"}});
+        maps.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        let map = |name: &str| stage.config_map(name, &json!({"a": "1"}));
+        let mut pruned = map("pruned");
+        pruned["metadata"]["annotations"] = json!({"towline.dev/prune": "false"});
+        let names = ["adopted", "deleted", "gone", "kept", "stolen", "unlabelled"];
+        let all: Vec<Value> = names.into_iter().map(map).chain([pruned]).collect();
+        let document = |resources: &[Value]| {
+            json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base", "spec": {"resourceApplyMode": "Sync",
+                "clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources}})
+        };
+        stage.create("syncsets", &document(&all)).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let change = async |name: &str, metadata: Value| {
+            maps.patch(name, &by("somebody"), &Patch::Merge(json!({"metadata": metadata}))).await.unwrap();
+        };
+        change("unlabelled", json!({"labels": {"hive.openshift.io/managed": null}})).await;
+        let another = "11111111-2222-4333-8444-555555555555";
+        change("stolen", json!({"annotations": {"towline.dev/syncset-id": another}})).await;
+        maps.delete("gone", &DeleteParams::default()).await.unwrap();
+        let before = state(&stage, plane).await;
+        let expected = "SyncSet diff-losses/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n\
+             diff-losses/west-1  create 0  change 0  delete 1  conflict 0   \
+             ConfigMap diff-losses/adopted: it stays, since it was there before, or somebody else created it anew; \
+             ConfigMap diff-losses/pruned: it stays, since it has the annotation towline.dev/prune; \
+             ConfigMap diff-losses/stolen: it stays, since this syncset is not the one that sent it last; \
+             ConfigMap diff-losses/unlabelled: it stays, since it has lost the label hive.openshift.io/managed\n";
+        assert_eq!(stage.compared(&document(&[map("kept")])).await, expected);
+        assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
+        // An `Upsert` set deletes nothing.
+        let mut upsert = document(&[map("kept")]);
+        upsert["spec"]["resourceApplyMode"] = json!("Upsert");
+        let told = stage.compared(&upsert).await;
+        assert!(told.ends_with("diff-losses/west-1  create 0  change 0  delete 0  conflict 0\n"), "{told}");
+        stage.wants("base", &[map("kept")]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        let left: Vec<String> =
+            stage.config_maps(plane).await.into_iter().filter_map(|map| map.metadata.name).collect();
+        assert_eq!(left, ["adopted", "kept", "pruned", "stolen", "unlabelled"], "as it was told");
     });
 }

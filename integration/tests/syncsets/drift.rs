@@ -158,3 +158,25 @@ fn what_can_not_be_changed_is_created_again_only_where_that_is_asked_for() {
         assert_ne!(maps.get("fixed").await.unwrap().metadata.uid, uid);
     });
 }
+
+/// Rule 22: who undoes every full pass is named.
+#[test]
+fn an_object_that_three_full_passes_in_a_row_have_to_mend_is_contended() {
+    run(async {
+        let stage = Stage::new("contended").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Upsert", &["site", "calm"].map(|name| stage.config_map(name, &json!({"a": "1"})))).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let maps = stage.maps(plane).await;
+        let theirs = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
+        for (round, contended) in [0, 0, 1].into_iter().enumerate() {
+            maps.patch("site", &theirs, &Patch::Merge(json!({"data": {"a": "theirs"}}))).await.unwrap();
+            stage.full_pass().await;
+            stage.has(plane, &[("calm", json!({"a": "1"})), ("site", json!({"a": "1"}))]).await;
+            let metrics = stage.replicas[0].towline().admin().metrics().await.unwrap();
+            let count = metrics.lines().find_map(|line| line.strip_prefix("towline_syncset_contended_total "));
+            assert_eq!(count.unwrap_or("0"), contended.to_string(), "round {round}");
+        }
+        assert!(stage.log().contains("rival"), "{}", stage.log());
+    });
+}

@@ -8,6 +8,7 @@ use integration::eventually;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::commands::has_lines;
 use crate::script::{Says, Script};
 use crate::world::{LIMIT, Stage, condition, run};
 
@@ -130,8 +131,19 @@ fn a_typo_in_a_selector_is_held_until_it_is_taken_back() {
         let fleet = Fleet::new("typo").await;
         let stage = &fleet.stage;
         let before = fleet.names();
+        let diff = async |env: &str| {
+            let document = json!({"kind": "SelectorSyncSet", "name": "fleet", "spec": fleet.spec(env, &["site"])});
+            stage.compared(&document).await.lines().next().unwrap().to_owned()
+        };
+        let told = "SelectorSyncSet fleet: 0 clusters (0 new, 12 no longer); held: yes (12 of at most 10 lose objects)";
+        assert_eq!(diff("prodd").await, told, "it is told before");
         stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prodd", &["site"])).await;
         fleet.is_held(0..CLUSTERS).await;
+        let told = stage.explained("c-0", "ConfigMap/typo/site").await;
+        has_lines(
+            &told,
+            &["wanted by  no syncset", "if dropped dropped already: its deletion is held until it is approved"],
+        );
         stage.at_rest().await;
         stage.full_pass().await;
         assert_eq!(fleet.names(), before, "nothing is deleted");
@@ -155,6 +167,18 @@ fn labels_that_are_wiped_one_by_one_delete_until_the_limit() {
         }
         fleet.is_held(10..CLUSTERS).await;
         assert_eq!(fleet.names().len(), 2, "{:?}", fleet.names());
+        // One that is held and one that has lost its object come back: the latter counts all the same, and a diff says so.
+        for cluster in ["c-0", "c-11"] {
+            fleet.stage.change(&fleet.stage.path("clusters", cluster), &json!({"labels": {"env": "prod"}})).await;
+        }
+        fleet.count(3).await;
+        fleet.stage.at_rest().await;
+        let spec = fleet.spec("prod", &["site"]);
+        let document = json!({"kind": "SelectorSyncSet", "name": "fleet", "spec": spec});
+        let told = fleet.stage.compared(&document).await;
+        let first =
+            "SelectorSyncSet fleet: 2 clusters (0 new, 0 no longer); held: yes (11 of at most 10 lose objects)\n";
+        assert!(told.starts_with(first), "{told}");
     });
 }
 

@@ -12,7 +12,7 @@ use crate::requests::Requests;
 use crate::world::{Stage, condition, run};
 
 /// A definition of a kind with a group of its own.
-fn definition(group: &str) -> Value {
+pub(crate) fn definition(group: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("widgets.{group}")},
@@ -21,7 +21,7 @@ fn definition(group: &str) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}})
 }
 
-fn widget(stage: &Stage, group: &str, name: &str) -> Value {
+pub(crate) fn widget(stage: &Stage, group: &str, name: &str) -> Value {
     json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": name, "namespace": stage.namespace},
         "spec": {"size": 3}})
 }

@@ -12,6 +12,8 @@
 mod api;
 mod attackers;
 mod behaviors;
+mod commands;
+mod costs;
 mod deletions;
 mod diff;
 mod drift;

@@ -195,3 +195,35 @@ fn a_syncset_created_again_with_equal_generation_is_another_one() {
         assert_eq!(watching.deleted(&stage, plane).await, ["dropped"]);
     });
 }
+
+/// Labels pass objects on from one selector to another one, in both orders of their names.
+#[test]
+fn an_object_that_passes_to_another_selector_with_a_label_is_never_absent() {
+    run(async {
+        let stage = Stage::new("relabelled").await;
+        let plane = stage.register("west-1", &json!({"env": "test"}), 0).await;
+        let selecting = async |name: &str, env: &str, object: &str| {
+            let map = stage.config_map(object, &json!({"by": env}));
+            let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync", "resources": [map]});
+            stage.create("selectorsyncsets", &json!({"name": format!("relabelled-{name}"), "spec": spec})).await;
+        };
+        for (name, env, object) in
+            [("a", "test", "first"), ("b", "prod", "first"), ("c", "prod", "second"), ("d", "test", "second")]
+        {
+            selecting(name, env, object).await;
+        }
+        let both = |by: &str| [("first", json!({"by": by})), ("second", json!({"by": by}))];
+        stage.has(plane, &both("test")).await;
+        stage.at_rest().await;
+        let watching = Watching::begin(&stage, plane).await;
+        for env in ["prod", "test", "prod"] {
+            stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": env}})).await;
+            stage.has(plane, &both(env)).await;
+            stage.at_rest().await;
+        }
+        assert_eq!(watching.deleted(&stage, plane).await, Vec::<String>::new());
+        // Without a label nobody wants them.
+        stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": null}})).await;
+        stage.has(plane, &[]).await;
+    });
+}

@@ -36,3 +36,27 @@ fn a_sync_set_deletes_what_left_it_and_an_upsert_set_keeps_it() {
             .await;
     });
 }
+
+/// Rule 9: who takes a cluster off the hub does not empty it. Rule 7: nothing is left of it in the database.
+#[test]
+fn a_cluster_that_is_removed_keeps_its_objects_and_leaves_no_rows() {
+    run(async {
+        let stage = Stage::new("deregistered").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Sync", &[stage.config_map("site", &json!({"a": "1"}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.remove(&stage.path("clusters", "west-1")).await;
+        let rows = "select (select count(*) from towline_applied) + (select count(*) from towline_result) \
+             + (select count(*) from towline_pace) + (select count(*) from towline_work)";
+        integration::eventually("the rows to be gone", crate::world::LIMIT, async || {
+            let rows: i64 = stage.sql.query_one(rows, &[]).await.map_err(|error| error.to_string())?.get(0);
+            if rows == 0 { Ok(()) } else { Err(format!("{rows} rows")) }
+        })
+        .await
+        .unwrap();
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+        stage.remove(&stage.path("syncsets", "base")).await;
+        stage.at_rest().await;
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+    });
+}

@@ -78,9 +78,32 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             .change("clusters/report/west-1", &json!({"annotations": {"hive.openshift.io/syncset-pause": "true"}}))
             .await;
         report(&stage, "a paused cluster", |report| report["clusters"]["paused"] == 1).await;
+        let own = json!({"namespace": stage.namespace, "name": "own", "annotations": {"hive.openshift.io/syncset-metrics-group": "mine"},
+            "spec": {"clusterDeploymentRefs": [{"name": "west-1"}], "applyBehavior": "CreateOnly",
+                "resources": [stage.config_map("own", &json!({}))]}});
+        stage.create("syncsets", &own).await;
+        metric(&stage, "hive_syncsets_unapplied_total 1", true).await;
         // A series ends with its document.
         stage.send(&Request::delete("/v1/selectorsyncsets/report-bad")).await.success().unwrap();
         metric(&stage, &unapplied("report-bad", 1), false).await;
+        // Rule 45: what has its first success, and that of the cluster when nothing fails any more; with Hive's buckets.
+        stage
+            .change("clusters/report/west-1", &json!({"annotations": {"hive.openshift.io/syncset-pause": null}}))
+            .await;
+        for line in [
+            "hive_syncset_apply_duration_seconds_count{group=\"mine\"} 1",
+            "hive_syncset_apply_duration_seconds_bucket{group=\"mine\",le=\"3600\"} 1",
+            "hive_clustersync_first_success_duration_seconds_count 1",
+            "hive_clustersync_first_success_duration_seconds_bucket{le=\"2400\"} 1",
+            "hive_syncsetinstance_resources_applied_total{type=\"createOnly\",result=\"success\"} 1",
+            "hive_syncsetinstance_apply_duration_seconds_bucket{type=\"createOnly\",result=\"success\",le=\"30\"} 1",
+            "hive_selectorsyncset_clusters_total{name=\"report-fine\"} 1",
+            "hive_syncsets_total 1",
+            "hive_syncsets_unapplied_total 0",
+            "towline_syncset_clusters{state=\"in_step\"} 1",
+        ] {
+            metric(&stage, line, true).await;
+        }
     });
 }
 

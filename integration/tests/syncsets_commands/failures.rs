@@ -89,3 +89,26 @@ fn a_group_names_its_first_clusters_alone_and_an_answer_has_its_limit() {
         }
     });
 }
+
+#[test]
+fn few_failures_among_many_results_are_found_without_reading_them_all() {
+    run(async {
+        let stage = Stage::new("few").await;
+        make(&mut stage.replica.client(), "foo", "west", "prod", true).await;
+        let copies = "insert into clusters select kind, gen_random_uuid(), namespace, 'c' || n, labels, annotations, finalizers, generation, \
+                      version, created_at, updated_at, deleted_at, data, status, sealed from clusters, generate_series(1, 1000) n";
+        stage.sql.execute(copies, &[]).await.expect("clusters");
+        let results = "insert into towline_result select c.id, gen_random_uuid(), 'SyncSet', 'foo', 's' || n, '\\x00', 1, \
+                       case when fails then 'Failure' else 'Success' end, case when fails then 'Rejected' end, \
+                       case when fails then 'no' end, now(), now(), false \
+                       from clusters c, generate_series(1, 100) n, lateral (select n = 1 and c.name like 'c__' as fails) f";
+        stage.sql.execute(results, &[]).await.expect("results");
+        assert_eq!(stage.expect(&["failures"]).await.lines().count(), 1);
+        let read = "select sum(shared_blks_hit + shared_blks_read)::int8 from statistics.pg_stat_statements s \
+                    where s.dbid = (select oid from pg_database where datname = current_database()) \
+                      and query like 'with failed as materialized%'";
+        let (read, pages) =
+            (stage.number(read).await, stage.number("select pg_relation_size('towline_result') / 8192").await);
+        assert!(pages > 1000 && read < pages / 2, "{read} of {pages} pages are read");
+    });
+}

@@ -164,5 +164,102 @@ fn a_syncset_is_compared_for_those_who_may_write_it() {
         let of_writer = "the token does not have the role `write` for all namespaces";
         stage.refused(&["diff", "-f", &selecting, "--token-file", &writer], of_writer).await;
         stage.refused(&["diff", "-f", &foo], "a token is required").await;
+        // Of several documents each is compared, up to the first one that is refused, which is named.
+        let both = [
+            json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
+            json!({"kind": "SyncSet", "namespace": "bar", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
+        ];
+        let both = file("comparing-both", &json!(both).to_string()).display().to_string();
+        let said = stage.command(&["diff", "-f", &both, "--token-file", &writer]).await;
+        assert_eq!((said.code, said.output.as_str()), (Some(1), told.as_str()), "{said:?}");
+        let named = "SyncSet bar/base: the token does not have the role `write` in the namespace `bar`";
+        assert!(said.error.contains(named), "{said:?}");
+    });
+}
+
+#[test]
+fn an_object_is_explained_to_those_who_may_read_its_cluster() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "foo")];
+        let stage = guarded("explaining", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        for namespace in ["foo", "bar"] {
+            make(&mut admin, namespace, "west", "prod", true).await;
+        }
+        let reader = token_file("read", "foo");
+        let told = stage.expect(&["explain", "foo/west", "ConfigMap/a/b", "--token-file", &reader]).await;
+        let lines = [
+            "cluster    not contacted yet",
+            "wanted by  no syncset",
+            "live       no syncset wants it, and none has sent it",
+            "if dropped nothing: no syncset wants it",
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), lines);
+        let denied = "the token does not have the role `read` in the namespace `bar`";
+        for cluster in ["bar/west", "bar/none"] {
+            stage.refused(&["explain", cluster, "ConfigMap/a/b", "--token-file", &reader], denied).await;
+        }
+        let none = "there is no clusters/foo/none\n";
+        let said = stage.command(&["explain", "foo/none", "ConfigMap/a/b", "--token-file", &reader]).await;
+        assert!(said.code == Some(1) && said.error.ends_with(none), "{said:?}");
+        stage.refused(&["explain", "foo/west", "ConfigMap/a/b"], "a token is required").await;
+        for wrong in
+            [&["explain", "foo/west", "ConfigMap"][..], &["explain", "foo/west"], &["explain", "foo/west", "a/b/c/d"]]
+        {
+            assert_eq!(stage.command(wrong).await.code, Some(2), "{wrong:?}");
+        }
+    });
+}
+
+/// What a write would refuse, a diff refuses with all faults, before anything is tried.
+#[test]
+fn a_file_that_has_something_else_than_valid_syncsets_is_refused_by_name() {
+    run(async {
+        let stage = Stage::new("comparable").await;
+        let mut client = stage.replica.client();
+        let diff = |name: &str, text: &str| {
+            let path = file(&format!("comparable-{name}"), text).display().to_string();
+            vec!["diff".to_owned(), "-f".to_owned(), path]
+        };
+        let valid = "kind: SyncSet\nnamespace: foo\nname: base\nspec: {clusterDeploymentRefs: []}\n";
+        for (name, text, error) in [
+            (
+                "cluster",
+                format!("{valid}---\nkind: Cluster\nnamespace: foo\nname: west\nkubeconfig: k\n"),
+                "Cluster foo/west can't be compared: only SyncSets and SelectorSyncSets can",
+            ),
+            (
+                "unknown",
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_owned(),
+                "the file can't be read: ",
+            ),
+            ("broken", "kind: SyncSet\n  namespace: {".to_owned(), "the file can't be read: "),
+            ("empty", String::new(), "the file has no document"),
+            (
+                "faults",
+                "kind: SelectorSyncSet\nname: base\nspec: {applyBehavior: Aply, resources: [{kind: ConfigMap}]}\n"
+                    .to_owned(),
+                "SelectorSyncSet base: the document is not valid",
+            ),
+        ] {
+            let args = diff(name, &text);
+            stage.refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), error).await;
+        }
+        let args = diff(
+            "faults",
+            "kind: SelectorSyncSet\nname: base\nspec: {applyBehavior: Aply, resources: [{kind: ConfigMap}]}\n",
+        );
+        let said = stage.command(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        for pointer in ["/spec/applyBehavior: ", "/spec/resources/0/apiVersion: ", "did you mean `Apply`?"] {
+            assert!(said.error.contains(pointer), "no {pointer}: {said:?}");
+        }
+        for (path, status) in [
+            ("/v1/syncset-diffs?sample=0", 400),
+            ("/v1/syncset-diffs?sample=1001", 400),
+            ("/v1/syncset-diffs?all=yes", 400),
+        ] {
+            let body = json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {}});
+            assert_eq!(client.send(&Request::post(path, &body)).await.expect("an answer").status, status, "{path}");
+        }
     });
 }

@@ -16,7 +16,7 @@ use super::{Api, admit, bodies, media, refused};
 use crate::documents::{Problem, ProblemKind};
 use crate::hub::metrics::Route;
 use crate::hub::problem;
-use crate::job::routes::{ApiRequest, ApiRoute};
+use crate::job::routes::{ApiRequest, ApiRoute, RoomCharge};
 
 /// A route's method.
 pub(super) fn method(api: &Arc<Api>, route: &Arc<ApiRoute>) -> MethodRouter {
@@ -53,14 +53,15 @@ async fn carry_out(
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
     let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
     let token = caller.digest();
-    let body = if route.body.is_some() {
+    let (body, charge): (Bytes, RoomCharge) = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
-        api.bodies.read(token, body).await?.into_bytes()
+        let text = api.bodies.read(token, body).await?;
+        (Arc::clone(&text).into_bytes(), Arc::new(move |more: usize| text.charge(more)))
     } else {
-        Bytes::new()
+        (Bytes::new(), Arc::new(|_: usize| Ok(())))
     };
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body };
+    let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body, charge };
     let json = route.handle(request).await?.to_string().into_bytes();
     let share = api.answers.share(token, json.len())?;
     Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, share)).into_response())
@@ -150,6 +151,9 @@ pub(in crate::hub) mod tests {
     fn specimen(request: &ApiRequest) -> Result<Specimen, Problem> {
         let (namespace, name) = (request.variable("namespace"), request.variable("name"));
         request.rights.require(Right::Write, Some(namespace))?;
+        if request.parameter("word") == Some("vast") {
+            (request.charge)(usize::MAX / 4)?;
+        }
         if name == "none" {
             return Err(Problem::new(ProblemKind::NotFound, "there is none"));
         }
@@ -201,6 +205,7 @@ pub(in crate::hub) mod tests {
             ("/v1/specimens/foo/a?wrod=a", "write-foo", "application/json", 400),
             ("/v1/specimens/foo/%FF", "write-foo", "application/json", 400),
             ("/v1/specimens/foo/none", "write-foo", "application/json", 404),
+            ("/v1/specimens/foo/a?word=vast", "write-foo", "application/json", 429),
             ("/v1/specimens", "write-*", "application/json", 405),
             ("/v1/specimens/foo/a", "write-foo", "application/json", 202),
         ] {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::SyncsetApi;
 use crate::documents::{
-    Action, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, decide,
+    Action, Charge, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, decide,
     key_of_body, manifests_of_json,
 };
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
@@ -53,10 +53,12 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
             return Err(Problem::new(ProblemKind::Parameter, "parameter all is not valid: allowed are true and false"));
         }
     };
-    let ApiRequest { body, rights, .. } = request;
+    let ApiRequest { body, rights, charge, .. } = request;
     let (keyring, size) = (api.inspector.keyring(), body.len());
+    // What is built of it has its room as long as the text is there: until clusters have been asked.
+    let _body = body.clone();
     let read = move || {
-        let manifest = manifest(&body)?;
+        let manifest = manifest(&body, &*charge)?;
         let namespace = manifest.body.text("namespace").filter(|_| manifest.kind == Kind::SyncSet);
         rights.require(Right::Write, namespace)?;
         let document = document(manifest, &keyring)?;
@@ -80,8 +82,8 @@ fn unreadable(message: &str) -> Problem {
 }
 
 /// The only document of a body, which is a syncset.
-fn manifest(body: &[u8]) -> Result<Manifest, Problem> {
-    let mut manifests = manifests_of_json(body, &|_| Ok(()))?.into_iter();
+fn manifest(body: &[u8], charge: Charge<'_>) -> Result<Manifest, Problem> {
+    let mut manifests = manifests_of_json(body, charge)?.into_iter();
     let (Some(manifest), None) = (manifests.next(), manifests.next()) else {
         return Err(Problem::new(ProblemKind::Malformed, "the body is not one document"));
     };
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_body_is_one_syncset_in_the_form_of_the_hub_or_of_hive() {
-        let of = |body: &serde_json::Value| manifest(body.to_string().as_bytes());
+        let of = |body: &serde_json::Value| manifest(body.to_string().as_bytes(), &|_| Ok(()));
         let hub = of(&json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {}})).expect("a syncset");
         let hive = json!({"apiVersion": "hive.openshift.io/v1", "kind": "SyncSet", "spec": {},
             "metadata": {"namespace": "team", "name": "base"}});
@@ -116,5 +118,19 @@ mod tests {
         assert!(of(&json!({"kind": "Cluster", "namespace": "team", "name": "west"})).is_err());
         assert!(of(&json!([])).is_err());
         assert!(of(&json!([hive, hive])).is_err());
+    }
+    #[test]
+    fn what_is_built_of_a_body_is_counted_before_it_is_built() {
+        let body = json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {"resources": [{"a": 1}]}})
+            .to_string();
+        let charged = std::sync::atomic::AtomicUsize::new(0);
+        let count = |more: usize| {
+            charged.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        };
+        manifest(body.as_bytes(), &count).expect("a syncset");
+        assert!(charged.into_inner() > body.len(), "values take more than their text");
+        let none_left = |_: usize| Err(Problem::new(ProblemKind::Busy, "too many large requests are under way"));
+        assert_eq!(manifest(body.as_bytes(), &none_left).expect_err("no room").kind, ProblemKind::Busy);
     }
 }

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::of_mounted;
-use crate::documents::{Manifest, Problem, manifests_of_yaml};
+use crate::documents::{Kind, Manifest, Problem, manifests_of_yaml};
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient};
 use crate::job::command::Exit;
@@ -39,12 +39,23 @@ pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
     let manifests = manifests_of_yaml(&text, &|_| Ok(())).map_err(|problem| of_file(&problem))?;
     let manifests: Result<Vec<Manifest>, Problem> = manifests.into_iter().collect();
     let manifests = manifests.map_err(|problem| of_file(&problem))?;
+    if manifests.is_empty() {
+        return Err(Error::Name("the file has no document".to_owned()));
+    }
+    // Before anything is tried: a file may have the clusters as well.
+    if let Some(other) =
+        manifests.iter().find(|manifest| !matches!(manifest.kind, Kind::SyncSet | Kind::SelectorSyncSet))
+    {
+        let name = name_of(other);
+        return Err(Error::Name(format!("{name} can't be compared: only SyncSets and SelectorSyncSets can")));
+    }
     let client = HubClient::new(&command.access).await?;
     let query = if command.all { "all=true".to_owned() } else { format!("sample={}", command.sample) };
     for manifest in manifests {
+        let name = name_of(&manifest);
         let body = ("application/json", manifest.body.json().into());
         let answer = client.ask(Method::POST, &format!("/v1/syncset-diffs?{query}"), Some(body)).await;
-        let answer = answer.map_err(of_mounted)?;
+        let answer = answer.map_err(|error| of_document(&name, of_mounted(error)))?;
         if command.json {
             say(&format!("{answer:#}"));
         } else {
@@ -54,6 +65,21 @@ pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// `SyncSet team-a/base`, as far as the document says it.
+fn name_of(manifest: &Manifest) -> String {
+    let text = |field| manifest.body.text(field).filter(|text| !text.is_empty());
+    let namespace = text("namespace").map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    format!("{} {namespace}{}", manifest.kind.name(), text("name").unwrap_or("without a name"))
+}
+
+/// A problem with one of the file's documents.
+fn of_document(name: &str, error: Error) -> Error {
+    match error {
+        Error::Problem { status, told } => Error::Problem { status, told: format!("{name}: {told}") },
+        other => other,
+    }
 }
 
 fn of_file(problem: &Problem) -> Error {
@@ -72,10 +98,11 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 fn lines(answer: &Value) -> Vec<String> {
     let held = if answer.get("held") == Some(&Value::Bool(true)) { "yes" } else { "no" };
     let of = |field| number(answer, field);
+    let clusters = of("clusters");
+    let plural = if clusters == 1 { "" } else { "s" };
     let mut lines = vec![format!(
-        "{}: {} clusters ({} new, {} no longer); held: {held} ({} of at most {} lose objects)",
+        "{}: {clusters} cluster{plural} ({} new, {} no longer); held: {held} ({} of at most {} lose objects)",
         text(answer, "syncset"),
-        of("clusters"),
         of("new"),
         of("noLonger"),
         of("losing"),
@@ -90,8 +117,8 @@ fn lines(answer: &Value) -> Vec<String> {
 
 /// What would happen on a cluster, in one line.
 fn told(cluster: &Value) -> String {
-    let actions = ["create", "change", "delete", "conflict", "failed"];
-    let is_shown = |action: &&str| *action != "failed" || number(cluster, action) > 0;
+    let actions = ["create", "change", "delete", "conflict", "failed", "superseded"];
+    let is_shown = |action: &&str| !matches!(*action, "failed" | "superseded") || number(cluster, action) > 0;
     let counts = actions.into_iter().filter(is_shown).map(|action| format!("{action} {}", number(cluster, action)));
     let counts = counts.collect::<Vec<_>>().join("  ");
     let has_counts = actions.into_iter().any(|action| number(cluster, action) > 0);
@@ -133,11 +160,11 @@ mod tests {
         let answer = json!({"syncset": "SelectorSyncSet monitoring", "clusters": 217, "new": 3, "noLonger": 1, "held": false,
             "losing": 1, "limit": 21, "sample": [
             {"namespace": "team-a", "name": "west-1", "create": 0, "change": 2, "delete": 0, "conflict": 1, "failed": 0,
-             "objects": [agent, secret]},
+             "superseded": 1, "objects": [agent, secret]},
             {"namespace": "team-b", "name": "north-1", "obstacle": "unreachable for 3 h", "objects": []}]});
         let expected = [
             "SelectorSyncSet monitoring: 217 clusters (3 new, 1 no longer); held: no (1 of at most 21 lose objects)",
-            "team-a/west-1   create 0  change 2  delete 0  conflict 1   Deployment default/agent: .spec.replicas belongs to hpa; \
+            "team-a/west-1   create 0  change 2  delete 0  conflict 1  superseded 1   Deployment default/agent: .spec.replicas belongs to hpa; \
              Secret default/pull (changed)",
             "team-b/north-1  unreachable for 3 h",
         ];

@@ -1,5 +1,6 @@
 //! `towline explain`.
 
+use http::StatusCode;
 use serde_json::Value;
 
 use super::of_mounted;
@@ -57,7 +58,14 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
     let query =
         format!("kind={}&objectNamespace={}&objectName={}{group}", encode(&kind), encode(&namespace), encode(&name));
     let client = HubClient::new(&command.access).await?;
-    let answer = client.get(&format!("{path}/explanation?{query}")).await.map_err(of_mounted)?;
+    let answer = match client.get(&format!("{path}/explanation?{query}")).await {
+        // The cluster is missing or the route: the hub says which if there is no such cluster.
+        Err(error @ Error::Problem { status: StatusCode::NOT_FOUND, .. }) => {
+            client.get(&path).await?;
+            return Err(of_mounted(error));
+        }
+        answer => answer?,
+    };
     if command.json {
         say(&format!("{answer:#}"));
     } else {

@@ -15,23 +15,26 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::compared::{Compared, DiffedObject, shortened};
 use super::explain::spoken;
-use super::trial::{self, Trial, Verdict};
+use super::losses::{Losses, dropped};
+use super::selection::{case, selected, spread};
+use super::trial::{self, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
-use crate::cluster::Error;
+use crate::cluster::{Error, KindId};
 use crate::documents::{Document, Key, Kind, Weight};
 use crate::job::mass_change;
 use crate::syncset::payloads::Kept;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
-use crate::syncset::rules::guard::{APPROVE, Approval, Case, State};
+use crate::syncset::rules::guard::{APPROVE, State};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::parse;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::rows::{AppliedRow, Failure};
-use crate::syncset::rules::spec::{Mode, Rendered, Rendering};
-use crate::syncset::rules::wanted::{Deletions, Live, Wanted, placed};
-use crate::syncset::store::{Candidate, ClusterPlace, Snapshot, StoreError, StoredSyncset};
+use crate::syncset::rules::spec::{Rendered, Rendering};
+use crate::syncset::rules::wanted::{Deletions, Wanted, placed};
+use crate::syncset::store::{Candidate, ClusterPlace, Snapshot, StoreError};
 use crate::syncset::work::{Plan, PrepareError};
 
 /// Longest time for all clusters together.
@@ -41,8 +44,6 @@ const PROPOSED: i64 = i64::MAX;
 /// Most objects that an answer names, of all clusters together, and at least of each.
 const MOST_NAMED: usize = 5_000;
 const LEAST_NAMED: usize = 5;
-/// Most characters of a note.
-const LONGEST_NOTE: usize = 300;
 
 /// What a syncset would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -65,49 +66,6 @@ pub struct Diff {
     pub limit: usize,
     /// The clusters on which it was tried.
     pub sample: Vec<Compared>,
-}
-
-/// What a syncset would do on one cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = SyncSetDiffOfCluster)]
-pub struct Compared {
-    /// The cluster's namespace.
-    pub namespace: String,
-    /// The cluster's name.
-    pub name: String,
-    /// Why it was not tried, or not completely: `unreachable for 3 h`, `paused by …`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub obstacle: Option<String>,
-    /// Objects that would be created.
-    pub create: usize,
-    /// Objects that would be changed.
-    pub change: usize,
-    /// Objects that would be deleted.
-    pub delete: usize,
-    /// Objects of which fields would be taken from other managers.
-    pub conflict: usize,
-    /// Objects that would be refused.
-    pub failed: usize,
-    /// Objects that another syncset sends.
-    pub superseded: usize,
-    /// The objects, conflicts and refusals first; not all if they are many.
-    pub objects: Vec<DiffedObject>,
-}
-
-/// What would become of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = SyncSetDiffOfObject)]
-pub struct DiffedObject {
-    /// `Deployment.apps default/agent`.
-    pub object: String,
-    /// `conflict`, `failed`, `create`, `change` or `delete`.
-    pub action: String,
-    /// The fields and managers of a conflict, or why it would be refused; `(changed)` for a Secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub note: Option<String>,
 }
 
 /// A syncset as it would be written.
@@ -157,39 +115,6 @@ fn identity(resource: &Value) -> [Option<String>; 4] {
     ["/apiVersion", "/kind", "/metadata/namespace", "/metadata/name"].map(text)
 }
 
-/// The clusters of a syncset.
-struct Selected<'p> {
-    places: Vec<&'p ClusterPlace>,
-    new: usize,
-    no_longer: usize,
-    /// Where the stored syncset tracks objects, and on how many of these clusters it would match no more.
-    tracks: usize,
-    lost: usize,
-}
-
-fn selected<'p>(audience: &Audience, stored: Option<&Audience>, places: &'p [ClusterPlace]) -> Selected<'p> {
-    let mut selected = Selected { places: Vec::new(), new: 0, no_longer: 0, tracks: 0, lost: 0 };
-    for place in places {
-        let ClusterPlace { namespace, name, labels, is_tracked, .. } = place;
-        let is_now = audience.includes(namespace, name, labels);
-        let was = stored.is_some_and(|stored| stored.includes(namespace, name, labels));
-        selected.new += usize::from(is_now && !was);
-        selected.no_longer += usize::from(was && !is_now);
-        selected.tracks += usize::from(*is_tracked);
-        selected.lost += usize::from(*is_tracked && !is_now);
-        if is_now {
-            selected.places.push(place);
-        }
-    }
-    selected
-}
-
-/// So many of them, from everywhere in the list.
-fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
-    let count = all.len().min(most);
-    (0..count).filter_map(|index| all.get(index * all.len() / count).copied()).collect()
-}
-
 impl Inspector {
     /// Tries a syncset on so many of its clusters.
     pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize) -> Result<Diff, Undiffed> {
@@ -201,7 +126,9 @@ impl Inspector {
         let namespace = Some(proposed.name.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let places = self.store.cluster_places(stored.as_ref().map(|stored| stored.id), namespace).await?;
         let selected = selected(&audience, stored_audience.as_ref(), &places);
-        let case = self.case(proposed, stored.as_ref(), &selected);
+        let state = State::read(&proposed.name, &spec, Some(&proposed.resources));
+        let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
+        let case = case(&state, annotation, stored.as_ref(), &selected, self.is_guarding);
         let sampled = spread(&selected.places, sample);
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
@@ -249,27 +176,6 @@ impl Inspector {
         })
     }
 
-    /// As it would be judged when it was written now.
-    fn case(&self, proposed: &ProposedSyncset, stored: Option<&StoredSyncset>, selected: &Selected<'_>) -> Case {
-        let state = State::read(&proposed.name, &Value::Object(proposed.spec.clone()), Some(&proposed.resources));
-        let (generation, approved) = stored.map_or((0, 0), |stored| (stored.generation, stored.approved));
-        let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
-        let approval = match Approval::read(annotation, generation.saturating_add(1), approved) {
-            _ if !self.is_guarding => Approval::Always,
-            approval => approval,
-        };
-        let executed = stored.map_or(0, |stored| stored.executed);
-        let executed = if selected.tracks > 0 { executed } else { 0 };
-        Case {
-            held: stored.and_then(|stored| stored.held),
-            change: state.change_since(stored.and_then(|stored| stored.objects.as_ref())),
-            approval,
-            lost: selected.lost + executed,
-            executed,
-            tracks: selected.tracks + executed,
-        }
-    }
-
     /// Tries a syncset on a cluster; an error says why that is not possible.
     async fn compare(
         &self,
@@ -309,12 +215,20 @@ impl Inspector {
         }
         let Some(rendered) = &syncset.rendered else { return Err("it was not rendered".to_owned()) };
         let mut client = self.client(stored).await.map_err(|unseen| unseen.text())?;
-        let kinds = client.served(&trial::kinds(rendered), ANSWER_WITHIN).await;
-        let trial = Trial::new(client.unclaimed(ANSWER_WITHIN), kinds, rendered, syncset.header.behavior);
+        let mut kinds = trial::kinds(rendered);
+        let of_rows = applied.iter().filter(|row| row.syncset == id);
+        kinds.extend(of_rows.map(|row| KindId::of(&row.api_version, &row.object.kind)));
+        let kinds = client.served(&kinds, ANSWER_WITHIN).await;
+        let trial = Trial::new(client.unclaimed(ANSWER_WITHIN), &kinds, rendered, syncset.header.behavior);
         let wanted = Wanted::new(live, applied, |object| trial.scope(object));
-        compared.note_deletions(syncset, applied, &wanted);
         let tried = try_all(&trial, rendered, |object| wanted.winner(object) == Some(position), applied, compared);
-        tried.await.map_err(|error| Unseen::Cluster(error).text())
+        tried.await.map_err(|error| Unseen::Cluster(error).text())?;
+        let mut losses = Losses::new(&mut client, &kinds, applied, &wanted);
+        for row in dropped(syncset, applied, &wanted) {
+            let loss = losses.of(row).await.map_err(|error| Unseen::Cluster(error).text())?;
+            compared.note_loss(&row.object, loss);
+        }
+        Ok(())
     }
 
     /// Puts a syncset into what is known of a cluster, instead of the stored one.
@@ -338,7 +252,7 @@ impl Inspector {
 
 /// Tries what a syncset sends itself.
 async fn try_all(
-    trial: &Trial,
+    trial: &Trial<'_>,
     rendered: &Rendered,
     is_winner: impl Fn(&ObjectRef) -> bool,
     applied: &[AppliedRow],
@@ -370,64 +284,6 @@ async fn try_all(
     Ok(())
 }
 
-impl Compared {
-    fn add(&mut self, object: String, action: &str, note: Option<String>) {
-        let note = note.map(|note| shortened(&note));
-        self.objects.push(DiffedObject { object, action: action.to_owned(), note });
-    }
-
-    fn note(&mut self, object: &ObjectRef, verdict: Verdict) {
-        let is_secret = object.group.is_empty() && object.kind == "Secret";
-        match verdict {
-            Verdict::Same => {}
-            Verdict::Create => {
-                self.create += 1;
-                self.add(object.to_string(), "create", None);
-            }
-            Verdict::Change => {
-                self.change += 1;
-                self.add(object.to_string(), "change", is_secret.then(|| "(changed)".to_owned()));
-            }
-            Verdict::Conflict(owners) => {
-                self.change += 1;
-                self.conflict += 1;
-                self.add(object.to_string(), "conflict", Some(owners.join("; ")));
-            }
-            Verdict::Failed(text) => {
-                self.failed += 1;
-                self.add(object.to_string(), "failed", Some(text));
-            }
-        }
-    }
-
-    fn note_failure(&mut self, failure: &Failure) {
-        self.failed += 1;
-        self.add(String::new(), "failed", Some(failure.message.clone()));
-    }
-
-    /// What the syncset tracks and nobody wants any more, but what existed before it.
-    fn note_deletions(&mut self, syncset: &Live, applied: &[AppliedRow], wanted: &Wanted) {
-        if syncset.header.mode != Mode::Sync {
-            return;
-        }
-        let is_lost = |row: &&AppliedRow| {
-            let is_tracked = row.syncset == syncset.header.id && row.tracked && !row.adopted;
-            is_tracked && wanted.winner(&row.object).is_none() && !wanted.may_want(&row.object)
-        };
-        for row in applied.iter().filter(is_lost) {
-            self.delete += 1;
-            self.add(row.object.to_string(), "delete", None);
-        }
-    }
-}
-
-impl DiffedObject {
-    fn rank(&self) -> usize {
-        let order = ["conflict", "failed", "delete", "change", "create"];
-        order.iter().position(|action| *action == self.action).unwrap_or(order.len())
-    }
-}
-
 fn of_store(error: &StoreError) -> String {
     crate::cluster::full_text(error)
 }
@@ -437,77 +293,4 @@ fn unreachable_for(last_contact: Option<Timestamp>, now: Timestamp) -> String {
         || "unreachable, and it has never answered".to_owned(),
         |contact| format!("unreachable for {}", spoken(contact, now)),
     )
-}
-
-/// A text in one line, which is not too long.
-fn shortened(text: &str) -> String {
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let mut short: String = text.chars().take(LONGEST_NOTE).map(line).collect();
-    if text.chars().nth(LONGEST_NOTE).is_some() {
-        short.push('…');
-    }
-    short
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn place(name: &str, env: &str, is_tracked: bool) -> ClusterPlace {
-        let labels = BTreeMap::from([("env".to_owned(), env.to_owned())]);
-        ClusterPlace { id: Uuid::from_u128(1), namespace: "team".to_owned(), name: name.to_owned(), labels, is_tracked }
-    }
-
-    fn audience(env: &str) -> Audience {
-        let name =
-            SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "monitoring".to_owned() };
-        let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}});
-        Audience::of(&name, &spec).expect("an audience")
-    }
-
-    #[test]
-    fn clusters_that_are_new_no_longer_selected_and_lost_are_counted() {
-        let places =
-            [place("a", "prod", true), place("b", "test", true), place("c", "test", false), place("d", "dev", true)];
-        let found = selected(&audience("prod"), Some(&audience("test")), &places);
-        let names: Vec<&str> = found.places.iter().map(|place| place.name.as_str()).collect();
-        assert_eq!(names, ["a"]);
-        assert_eq!((found.new, found.no_longer, found.tracks, found.lost), (1, 2, 3, 2));
-        assert_eq!(selected(&audience("prod"), None, &places).new, 1, "of a name that nobody has, all are new");
-    }
-
-    #[test]
-    fn a_sample_is_taken_from_everywhere_in_the_list() {
-        let all: Vec<usize> = (0..10).collect();
-        assert_eq!(spread(&all, 3), [0, 3, 6]);
-        assert_eq!(spread(&all, 20), all);
-        assert!(spread::<usize>(&[], 5).is_empty());
-    }
-
-    #[test]
-    fn conflicts_come_before_what_is_created_and_secrets_show_no_more_than_that_they_change() {
-        let object = |kind: &str, name: &str| ObjectRef {
-            group: String::new(),
-            kind: kind.to_owned(),
-            namespace: "team".to_owned(),
-            name: name.to_owned(),
-        };
-        let mut compared = Compared::default();
-        compared.note(&object("ConfigMap", "new"), Verdict::Create);
-        compared.note(&object("Secret", "pull"), Verdict::Change);
-        compared.note(&object("ConfigMap", "same"), Verdict::Same);
-        compared.note(&object("ConfigMap", "taken"), Verdict::Conflict(vec![".data.a belongs to hpa".to_owned()]));
-        compared.objects.sort_by_key(DiffedObject::rank);
-        let shown = |object: &DiffedObject| (object.object.clone(), object.note.clone().unwrap_or_default());
-        let expected = [
-            ("ConfigMap team/taken", ".data.a belongs to hpa"),
-            ("Secret team/pull", "(changed)"),
-            ("ConfigMap team/new", ""),
-        ];
-        let expected = expected.map(|(object, note)| (object.to_owned(), note.to_owned()));
-        assert_eq!(compared.objects.iter().map(shown).collect::<Vec<_>>(), expected);
-        assert_eq!((compared.create, compared.change, compared.delete, compared.conflict), (1, 2, 0, 1));
-    }
 }

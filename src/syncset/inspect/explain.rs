@@ -8,15 +8,18 @@ use uuid::Uuid;
 
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
-use crate::cluster::Metadata;
+use crate::cluster::{ManagedFields, Metadata};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::{Manager, PRUNE, Progress, Seen};
-use crate::syncset::rules::rows::{AppliedRow, PaceRow};
-use crate::syncset::rules::spec::{Behavior, Desired, Header, Mode, Rendering};
+use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
+use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Place, Rendering};
 use crate::syncset::rules::wanted::{Deletions, Live};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::work::{Plan, PrepareError, seen};
+
+/// The state of what was sent as it is wanted.
+const SENT: &str = "wins, sent";
 
 /// What there is to know about one object on one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -84,13 +87,19 @@ impl Asked {
     }
 }
 
-/// A syncset that wants the object, and what it wants.
-type Found<'l> = (&'l Live, &'l Desired);
+/// A syncset that wants the object.
+struct Claim<'l> {
+    live: &'l Live,
+    place: Place,
+    object: &'l ObjectRef,
+    /// What it sends, or why it can't.
+    desired: Result<&'l Desired, &'l Failure>,
+}
 
-/// The syncset that sends the object, and what it sends.
+/// The syncset that sends the object, and what it sends; nothing if that does not render.
 struct Winner {
     header: Header,
-    desired: Desired,
+    desired: Option<Desired>,
 }
 
 impl Inspector {
@@ -109,28 +118,35 @@ impl Inspector {
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
         };
-        let found = wanting(&prepared.input.live, asked);
+        let claims = claims_on(&prepared.input.live, asked);
         let applied = &prepared.input.applied;
         let sent = || applied.iter().find(|row| asked.is(&row.object)).map(|row| &row.object);
-        let object = found.last().map(|(_, desired)| &desired.object).or_else(sent).cloned();
+        let object = claims.last().map(|claim| claim.object).or_else(sent).cloned();
         // Without a namespace or a group, more than one may be meant: it is the one that is sent last.
-        let found: Vec<Found<'_>> =
-            found.into_iter().filter(|(_, desired)| Some(&desired.object) == object.as_ref()).collect();
+        let claims: Vec<Claim<'_>> = claims.into_iter().filter(|claim| Some(claim.object) == object.as_ref()).collect();
         let rows: Vec<AppliedRow> =
             applied.iter().filter(|row| Some(&row.object) == object.as_ref()).cloned().collect();
-        let wanted_by = shown(&found, &rows);
-        let winner =
-            found.last().map(|(live, desired)| Winner { header: live.header.clone(), desired: (*desired).clone() });
-        // Passes wait for this memory, and the cluster may take long.
+        let mut wanted_by = shown(&claims, &rows, &snapshot.results);
+        let winner = claims
+            .last()
+            .map(|claim| Winner { header: claim.live.header.clone(), desired: claim.desired.ok().cloned() });
+        // Others wait for this memory, and the cluster may take long.
         drop(prepared);
-        let api_version = winner.as_ref().map(|winner| &winner.desired.api_version);
+        let api_version =
+            winner.as_ref().and_then(|winner| winner.desired.as_ref()).map(|desired| &desired.api_version);
         let api_version = api_version.or_else(|| rows.first().map(|row| &row.api_version));
         let live = match object.as_ref().zip(api_version) {
+            None if winner.is_some() => "not known: it was not sent yet".to_owned(),
             None => "no syncset wants it, and none has sent it".to_owned(),
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
                 Err(unseen) => format!("not known: {}", unseen.text()),
                 Ok(None) => absent(winner.is_some()),
-                Ok(Some(metadata)) => present(&metadata, winner.as_ref(), &rows),
+                Ok(Some(metadata)) => {
+                    if let (Some(winner), Some(last)) = (&winner, wanted_by.last_mut()) {
+                        last.note_time(winner.header.behavior, &metadata);
+                    }
+                    present(&metadata, winner.as_ref(), &rows)
+                }
             },
         };
         Ok(Explanation {
@@ -157,16 +173,22 @@ impl Inspector {
 }
 
 /// The syncsets that want an object, in their order.
-fn wanting<'l>(live: &'l [Live], asked: &Asked) -> Vec<Found<'l>> {
-    let desired = |live: &'l Live| {
-        let all = live.rendered.iter().flat_map(|rendered| rendered.resources.iter().chain(&rendered.secrets));
-        let mut ready = all.filter_map(|rendering| match rendering {
-            Rendering::Ready(desired) => Some(desired),
-            Rendering::Failed { .. } => None,
+fn claims_on<'l>(live: &'l [Live], asked: &Asked) -> Vec<Claim<'l>> {
+    let of = |live: &'l Live| {
+        let rendered = live.rendered.as_ref()?;
+        let resources = (0..).map(Place::Resource).zip(&rendered.resources);
+        let secrets = (0..).map(Place::Secret).zip(&rendered.secrets);
+        let mut all = resources.chain(secrets).filter_map(|(place, rendering)| {
+            let (object, desired) = match rendering {
+                Rendering::Ready(desired) => (&desired.object, Ok(desired)),
+                Rendering::Failed { known: Known::Object(object), failure } => (object, Err(failure)),
+                Rendering::Failed { .. } => return None,
+            };
+            Some(Claim { live, place, object, desired })
         });
-        ready.find(|desired| asked.is(&desired.object)).map(|desired| (live, desired))
+        all.find(|claim| asked.is(claim.object))
     };
-    live.iter().filter_map(desired).collect()
+    live.iter().filter_map(of).collect()
 }
 
 fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
@@ -198,17 +220,23 @@ pub(super) fn spoken(from: Timestamp, to: Timestamp) -> String {
     two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
-fn shown(found: &[Found<'_>], rows: &[AppliedRow]) -> Vec<Wanting> {
-    let last = found.len().saturating_sub(1);
-    let of = |(position, (live, desired)): (usize, &Found<'_>)| {
-        let Header { id, name, mode, behavior, .. } = &live.header;
+fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Vec<Wanting> {
+    let last = claims.len().saturating_sub(1);
+    let of = |(position, claim): (usize, &Claim<'_>)| {
+        let Header { id, name, mode, behavior, .. } = &claim.live.header;
         let row = rows.iter().find(|row| row.syncset == *id);
-        let state = match row.map(|row| row.content) {
+        let state = match (claim.desired, row.and_then(|row| row.content)) {
             _ if position < last => "superseded",
-            Some(Some(content)) if content == desired.content => "wins, sent",
-            Some(Some(_)) => "wins, to be sent: it has changed",
-            Some(None) | None => "wins, to be sent",
+            (Err(_), _) => "wins, not sent",
+            (Ok(desired), Some(content)) if content == desired.content => SENT,
+            (Ok(_), Some(_)) => "wins, to be sent: it has changed",
+            (Ok(_), None) => "wins, to be sent",
         };
+        let failed = results.iter().find(|result| result.syncset == *id).and_then(|result| result.failure.as_ref());
+        // Nothing of a syncset is sent if one of its resources does not render.
+        let failure = claim.desired.err().or_else(|| claim.live.obstacle()).or(failed);
+        let why = failure.filter(|_| position == last && state != SENT);
+        let why = why.map(|failure| format!("; the syncset fails: {}", failure.message)).unwrap_or_default();
         let shown =
             if name.namespace.is_empty() { name.name.clone() } else { format!("{}/{}", name.namespace, name.name) };
         Wanting {
@@ -224,11 +252,28 @@ fn shown(found: &[Found<'_>], rows: &[AppliedRow]) -> Vec<Wanting> {
                 Behavior::CreateOrUpdate => "CreateOrUpdate",
             }
             .to_owned(),
-            place: desired.place.to_string(),
-            state: state.to_owned(),
+            place: claim.place.to_string(),
+            state: format!("{state}{why}"),
         }
     };
-    found.iter().enumerate().map(of).collect()
+    claims.iter().enumerate().map(of).collect()
+}
+
+impl Wanting {
+    /// Adds when the object was sent, as the cluster knows it.
+    fn note_time(&mut self, behavior: Behavior, metadata: &Metadata) {
+        let (manager, operation) = match behavior {
+            Behavior::Apply => (Manager::Apply, "Apply"),
+            Behavior::CreateOrUpdate | Behavior::CreateOnly => (Manager::Update, "Update"),
+        };
+        let is_ours = |entry: &&ManagedFields| {
+            entry.manager == manager.as_str() && entry.operation == operation && entry.subresource.is_empty()
+        };
+        let time = metadata.managers.iter().find(is_ours).and_then(|entry| entry.time.as_ref());
+        if let Some(time) = time.filter(|_| self.state == SENT) {
+            self.state = format!("{SENT} {time}");
+        }
+    }
 }
 
 fn absent(is_wanted: bool) -> String {
@@ -241,6 +286,7 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) ->
         return "being deleted".to_owned();
     }
     let Some(Winner { header, desired }) = winner else { return "present, and wanted by no syncset".to_owned() };
+    let Some(desired) = desired else { return "present".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
     let Some(row) = row.filter(|row| row.content.is_some()) else { return "present, not sent yet".to_owned() };
     let (manager, owned) = match header.behavior {
@@ -273,7 +319,8 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) ->
 }
 
 fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot) -> String {
-    let Some(Winner { header, desired }) = winner else { return "nothing: no syncset wants it".to_owned() };
+    let Some(Winner { header, desired }) = winner else { return already_dropped(rows, snapshot) };
+    let Some(desired) = desired else { return "not known: it does not render".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
     let is_owned_anyway = desired.may_adopt && header.behavior != Behavior::CreateOnly;
     let prune = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PRUNE));
@@ -290,6 +337,17 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot)
     } else {
         "deleted (tracked, not adopted)".to_owned()
     }
+}
+
+/// What becomes of an object that no syncset wants, and that some have sent.
+fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot) -> String {
+    let mut tracked = rows.iter().filter(|row| row.tracked && !row.adopted).map(|row| snapshot.deletions(row.syncset));
+    match tracked.next() {
+        None => "nothing: no syncset wants it",
+        Some(Deletions::Held) => "dropped already: its deletion is held until it is approved",
+        Some(Deletions::Allowed | Deletions::NotJudged) => "dropped already: its deletion is due",
+    }
+    .to_owned()
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! What operators ask about one object or one syncset, answered with what is there now. Nothing is written.
 
+mod compared;
 mod conflict;
 mod diff;
 mod explain;
 mod fields;
+mod losses;
+mod selection;
 mod trial;
 
 use std::sync::Arc;
@@ -17,7 +20,8 @@ use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{Aside, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
 
-pub use diff::{Compared, Diff, DiffedObject, ProposedSyncset, Undiffed};
+pub use compared::{Compared, DiffedObject};
+pub use diff::{Diff, ProposedSyncset, Undiffed};
 pub use explain::{Asked, Explanation, Unexplained, Wanting};
 
 /// Longest wait for one answer of a cluster.
@@ -29,6 +33,7 @@ const OF_PERMITS: usize = 4;
 #[derive(Clone)]
 pub struct Inspector {
     store: PassStore,
+    /// It has a memory of its own.
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
     /// A quarter of the permits to work: so many clusters are looked at at once (rule 42).
@@ -58,7 +63,7 @@ impl Inspector {
     pub fn new(store: PassStore, preparer: Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
         let at_once = (config.max_in_flight.get() / OF_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(at_once));
-        Self { store, preparer, clusters, permits, at_once, is_guarding: config.mass_delete_guard }
+        Self { store, preparer: preparer.apart(), clusters, permits, at_once, is_guarding: config.mass_delete_guard }
     }
 
     /// The keys that open what is sealed.

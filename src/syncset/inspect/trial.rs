@@ -73,18 +73,18 @@ pub(super) fn kinds(rendered: &Rendered) -> BTreeSet<KindId> {
 }
 
 /// Tries what a syncset wants on a cluster.
-pub(super) struct Trial {
+pub(super) struct Trial<'k> {
     cluster: Cluster,
-    kinds: BTreeMap<KindId, Result<Kind, KindError>>,
+    kinds: &'k BTreeMap<KindId, Result<Kind, KindError>>,
     brought: Brought,
     behavior: Behavior,
 }
 
-impl Trial {
+impl<'k> Trial<'k> {
     /// On this cluster, which serves these kinds.
     pub(super) fn new(
         cluster: Cluster,
-        kinds: BTreeMap<KindId, Result<Kind, KindError>>,
+        kinds: &'k BTreeMap<KindId, Result<Kind, KindError>>,
         rendered: &Rendered,
         behavior: Behavior,
     ) -> Self {
@@ -233,10 +233,12 @@ enum NoPlace {
 
 /// What a refusal says of the object; an error if it says something about the cluster.
 fn settled(error: Error) -> Result<Verdict, Error> {
-    if error.is_unreachable() || matches!(error, Error::Unauthorized { .. }) {
-        return Err(error);
-    }
-    Ok(Verdict::Failed(error.message()))
+    if says_nothing_of_objects(&error) { Err(error) } else { Ok(Verdict::Failed(error.message())) }
+}
+
+/// Whether it is the cluster that does not answer, or not to us.
+pub(super) fn says_nothing_of_objects(error: &Error) -> bool {
+    error.is_unreachable() || matches!(error, Error::Unauthorized { .. })
 }
 
 fn compared(before: &Metadata, after: Result<Metadata, Error>, manager: Manager) -> Result<Verdict, Error> {

@@ -21,7 +21,7 @@ use crate::db::Database;
 pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
-pub use proposal::{ClusterPlace, StoredSyncset};
+pub use proposal::{ClusterPlace, Loss, StoredSyncset};
 pub use save::Pace;
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 

@@ -46,6 +46,17 @@ pub struct ClusterPlace {
     pub labels: BTreeMap<String, String>,
     /// Whether the stored syncset tracks objects on it that it may delete.
     pub is_tracked: bool,
+    /// What is known of it as a cluster that the stored syncset has lost.
+    pub loss: Option<Loss>,
+}
+
+/// A cluster that a syncset matched no more (`towline_lost`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Whether that was within the time that counts, and was not approved.
+    pub counts: bool,
+    /// Whether the cluster was matched again after the objects had been deleted, so that the next loss is a new one.
+    pub is_back: bool,
 }
 
 impl PassStore {
@@ -92,8 +103,12 @@ impl PassStore {
     ) -> Result<Vec<ClusterPlace>, StoreError> {
         const QUERY: &str = "cluster_places";
         const TEXT: &str = "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
-               select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted) \
-             from clusters c where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
+               select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted), \
+               l.at > (case when g.held then g.since else now() end - interval '10 min'), l.back \
+             from clusters c left join towline_guard g on g.syncset = $1::text::uuid \
+               left join lateral (select l.at, l.back from towline_lost l \
+                 where l.cluster = c.id and l.syncset = $1::text::uuid limit 1) l on true \
+             where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
              order by c.namespace, c.name";
         let syncset = syncset.map(|syncset| syncset.to_string());
         let params = [(&syncset as _, Type::TEXT), (&namespace as _, Type::TEXT)];
@@ -101,6 +116,7 @@ impl PassStore {
         let rows = self.database.all(QUERY, TEXT, &params).await?;
         let place = |row| {
             let labels = column::<&str>(QUERY, row, 3)?;
+            let (counts, is_back) = (column::<Option<bool>>(QUERY, row, 5)?, column::<Option<bool>>(QUERY, row, 6)?);
             Ok(ClusterPlace {
                 id: uuid(QUERY, column(QUERY, row, 0)?)?,
                 namespace: column(QUERY, row, 1)?,
@@ -108,6 +124,7 @@ impl PassStore {
                 labels: serde_json::from_str(labels)
                     .map_err(|source| StoreError::Json { table: "clusters", source })?,
                 is_tracked: column(QUERY, row, 4)?,
+                loss: counts.zip(is_back).map(|(counts, is_back)| Loss { counts, is_back }),
             })
         };
         rows.iter().map(place).collect()

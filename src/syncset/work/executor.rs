@@ -69,13 +69,20 @@ impl Client {
         object: &ObjectRef,
         within: Duration,
     ) -> Result<Option<Metadata>, Error> {
-        let (cluster, id, now) = (self.cluster.urgent(within), KindId::of(api_version, &object.kind), Instant::now());
-        let mut found = self.kinds.look_up(&cluster, &BTreeSet::from([id.clone()]), now, now + within).await;
-        let kind = match found.remove(&id) {
-            Some(Ok(kind)) => kind,
-            Some(Err(KindError::Unread(error))) => return Err(error),
-            Some(Err(unserved)) => return Err(Error::NotServed { message: unserved.to_string() }),
-            None => return Err(Error::NotServed { message: id.to_string() }),
+        let (cluster, mut id) = (self.cluster.urgent(within), KindId::of(api_version, &object.kind));
+        let (now, mut is_other) = (Instant::now(), false);
+        let kind = loop {
+            let mut found = self.kinds.look_up(&cluster, &BTreeSet::from([id.clone()]), now, now + within).await;
+            match found.remove(&id) {
+                Some(Ok(kind)) => break kind,
+                Some(Err(KindError::Unread(error))) => return Err(error),
+                // It may have been sent when the cluster served another version.
+                Some(Err(KindError::OtherVersion { api_version, .. })) if !is_other => {
+                    (id, is_other) = (KindId::of(&api_version, &object.kind), true);
+                }
+                Some(Err(unserved)) => return Err(Error::NotServed { message: unserved.to_string() }),
+                None => return Err(Error::NotServed { message: id.to_string() }),
+            }
         };
         let namespace = if kind.namespaced { object.namespace.as_str() } else { "" };
         cluster.read_metadata(&kind, &ObjectKey::new(namespace, object.name.as_str())).await

@@ -5,6 +5,7 @@ mod first;
 mod hand;
 mod identity;
 mod observer;
+mod pass_log;
 mod plan;
 mod prepare;
 mod refusal;

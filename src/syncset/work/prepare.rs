@@ -36,6 +36,8 @@ use crate::syncset::store::{PassStore, SealedSecret, SecretFacts, Snapshot, Stor
 
 /// What all passes together may have in memory of what they send and have sent, about. 64 passes with 50 small syncsets each take that.
 const MEMORY: usize = 96 << 20;
+/// What all inspections together may have in memory, for as long as they ask clusters: passes never wait for them.
+const INSPECTION_MEMORY: usize = MEMORY / 4;
 /// What a syncset takes that is not in the cache, as long as its size is not known: one with five objects.
 const USUAL: usize = 96 << 10;
 /// How many times the bytes of its text a payload takes while it is rendered, as long as its parts have not been counted.
@@ -137,6 +139,13 @@ impl Preparer {
             allowed,
             proposed: None,
         }
+    }
+
+    /// The same with a memory of its own, which is a quarter as large: for those who only look at clusters, and keep what they have
+    /// rendered while a cluster takes its time.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { memory: Memory::of_bytes(INSPECTION_MEMORY), ..self.clone() }
     }
 
     /// The same with the payload of a syncset that is not stored in this version.

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::executor::Client;
 use super::observer::{Visited, WorkObserver};
+use super::pass_log;
 use super::prepare::Preparer;
 use super::visit::{Rest, Visit, VisitError};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
@@ -223,6 +224,9 @@ impl Worker {
             Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
         };
         self.observer.visited(visited, began.elapsed(), outcome.as_ref());
+        if let Some(outcome) = &outcome {
+            pass_log::write(work.cluster, outcome);
+        }
         let cluster = work.cluster;
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,

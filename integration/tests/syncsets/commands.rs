@@ -1,0 +1,63 @@
+//! The commands about syncsets, as an operator types them against the first replica.
+
+use std::path::{Path, PathBuf};
+
+use integration::{Towline, eventually};
+use serde_json::Value;
+
+use crate::world::{LIMIT, Stage};
+
+/// A file with a document.
+pub(crate) fn file(name: &str, document: &Value) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-{name}.json"));
+    std::fs::write(&path, document.to_string()).unwrap();
+    path
+}
+
+impl Stage {
+    /// What a command prints, which must succeed.
+    pub(crate) async fn command(&self, args: &[&str]) -> String {
+        let server = format!("http://{}", self.replicas[0].api());
+        let output = Towline::command([args, &["--hub", &server]].concat()).await.unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}\n{}", self.log());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command complains about, which must fail and print nothing.
+    pub(crate) async fn refused(&self, args: &[&str]) -> String {
+        let server = format!("http://{}", self.replicas[0].api());
+        let output = Towline::command([args, &["--hub", &server]].concat()).await.unwrap();
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{args:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// What `towline diff` prints of a document.
+    pub(crate) async fn compared(&self, document: &Value) -> String {
+        let file = file(&format!("{}-diff", self.namespace), document);
+        self.command(&["diff", "-f", &file.display().to_string()]).await
+    }
+
+    /// What `towline explain` prints of an object on a cluster of the test.
+    pub(crate) async fn explained(&self, cluster: &str, object: &str) -> String {
+        self.command(&["explain", &format!("{}/{cluster}", self.namespace), object]).await
+    }
+
+    /// Waits until `towline diff` prints a line: the API server shows a changed value by a time in seconds.
+    pub(crate) async fn tells(&self, document: &Value, line: &str) -> String {
+        let told = eventually(format!("the line {line}"), LIMIT, async || {
+            let told = self.compared(document).await;
+            if told.lines().any(|found| found == line) { Ok(told) } else { Err(told) }
+        });
+        match told.await {
+            Ok(told) => told,
+            Err(error) => panic!("{error}\n{}", self.log()),
+        }
+    }
+}
+
+/// All of these lines are there.
+pub(crate) fn has_lines(told: &str, expected: &[&str]) {
+    for line in expected {
+        assert!(told.lines().any(|found| found == *line), "no {line} in\n{told}");
+    }
+}

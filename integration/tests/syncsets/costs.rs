@@ -1,0 +1,176 @@
+//! What a pass costs (rule 43): its requests by the audit log of the edge, and its statements as the database counts them.
+
+use integration::postgres::HUB;
+use integration::{ControlPlane, eventually};
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::requests::Requests;
+use crate::world::{LIMIT, Stage, run};
+
+/// What replicas send besides passes: the tail, claims, looks for work and renewals, compaction, the overview, the dispatcher, which
+/// reads that a status was written, and the set-up of a new connection.
+const BESIDE_PASSES: [&str; 12] = [
+    "select m.origin, %",
+    "with mine as%",
+    "with free as%",
+    "with urgent as%",
+    "%towline_compact(%",
+    "%pg_catalog.pg_class%",
+    "do $$%",
+    "with failing as%",
+    "%as running, ready_at from towline_work)%",
+    "%from towline_guard%",
+    "%dispatcher%",
+    "begin%",
+];
+
+/// A cluster of which one pass at a time is let through.
+struct Counted {
+    stage: Stage,
+    plane: &'static ControlPlane,
+    requests: Requests,
+}
+
+/// What a pass has cost.
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    requests: usize,
+    statements: i64,
+}
+
+impl Counted {
+    async fn new(name: &'static str) -> Self {
+        let stage = Stage::new(name).await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let requests = Requests::from_now(&stage, plane).await;
+        Self { stage, plane, requests }
+    }
+
+    /// Keeps workers from the cluster.
+    async fn hold(&self) {
+        self.stage.at_rest().await;
+        let text = "update towline_work set holder = 'test', until = now() + interval '1 h', token = token + 1";
+        assert_eq!(self.stage.sql.execute(text, &[]).await.unwrap(), 1);
+    }
+
+    /// Waits until all changes are dispatched, and lets one pass through, which is due in any case.
+    async fn pass(&mut self) -> (Cost, Vec<(String, i64)>) {
+        let behind =
+            "select c.cursor < (select max(version) from towline_log) from towline_claim c where c.name = 'dispatcher'";
+        eventually("the changes to be dispatched", LIMIT, async || {
+            let row = self.stage.sql.query_one(behind, &[]).await.map_err(|error| error.to_string())?;
+            if row.get::<_, Option<bool>>(0) == Some(false) { Ok(()) } else { Err("behind".to_owned()) }
+        })
+        .await
+        .unwrap();
+        self.requests.seen().await;
+        let reset =
+            "select statistics.pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database()";
+        self.stage.sql.execute(reset, &[]).await.unwrap();
+        let visits = self.stage.visits().await;
+        let free = "update towline_work set holder = null, until = null, ready_at = now(), wanted = wanted + 1; \
+             select pg_notify('towline_work', '')";
+        self.stage.sql.batch_execute(free).await.unwrap();
+        eventually("the pass to begin", LIMIT, async || {
+            if self.stage.visits().await > visits { Ok(()) } else { Err("no visit".to_owned()) }
+        })
+        .await
+        .unwrap();
+        self.stage.at_rest().await;
+        assert_eq!(self.stage.visits().await - visits, 1, "one pass");
+        let beside: Vec<String> = BESIDE_PASSES.iter().map(|pattern| format!("query not like '{pattern}'")).collect();
+        let text = format!(
+            "select left(s.query, 100), s.calls from statistics.pg_stat_statements s join pg_roles r on r.oid = s.userid \
+             where r.rolname = '{HUB}' and s.dbid = (select oid from pg_database where datname = current_database()) and {} \
+             order by 1",
+            beside.join(" and ")
+        );
+        let rows = self.stage.sql.query(&text, &[]).await.unwrap();
+        let found: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let statements = found.iter().map(|(_, calls)| calls).sum();
+        (Cost { requests: self.requests.seen().await.len(), statements }, found)
+    }
+
+    /// Lets the pass after a change through, which must cost so much.
+    async fn costs(&mut self, what: &str, requests: usize, statements: i64) {
+        let (cost, found) = self.pass().await;
+        assert_eq!(cost, Cost { requests, statements }, "{what}: {found:#?}");
+        self.hold().await;
+    }
+
+    fn maps(&self, values: &[(&str, &str)]) -> Vec<Value> {
+        values.iter().map(|(name, value)| self.stage.config_map(name, &json!({"a": value}))).collect()
+    }
+
+    fn patch(&self, name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "namespace": self.stage.namespace,
+            "patchType": "merge", "patch": "{\"data\": {\"p\": \"1\"}}"})
+    }
+
+    async fn create(&self, name: &str, fields: &Value) {
+        let mut spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync"});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let document = json!({"namespace": self.stage.namespace, "name": name, "spec": spec});
+        self.stage.create("syncsets", &document).await;
+    }
+}
+
+/// Rule 43, row by row. Of statements each pass has a read of the state, one of the content, a write before the first request that
+/// changes something, one after the last, the `ClusterSync`, and the end of the claim.
+#[test]
+fn a_pass_costs_the_requests_and_statements_that_are_promised() {
+    run(async {
+        let mut counted = Counted::new("costs").await;
+        let maps = counted.stage.maps(counted.plane).await;
+        for name in ["one", "other"] {
+            let target = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            maps.create(&PostParams::default(), &target).await.unwrap();
+        }
+        counted.hold().await;
+        let patches = ["one", "other"].map(|name| counted.patch(name));
+        let resources = counted.maps(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        counted.create("base", &json!({"resources": resources, "patches": patches})).await;
+        counted.costs("a new syncset of 3 objects and 2 patches", 8, 6).await;
+        counted.costs("nothing is due", 0, 2).await;
+        counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1"), ("c", "2")])).await;
+        counted.costs("two changes", 2, 6).await;
+        counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
+        counted.costs("one dropped", 2, 6).await;
+        counted.stage.sql.batch_execute("update towline_pace set next_full = null").await.unwrap();
+        counted.costs("a full pass in step with one kind and 2 patches", 3, 4).await;
+        let fields = json!({"applyBehavior": "CreateOnly", "resources": counted.maps(&[("x", "1"), ("y", "1"), ("z", "1")]),
+            "patches": [counted.patch("x")]});
+        counted.create("only", &fields).await;
+        counted.costs("`CreateOnly` with 3 objects and a patch", 4, 6).await;
+        let many: Vec<Value> =
+            (0..100).map(|number| counted.stage.config_map(&format!("m-{number:03}"), &json!({"a": "1"}))).collect();
+        counted.create("many", &json!({"resources": many})).await;
+        counted.costs("a new syncset of 100 objects", 200, 6).await;
+        counted.stage.remove(&counted.stage.path("syncsets", "base")).await;
+        counted.costs("a syncset of two objects that is gone", 4, 6).await;
+    });
+}
+
+/// An object that Hive has applied costs three requests, once (rules 21 and 43).
+#[test]
+fn an_object_is_taken_over_from_hive_by_three_requests_once() {
+    run(async {
+        let mut counted = Counted::new("taken-over").await;
+        let maps = counted.stage.maps(counted.plane).await;
+        let last = json!({"data": {"a": "hive", "dropped": "hive"}}).to_string();
+        let of_hive = json!({"metadata": {"name": "site", "labels": {"hive.openshift.io/managed": "true"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": last}}, "data": {"a": "hive", "dropped": "hive"}});
+        let by_hive = PostParams { field_manager: Some("hive6-clustersync".to_owned()), ..PostParams::default() };
+        maps.create(&by_hive, &serde_json::from_value(of_hive).unwrap()).await.unwrap();
+        counted.hold().await;
+        counted.create("base", &json!({"resources": counted.maps(&[("site", "1")])})).await;
+        let (cost, found) = counted.pass().await;
+        assert_eq!(cost, Cost { requests: 3, statements: 6 }, "{found:#?}");
+        counted.stage.has(counted.plane, &[("site", json!({"a": "1"}))]).await;
+        counted.hold().await;
+        counted.stage.wants("base", &counted.maps(&[("site", "2")])).await;
+        counted.costs("the next change", 1, 6).await;
+    });
+}

@@ -1,0 +1,156 @@
+//! What a diff tells of one cluster. Pure.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::losses::Loss;
+use super::trial::Verdict;
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::rows::Failure;
+
+/// Most characters of a note.
+const LONGEST_NOTE: usize = 300;
+
+/// What a syncset would do on one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SyncSetDiffOfCluster)]
+pub struct Compared {
+    /// The cluster's namespace.
+    pub namespace: String,
+    /// The cluster's name.
+    pub name: String,
+    /// Why it was not tried, or not completely: `unreachable for 3 h`, `paused by …`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub obstacle: Option<String>,
+    /// Objects that would be created.
+    pub create: usize,
+    /// Objects that would be changed.
+    pub change: usize,
+    /// Objects that would be deleted.
+    pub delete: usize,
+    /// Objects of which fields would be taken from other managers.
+    pub conflict: usize,
+    /// Objects that would be refused.
+    pub failed: usize,
+    /// Objects that another syncset sends.
+    pub superseded: usize,
+    /// The objects, conflicts and refusals first; not all if they are many.
+    pub objects: Vec<DiffedObject>,
+}
+
+/// What would become of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SyncSetDiffOfObject)]
+pub struct DiffedObject {
+    /// `Deployment.apps default/agent`.
+    pub object: String,
+    /// `conflict`, `failed`, `create`, `change`, `delete`, or `keep` of one that would be dropped and stay.
+    pub action: String,
+    /// The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub note: Option<String>,
+}
+
+impl Compared {
+    fn add(&mut self, object: String, action: &str, note: Option<String>) {
+        let note = note.map(|note| shortened(&note));
+        self.objects.push(DiffedObject { object, action: action.to_owned(), note });
+    }
+
+    pub(super) fn note(&mut self, object: &ObjectRef, verdict: Verdict) {
+        let is_secret = object.group.is_empty() && object.kind == "Secret";
+        match verdict {
+            Verdict::Same => {}
+            Verdict::Create => {
+                self.create += 1;
+                self.add(object.to_string(), "create", None);
+            }
+            Verdict::Change => {
+                self.change += 1;
+                self.add(object.to_string(), "change", is_secret.then(|| "(changed)".to_owned()));
+            }
+            Verdict::Conflict(owners) => {
+                self.change += 1;
+                self.conflict += 1;
+                self.add(object.to_string(), "conflict", Some(owners.join("; ")));
+            }
+            Verdict::Failed(text) => {
+                self.failed += 1;
+                self.add(object.to_string(), "failed", Some(text));
+            }
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, failure: &Failure) {
+        self.failed += 1;
+        self.add(String::new(), "failed", Some(failure.message.clone()));
+    }
+
+    pub(super) fn note_loss(&mut self, object: &ObjectRef, loss: Loss) {
+        match loss {
+            Loss::Gone => {}
+            Loss::Deleted => {
+                self.delete += 1;
+                self.add(object.to_string(), "delete", None);
+            }
+            Loss::Stays(why) => self.add(object.to_string(), "keep", Some(format!("it stays, since {why}"))),
+            Loss::Failed(text) => {
+                self.failed += 1;
+                self.add(object.to_string(), "failed", Some(text));
+            }
+        }
+    }
+}
+
+impl DiffedObject {
+    pub(super) fn rank(&self) -> usize {
+        let order = ["conflict", "failed", "delete", "keep", "change", "create"];
+        order.iter().position(|action| *action == self.action).unwrap_or(order.len())
+    }
+}
+
+/// A text in one line, which is not too long.
+pub(super) fn shortened(text: &str) -> String {
+    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let mut short: String = text.chars().take(LONGEST_NOTE).map(line).collect();
+    if text.chars().nth(LONGEST_NOTE).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_come_before_what_is_created_and_secrets_show_no_more_than_that_they_change() {
+        let object = |kind: &str, name: &str| ObjectRef {
+            group: String::new(),
+            kind: kind.to_owned(),
+            namespace: "team".to_owned(),
+            name: name.to_owned(),
+        };
+        let mut compared = Compared::default();
+        compared.note(&object("ConfigMap", "new"), Verdict::Create);
+        compared.note(&object("Secret", "pull"), Verdict::Change);
+        compared.note(&object("ConfigMap", "same"), Verdict::Same);
+        compared.note_loss(&object("ConfigMap", "theirs"), Loss::Stays("it was there before".to_owned()));
+        compared.note_loss(&object("ConfigMap", "gone"), Loss::Gone);
+        compared.note(&object("ConfigMap", "taken"), Verdict::Conflict(vec![".data.a belongs to hpa".to_owned()]));
+        compared.objects.sort_by_key(DiffedObject::rank);
+        let shown = |object: &DiffedObject| (object.object.clone(), object.note.clone().unwrap_or_default());
+        let expected = [
+            ("ConfigMap team/taken", ".data.a belongs to hpa"),
+            ("ConfigMap team/theirs", "it stays, since it was there before"),
+            ("Secret team/pull", "(changed)"),
+            ("ConfigMap team/new", ""),
+        ];
+        let expected = expected.map(|(object, note)| (object.to_owned(), note.to_owned()));
+        assert_eq!(compared.objects.iter().map(shown).collect::<Vec<_>>(), expected);
+        assert_eq!((compared.create, compared.change, compared.delete, compared.conflict), (1, 2, 0, 1));
+    }
+}

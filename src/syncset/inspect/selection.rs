@@ -1,0 +1,151 @@
+//! The clusters of a syncset that is not written, and how its deletions would be judged. Pure.
+
+use crate::syncset::rules::guard::{Approval, Case, State};
+use crate::syncset::rules::matching::Audience;
+use crate::syncset::store::{ClusterPlace, StoredSyncset};
+
+/// The clusters of a syncset.
+pub(super) struct Selected<'p> {
+    pub(super) places: Vec<&'p ClusterPlace>,
+    /// How many of these the stored syncset is not for, and how many it is for and this one is not.
+    pub(super) new: usize,
+    pub(super) no_longer: usize,
+    /// On how many clusters the stored syncset tracks objects, and on how many of these it would match no more.
+    tracks: usize,
+    lost: usize,
+    /// On how many clusters it has deleted objects within the time that counts, and applied them again.
+    applied_again: usize,
+}
+
+pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, places: &'p [ClusterPlace]) -> Selected<'p> {
+    let mut selected = Selected { places: Vec::new(), new: 0, no_longer: 0, tracks: 0, lost: 0, applied_again: 0 };
+    for place in places {
+        let ClusterPlace { namespace, name, labels, is_tracked, loss, .. } = place;
+        let is_now = audience.includes(namespace, name, labels);
+        let was = stored.is_some_and(|stored| stored.includes(namespace, name, labels));
+        selected.new += usize::from(is_now && !was);
+        selected.no_longer += usize::from(was && !is_now);
+        selected.tracks += usize::from(*is_tracked);
+        // As the dispatcher judges it: what was approved counts no more, and what was applied again was deleted all the same.
+        let was_lost = loss.is_some_and(|loss| !loss.is_back);
+        let counts = loss.is_some_and(|loss| loss.counts);
+        selected.lost += usize::from(*is_tracked && !is_now && (counts || !was_lost));
+        selected.applied_again += usize::from(*is_tracked && is_now && counts && !was_lost);
+        if is_now {
+            selected.places.push(place);
+        }
+    }
+    selected
+}
+
+/// So many of them, from everywhere in the list.
+pub(super) fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
+    let count = all.len().min(most);
+    (0..count).filter_map(|index| all.get(index * all.len() / count).copied()).collect()
+}
+
+/// A syncset as it would be judged if it was written now. `state` and `annotation` are of the proposed one.
+pub(super) fn case(
+    state: &State,
+    annotation: Option<&str>,
+    stored: Option<&StoredSyncset>,
+    selected: &Selected<'_>,
+    is_guarding: bool,
+) -> Case {
+    let (generation, approved) = stored.map_or((0, 0), |stored| (stored.generation, stored.approved));
+    let approval = match Approval::read(annotation, generation.saturating_add(1), approved) {
+        _ if !is_guarding => Approval::Always,
+        approval => approval,
+    };
+    let executed = stored.map_or(0, |stored| stored.executed);
+    let executed = if selected.tracks > 0 { executed } else { 0 };
+    Case {
+        held: stored.and_then(|stored| stored.held),
+        change: state.change_since(stored.and_then(|stored| stored.objects.as_ref())),
+        approval,
+        lost: selected.lost + selected.applied_again + executed,
+        executed: selected.applied_again + executed,
+        tracks: selected.tracks + executed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::syncset::rules::guard::Cause;
+    use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::store::Loss;
+
+    fn place(name: &str, env: &str, is_tracked: bool) -> ClusterPlace {
+        let labels = BTreeMap::from([("env".to_owned(), env.to_owned())]);
+        let (id, namespace, name) = (Uuid::from_u128(1), "team".to_owned(), name.to_owned());
+        ClusterPlace { id, namespace, name, labels, is_tracked, loss: None }
+    }
+
+    fn audience(env: &str) -> Audience {
+        let name =
+            SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "monitoring".to_owned() };
+        let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}});
+        Audience::of(&name, &spec).expect("an audience")
+    }
+
+    #[test]
+    fn clusters_that_are_new_no_longer_selected_and_lost_are_counted() {
+        let places =
+            [place("a", "prod", true), place("b", "test", true), place("c", "test", false), place("d", "dev", true)];
+        let found = selected(&audience("prod"), Some(&audience("test")), &places);
+        let names: Vec<&str> = found.places.iter().map(|place| place.name.as_str()).collect();
+        assert_eq!(names, ["a"]);
+        assert_eq!((found.new, found.no_longer, found.tracks, found.lost), (1, 2, 3, 2));
+        assert_eq!(selected(&audience("prod"), None, &places).new, 1, "of a name that nobody has, all are new");
+    }
+
+    #[test]
+    fn a_sample_is_taken_from_everywhere_in_the_list() {
+        let all: Vec<usize> = (0..10).collect();
+        assert_eq!(spread(&all, 3), [0, 3, 6]);
+        assert_eq!(spread(&all, 20), all);
+        assert!(spread::<usize>(&[], 5).is_empty());
+    }
+
+    /// As the dispatcher counts them: clusters that came back and were applied to again have lost their objects all the same, and what
+    /// was approved counts no more.
+    #[test]
+    fn clusters_that_came_back_count_and_approved_losses_do_not() {
+        let of = |name: &str, env: &str, loss: Option<(bool, bool)>| ClusterPlace {
+            loss: loss.map(|(counts, is_back)| Loss { counts, is_back }),
+            ..place(name, env, true)
+        };
+        let back = (0..10).map(|number| of(&format!("back-{number}"), "prod", Some((true, true))));
+        let approved = (0..20).map(|number| of(&format!("approved-{number}"), "test", Some((false, false))));
+        let stored = StoredSyncset {
+            id: Uuid::from_u128(2),
+            generation: 3,
+            spec: json!({}),
+            objects: Some(BTreeSet::new()),
+            held: None,
+            approved: 0,
+            executed: 0,
+        };
+        let state =
+            |env: &str| State::Living { audience: audience(env), deletes: true, objects: Some(BTreeSet::new()) };
+        let judged = |places: &[ClusterPlace]| {
+            let found = selected(&audience("prod"), Some(&audience("prod")), places);
+            let case = case(&state("prod"), None, Some(&stored), &found, true);
+            (case.lost, case.executed, case.tracks, case.judge())
+        };
+        let mut places: Vec<ClusterPlace> = back.chain(approved).collect();
+        assert_eq!(judged(&places), (10, 10, 30, None), "not more than ten");
+        places.push(of("new", "test", None));
+        assert_eq!(judged(&places), (11, 10, 31, Some(Cause::Unmatched)), "one more that is lost is too many");
+        for place in &mut places {
+            place.loss = place.loss.map(|loss| Loss { counts: false, ..loss });
+        }
+        assert_eq!(judged(&places), (1, 0, 31, None), "after ten minutes");
+    }
+}
