@@ -21,8 +21,8 @@ const BESIDE_PASSES: [&str; 12] = [
     "with failing as%",
     "%as running, ready_at from towline_work)%",
     "%from towline_guard%",
-    "%dispatcher%",
-    "begin%",
+    "select %, m.base, greatest(%",
+    "update towline_claim set cursor%",
 ];
 
 /// A cluster of which one pass at a time is let through.

@@ -65,7 +65,7 @@ fn an_object_is_explained_with_its_syncsets_and_what_others_did_to_it() {
         ];
         has_lines(&told, &lines);
         let error = stage.refused(&["explain", "explain/none", "ConfigMap/explain/site"]).await;
-        assert_eq!(error.trim_end(), "there is no clusters/explain/none");
+        assert_eq!(error.trim_end(), "towline: there is no clusters/explain/none");
     });
 }
 
