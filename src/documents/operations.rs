@@ -103,14 +103,31 @@ impl Operations {
         self
     }
 
-    /// Applies the patch. `intercept` may carry out an operation itself, and then returns true. The faults point into the patch.
+    /// Whether it may change this field of this object, both on the way to it and below it.
+    pub(super) fn may_change(&self, [parent, field]: [&str; 2]) -> bool {
+        self.0.iter().any(|operation| match operation {
+            Operation::Add { at, .. }
+            | Operation::Replace { at, .. }
+            | Operation::Move { at, .. }
+            | Operation::Copy { at, .. } => match at.names() {
+                [first] => first == parent,
+                [first, second, ..] => first == parent && second == field,
+                [] => true,
+            },
+            Operation::Remove { .. } | Operation::Test { .. } => false,
+        })
+    }
+
+    /// Applies the patch. `charge` takes room for what copies build, before they do. `intercept` may carry out an operation itself, and
+    /// then returns true. The faults point into the patch.
     pub(super) fn apply(
         self,
         document: &mut Value,
+        charge: Charge<'_>,
         mut intercept: impl FnMut(&Operation, &str) -> Result<bool, Problem>,
     ) -> Result<(), Problem> {
         let Extent { bytes, built, .. } = extent(document);
-        let mut patched = Patched { document, bytes, built, work: 0 };
+        let mut patched = Patched { document, bytes, built, charged: built, work: 0, charge };
         for (index, operation) in self.0.into_iter().enumerate() {
             let place = format!("/{index}");
             if !intercept(&operation, &place)? {
@@ -212,7 +229,10 @@ struct Patched<'d> {
     bytes: usize,
     /// Bytes that its values take in memory, about.
     built: usize,
+    /// What there is room for: the document as it was, the values of the patch, and what was taken for copies.
+    charged: usize,
     work: usize,
+    charge: Charge<'d>,
 }
 
 impl Patched<'_> {
@@ -221,6 +241,7 @@ impl Patched<'_> {
         match operation {
             Operation::Add { at, value } => {
                 let size = extent(&value);
+                self.charged += size.built;
                 self.add(&at, value, size, place)
             }
             Operation::Remove { at } => {
@@ -229,6 +250,7 @@ impl Patched<'_> {
             }
             Operation::Replace { at, value } => {
                 let size = extent(&value);
+                self.charged += size.built;
                 check_levels(&at, size, place)?;
                 let present = get_mut(self.document, at.names()).map_err(at_path(&at))?;
                 let old = extent(present);
@@ -256,8 +278,13 @@ impl Patched<'_> {
                 if self.bytes + size.bytes > LARGEST {
                     return Err(too_large());
                 }
-                if self.built + size.built > LARGEST_BUILT {
+                let built = self.built + size.built;
+                if built > LARGEST_BUILT {
                     return Err(too_many_parts());
+                }
+                if built > self.charged {
+                    (self.charge)(built - self.charged)?;
+                    self.charged = built;
                 }
                 let copy = get(self.document, from.names()).map_err(misfit(place, "from", &from))?.clone();
                 self.add(&at, copy, size, place)

@@ -1,16 +1,20 @@
 //! Memory that requests share: a limit for all of them, half of it for those of one token, and what each of them takes of it.
 
+mod queue;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use super::problem::{Problem, ProblemKind};
+use queue::{Fit, Queue, Ticket};
 
 /// Whose requests have at most half of a room together: the digest of a token. Those without a token have no such limit.
 pub type Party = Option<[u8; 32]>;
 
-/// A number of bytes that requests take and give back. Nobody waits for room. Clones share it.
+/// A number of bytes that requests take and give back. Only those that ask for it wait, see [`Share::wait`]. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Room(Arc<Shared>);
 
@@ -27,6 +31,7 @@ struct Shared {
 struct Taken {
     all: usize,
     by_token: HashMap<[u8; 32], usize>,
+    queue: Queue,
 }
 
 /// What a request has of a room. It is given back when it is dropped.
@@ -35,6 +40,49 @@ pub struct Share {
     room: Room,
     party: Party,
     bytes: Mutex<usize>,
+}
+
+/// A place in the queue. When it is dropped, the share has its bytes if they were granted.
+struct Place<'s> {
+    share: &'s Share,
+    ticket: Ticket,
+    bytes: usize,
+}
+
+impl Taken {
+    /// Whether a share that has `own` bytes may have so many.
+    fn fit(&self, party: Party, own: usize, bytes: usize, may_be_large_alone: bool, most: usize) -> Fit {
+        let of_token = party.map_or(0, |token| self.by_token.get(&token).copied().unwrap_or_default());
+        let others = of_token.saturating_sub(own);
+        let is_alone = may_be_large_alone && others == 0;
+        if party.is_some() && others.saturating_add(bytes) > most / 2 && !is_alone {
+            Fit::TokenIsFull
+        } else if self.all.saturating_sub(own).saturating_add(bytes) > most {
+            Fit::RoomIsFull
+        } else {
+            Fit::Fits
+        }
+    }
+
+    /// A share has `bytes` in place of `own`.
+    fn set(&mut self, party: Party, own: usize, bytes: usize) {
+        self.all = self.all.saturating_sub(own).saturating_add(bytes);
+        let Some(token) = party else { return };
+        let of_token = self.by_token.remove(&token).unwrap_or_default().saturating_sub(own).saturating_add(bytes);
+        if of_token > 0 {
+            self.by_token.insert(token, of_token);
+        }
+    }
+
+    /// Gives room to those who wait, as long as there is some for the one whose turn it is.
+    fn grant(&mut self, most: usize) {
+        let mut queue = std::mem::take(&mut self.queue);
+        while let Some(waiter) = queue.next(|waiter| self.fit(waiter.party, 0, waiter.bytes, true, most)) {
+            self.set(waiter.party, 0, waiter.bytes);
+            waiter.grant();
+        }
+        self.queue = queue;
+    }
 }
 
 impl Room {
@@ -61,6 +109,11 @@ impl Room {
 }
 
 impl Share {
+    /// A share of the same party that has nothing.
+    pub fn another(&self) -> Self {
+        self.room.share(self.party)
+    }
+
     /// Takes so many bytes more, unless all requests would have too much, or those of the token.
     pub fn take(&self, more: usize) -> Result<(), Problem> {
         let mut own = self.bytes.lock();
@@ -68,9 +121,32 @@ impl Share {
         self.set(&mut own, bytes, false)
     }
 
-    /// Has so many bytes from now on, but at most the whole room. The only request of a token may have more than half of it.
-    pub fn hold(&self, bytes: usize) -> Result<(), Problem> {
-        self.set(&mut self.bytes.lock(), bytes.min(self.room.0.most), true)
+    /// Has at least so many bytes from now on, but at most the whole room. The only request of a token may have more than half of it.
+    /// It is refused while others wait for their turn.
+    pub fn reserve(&self, bytes: usize) -> Result<(), Problem> {
+        let mut own = self.bytes.lock();
+        let bytes = bytes.min(self.room.0.most).max(*own);
+        self.set(&mut own, bytes, true)
+    }
+
+    /// Gives back what it has, and waits until it has so many bytes, but at most the whole room. Whoever waits has nothing, so that nobody
+    /// waits for another one that waits.
+    pub async fn wait(&self, bytes: usize, until: Instant) -> Result<(), Problem> {
+        self.shrink(0);
+        let bytes = bytes.min(self.room.0.most);
+        let (place, told) = {
+            let mut taken = self.room.0.taken.lock();
+            if !taken.queue.has_place(self.party) {
+                return Err(self.room.busy(""));
+            }
+            let (ticket, told) = taken.queue.join(self.party, bytes);
+            taken.grant(self.room.0.most);
+            (Place { share: self, ticket, bytes }, told)
+        };
+        // It may be granted in this moment: the place knows.
+        let _ = timeout_at(until, told).await;
+        drop(place);
+        if *self.bytes.lock() == bytes { Ok(()) } else { Err(self.room.busy("")) }
     }
 
     /// Gives back what is more than this.
@@ -87,25 +163,21 @@ impl Share {
         }
         let most = self.room.0.most;
         let mut taken = self.room.0.taken.lock();
-        let all = taken.all.saturating_sub(*own).saturating_add(bytes);
-        if bytes > *own && all > most {
-            return Err(self.room.busy(""));
-        }
-        if let Some(token) = self.party {
-            let others = taken.by_token.get(&token).copied().unwrap_or_default().saturating_sub(*own);
-            let of_token = others.saturating_add(bytes);
-            let is_alone = may_be_large_alone && others == 0;
-            if bytes > *own && of_token > most / 2 && !is_alone {
-                return Err(self.room.busy(" for the token"));
-            }
-            if of_token == 0 {
-                taken.by_token.remove(&token);
-            } else {
-                taken.by_token.insert(token, of_token);
+        if bytes > *own {
+            let others_are_first =
+                taken.queue.is_ahead_of(self.party, |waiter| taken.fit(waiter.party, 0, waiter.bytes, true, most));
+            match taken.fit(self.party, *own, bytes, may_be_large_alone, most) {
+                Fit::Fits if !others_are_first => {}
+                Fit::TokenIsFull => return Err(self.room.busy(" for the token")),
+                Fit::Fits | Fit::RoomIsFull => return Err(self.room.busy("")),
             }
         }
-        taken.all = all;
+        taken.set(self.party, *own, bytes);
+        let is_less = bytes < *own;
         *own = bytes;
+        if is_less {
+            taken.grant(most);
+        }
         Ok(())
     }
 }
@@ -116,49 +188,18 @@ impl Drop for Share {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: Party = Some([1; 32]);
-    const TWO: Party = Some([2; 32]);
-
-    fn kind(outcome: Result<(), Problem>) -> Option<ProblemKind> {
-        outcome.err().map(|problem| problem.kind)
-    }
-
-    #[test]
-    fn a_token_has_at_most_half_and_all_together_have_the_room() {
-        let room = Room::new(100, "things");
-        let (first, second, other, local) = (room.share(ONE), room.share(ONE), room.share(TWO), room.share(None));
-        assert_eq!(first.take(30), Ok(()));
-        assert_eq!(second.take(21).err().map(|problem| problem.title), Some("too many things for the token".into()));
-        assert_eq!((second.take(20), other.take(50)), (Ok(()), Ok(())));
-        assert_eq!(local.take(1).err().map(|problem| problem.title), Some("too many things".into()));
-        assert_eq!(room.taken(), (100, 2), "what was refused has nothing");
-        first.shrink(10);
-        assert_eq!((local.take(20), room.taken()), (Ok(()), (100, 2)));
-        drop((first, second, other, local));
-        assert_eq!(room.taken(), (0, 0), "nothing is remembered of a token without a share");
-    }
-
-    #[test]
-    fn what_is_held_may_be_the_whole_room_where_a_token_has_nothing_else() {
-        let room = Room::new(100, "things");
-        let (first, second) = (room.share(ONE), room.share(ONE));
-        assert_eq!((first.hold(40), first.hold(900), room.taken()), (Ok(()), Ok(()), (100, 1)));
-        assert_eq!(kind(second.hold(1)), Some(ProblemKind::Busy));
-        assert_eq!((first.hold(20), second.hold(30)), (Ok(()), Ok(())));
-        assert_eq!(kind(first.hold(21)), Some(ProblemKind::Busy), "it is not alone any more");
-        assert_eq!((first.take(0), room.taken()), (Ok(()), (50, 1)));
-    }
-
-    #[test]
-    fn less_is_never_refused_and_shrinking_takes_nothing() {
-        let room = Room::new(100, "things");
-        let (large, small) = (room.share(ONE), room.share(None));
-        assert_eq!((large.hold(100), large.hold(99), small.take(1)), (Ok(()), Ok(()), Ok(())));
-        small.shrink(50);
-        assert_eq!(room.taken(), (100, 1));
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut own = self.share.bytes.lock();
+        let mut taken = self.share.room.0.taken.lock();
+        if taken.queue.leave(self.ticket) {
+            // Others may have waited behind it.
+            taken.grant(self.share.room.0.most);
+        } else {
+            *own = self.bytes;
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

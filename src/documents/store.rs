@@ -89,6 +89,11 @@ impl StoredRow {
         Weight { bytes: self.length(), built: text.built.saturating_add(3 * sealed) }
     }
 
+    /// Whether its text has this part.
+    pub(super) fn contains(&self, part: &str) -> bool {
+        self.text.contains(part)
+    }
+
     /// Reads it.
     pub fn read(self) -> Result<Stored, ListError> {
         Ok(Stored { document: Document::from_row(&self.text)?, sealed: self.sealed })

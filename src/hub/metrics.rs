@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Method, Response, StatusCode};
-use metrics::{Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::documents::WriterObserver;
 use crate::http::Observer;
@@ -27,6 +27,8 @@ const HUB_WATCHERS: &str = "towline_hub_watchers";
 const HUB_WATCH_LAG_SECONDS: &str = "towline_hub_watch_lag_seconds";
 /// Versions that the log may hold.
 const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
+/// Rows of the log that can't be read.
+const HUB_UNREADABLE_ROWS_TOTAL: &str = "towline_hub_unreadable_rows_total";
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
@@ -38,6 +40,10 @@ pub(super) const ALL: &[Metric] = &[
     Metric::gauge(HUB_WATCHERS, "Watches that this replica serves"),
     Metric::histogram(HUB_WATCH_LAG_SECONDS, "Time from reading a change from the log to handing it to a watch"),
     Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
+    Metric::counter(
+        HUB_UNREADABLE_ROWS_TOTAL,
+        "Rows of the log that can't be read, each of which has ended all watches",
+    ),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -63,6 +69,7 @@ pub struct HubMetrics {
     watchers: Gauge,
     watch_lag: Histogram,
     log_rows: Gauge,
+    unreadable_rows: Counter,
 }
 
 impl HubMetrics {
@@ -76,6 +83,7 @@ impl HubMetrics {
             watchers: gauge!(HUB_WATCHERS),
             watch_lag: histogram!(HUB_WATCH_LAG_SECONDS),
             log_rows: gauge!(HUB_LOG_ROWS),
+            unreadable_rows: counter!(HUB_UNREADABLE_ROWS_TOTAL),
         }
     }
 
@@ -97,6 +105,11 @@ impl HubMetrics {
         self.version.set(number(version));
         self.base.set(number(base));
         self.watchers.set(telemetry::count(watchers));
+    }
+
+    /// Sets how many rows of the log could not be read.
+    pub fn unreadable_rows(&self, rows: u64) {
+        self.unreadable_rows.absolute(rows);
     }
 
     /// Sets the number of rows of the log.

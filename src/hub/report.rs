@@ -114,6 +114,7 @@ impl telemetry::Section for HubReport {
     fn refresh(&self) {
         let tail = self.0.tail.state();
         self.0.metrics.set(tail.version, tail.base, self.0.watchers.count());
+        self.0.metrics.unreadable_rows(tail.unreadable);
         let pool = self.0.database.state();
         telemetry::db_pool_connections(HUB, pool.idle, pool.in_use, pool.max);
     }

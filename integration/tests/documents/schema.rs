@@ -103,3 +103,19 @@ fn a_standby_is_refused() {
         assert_eq!((error.kind(), error.server().expect("an answer").code()), ("set_up", "TW003"));
     });
 }
+
+/// C3. No server that is too old can be had here: a function of the database's own, which is found first, says that it is one.
+#[test]
+fn a_server_that_is_too_old_is_refused() {
+    run(async {
+        let stage = Stage::new("ancient").await;
+        let pretend = "create function current_setting(name text) returns text language sql as $$ \
+             select case name when 'server_version_num' then '120017' else pg_catalog.current_setting(name) end $$; \
+             alter database ancient set search_path = public, pg_catalog";
+        stage.run(pretend).await;
+        let error = stage.database().all("any", "select 1", &[]).await.expect_err("too old");
+        assert_eq!((error.kind(), error.server().expect("an answer").code()), ("set_up", "TW004"));
+        stage.run("drop function current_setting(text)").await;
+        assert!(stage.database().all("any", "select 1", &[]).await.is_ok());
+    });
+}

@@ -12,6 +12,7 @@
 )]
 
 mod bounds;
+mod large_rows;
 mod lists;
 mod log;
 mod pages;

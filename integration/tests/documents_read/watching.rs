@@ -355,6 +355,7 @@ fn labels_that_are_no_texts_end_the_watches_but_not_the_tail() {
             assert!(matches!(next(&mut watch).await, Event::Added(_) | Event::Modified(_)));
             assert_eq!(next_version, version + 2);
         }
+        assert_eq!(replica.tail.state().unreadable, 2, "each is counted");
         // From the log, too, each time that it is read. What is behind it, is read.
         let small = world.tail(1);
         let mut last = 0;

@@ -57,3 +57,15 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         tells(&told, &["failed to connect to the database", "1 fault(s)"]);
     });
 }
+
+/// C1: nobody serves other machines without tokens, keys and TLS by mistake.
+#[test]
+fn a_hub_that_other_machines_can_reach_does_not_start_without_tokens_keys_and_tls() {
+    run(async {
+        let database = [("POSTGRES_PARAMS", "host=127.0.0.1 dbname=none"), ("TOWLINE__HUB__LISTEN", "0.0.0.0:0")];
+        let output = Towline::command_with(["hub"], &database).await.expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        tells(&told, &["tokens_file", "keys_file", "tls_cert"]);
+    });
+}

@@ -1,6 +1,7 @@
 //! What a client that does not read costs the others (T6).
 
 use integration::eventually;
+use integration::postgres::ADMIN;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -73,5 +74,29 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
             assert_eq!(watch.event().await.1["labels"], json!({"last": "true"}));
         }
         drop(stalled);
+    });
+}
+
+/// A watch whose time is over before its first statement has been answered ends as any other does: its client begins again.
+#[test]
+fn a_watch_whose_time_ends_before_it_could_begin_ends_without_events() {
+    run(async {
+        let database = database("patient").await;
+        let hub = Hub::start(&database, &[]).await;
+        let body = json!({"namespace": "foo", "name": "c1", "kubeconfig": "foobar"}).to_string();
+        hub.expect(201, "/v1/clusters", &["--json", &body]).await;
+        let mut sql = database.client(ADMIN).await.expect("a connection");
+        let locked = sql.transaction().await.expect("a transaction");
+        locked.batch_execute("lock table towline_documents in access exclusive mode").await.expect("the lock");
+        let path = "/v1/clusters?watch=true&timeoutSeconds=1";
+        for (accept, media) in [("*/*", "application/x-ndjson"), ("text/event-stream", "text/event-stream")] {
+            let answer = hub.expect(200, path, &["-H", &format!("Accept: {accept}")]).await;
+            assert_eq!(answer.body, "");
+            assert!(answer.head.contains(&format!("content-type: {media}")), "{answer:?}");
+        }
+        locked.rollback().await.expect("the lock is released");
+        hub.serves(0).await;
+        let answer = hub.expect(200, path, &[]).await;
+        assert!(answer.body.contains("ADDED") && answer.body.contains("initial-events-end"), "{answer:?}");
     });
 }

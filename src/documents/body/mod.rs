@@ -61,6 +61,12 @@ impl Body {
         self.0.get(field).and_then(Value::as_str)
     }
 
+    /// Whether this field of this object is a list with elements.
+    pub(super) fn has_elements(&self, [parent, field]: [&str; 2]) -> bool {
+        let list = self.0.get(parent).and_then(|parent| parent.get(field)).and_then(Value::as_array);
+        list.is_some_and(|list| !list.is_empty())
+    }
+
     /// Its JSON.
     pub fn json(&self) -> Vec<u8> {
         // Maps with text keys always become JSON.

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::body::{Body, same_map};
+use super::body::{Body, Charge, same_map};
 use super::document::{Document, Key, Timestamp};
 use super::item::{Change, Expected, Item, Row};
 use super::keyring::{Keyring, NONCE};
@@ -72,6 +72,8 @@ pub struct Context<'c> {
     pub keyring: &'c Keyring,
     /// Values that are drawn for this decision.
     pub fresh: Fresh,
+    /// Takes room for what the copies of a JSON patch build, before they do.
+    pub charge: Charge<'c>,
 }
 
 /// Random and timely values, drawn anew for each decision.
@@ -190,7 +192,7 @@ impl Deciding<'_> {
     fn revise(&self, present: &Stored, part: Part) -> Result<Decision, Problem> {
         match part {
             Part::Status => status::decide(present, self.request, self.context),
-            Part::Document => self.change(present, wanted::of_present(present, self.request)?),
+            Part::Document => self.change(present, wanted::of_present(present, self.request, self.context.charge)?),
         }
     }
 
@@ -279,7 +281,7 @@ impl Deciding<'_> {
 
     /// Seals a new value, and sets what the document shows of it. The generation is that of the document.
     fn seal(&self, document: &mut Document, value: sealed::NewValue) -> Result<Vec<u8>, Problem> {
-        let Context { keyring, fresh } = self.context;
+        let Context { keyring, fresh, .. } = self.context;
         if let Some(field) = document.kind.sealed() {
             document.data.insert(field.generation_field().to_owned(), json!(document.generation));
         }

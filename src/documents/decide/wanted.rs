@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::sealed::{self, Edit};
 use super::{Action, Part, Request, Stored, apply, precondition};
-use crate::documents::body::{Body, LARGEST, Path, extent_of_map, too_large};
+use crate::documents::body::{Body, Charge, LARGEST, Path, extent_of_map, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
@@ -48,7 +48,7 @@ pub(super) fn of_new(key: &Key, body: &Body) -> Result<Wanted, Problem> {
 }
 
 /// What a request wants of a document that exists, once its conditions hold.
-pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, Problem> {
+pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>) -> Result<Wanted, Problem> {
     let document = &present.document;
     match &request.action {
         Action::Replace(Part::Document, body) => {
@@ -67,7 +67,7 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
                 Some((name, alias)) => operations.clone().renamed(["spec", alias], name),
                 None => operations.clone(),
             };
-            let applied = operations.apply(&mut patched, |operation, place| edit.intercept(operation, place));
+            let applied = operations.apply(&mut patched, charge, |operation, place| edit.intercept(operation, place));
             // A failed test of a document of another version is a failed precondition first.
             precondition::check(present, request, &Identity::default())?;
             applied?;

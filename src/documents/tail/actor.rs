@@ -5,6 +5,7 @@
 //! number of notifications causes one read. A lost connection is made again with back-off; until then watches receive nothing,
 //! not even bookmarks. A restarted actor continues at the ring's position. It has nothing to drain.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -16,6 +17,7 @@ use super::head::{Head, Step};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
+use crate::documents::aside::Aside;
 use crate::documents::renumber::renumber;
 use crate::documents::whole;
 
@@ -39,7 +41,7 @@ impl Tail {
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         let database = self.0.database.clone().answering_within(ANSWER_WITHIN);
         let listener = Listener::new(database, "tail", &[CHANNEL]);
-        let reader = Reader { tail: &self, notified: Notify::new() };
+        let reader = Reader { tail: &self, notified: Notify::new(), aside: Aside::default() };
         tokio::select! {
             () = scope.draining() => Ok(()),
             never = listener.run(&reader) => match never {},
@@ -50,6 +52,8 @@ impl Tail {
 struct Reader<'t> {
     tail: &'t Tail,
     notified: Notify,
+    /// Where large rows are read. It is the tail's own: decisions and watches that begin don't delay it.
+    aside: Aside,
 }
 
 /// How a read ended.
@@ -169,7 +173,7 @@ impl Reader<'_> {
             }
             let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
             count += 1;
-            match Entry::read(QUERY, &row, 4) {
+            match Entry::read_aside(&self.aside, QUERY, row, 4).await {
                 Ok(Some(entry)) => {
                     unannounced += entry.bytes();
                     ring.write().push(entry);
@@ -177,7 +181,11 @@ impl Reader<'_> {
                 // Only a newer release knows what it is.
                 Ok(None) => ring.write().skip_to(version),
                 Err(EntryError::Columns(error)) => return Err(error),
+                Err(EntryError::ShutsDown(error)) => {
+                    return Err(db::Error::Decode { query: QUERY, source: std::sync::Arc::new(error) });
+                }
                 Err(EntryError::Content(error)) => {
+                    self.tail.0.unreadable.fetch_add(1, Ordering::Relaxed);
                     // Watches must not miss it without being told.
                     tracing::error!(
                         version,

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::event::Event;
 use crate::db::{self, Row, column};
+use crate::documents::aside::{Aside, ShutsDown};
 use crate::documents::document::{Document, UnreadableRow};
 use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
@@ -54,9 +55,22 @@ pub(super) enum EntryError {
     /// is not skipped either: a watch with a selector could not know whether it concerns it.
     #[error(transparent)]
     Content(#[from] UnreadableRow),
+    /// This process is ending.
+    #[error(transparent)]
+    ShutsDown(#[from] ShutsDown),
 }
 
 impl Entry {
+    /// The same as [`Entry::read`], for a large row on another thread.
+    pub(super) async fn read_aside(
+        aside: &Aside,
+        query: &'static str,
+        row: Row,
+        first: usize,
+    ) -> Result<Option<Self>, EntryError> {
+        aside.run(row.raw_size_bytes(), move || Self::read(query, &row, first)).await
+    }
+
     /// Reads the columns [`COLUMNS`] of a row of the statement `query`, which begin at `first`. `None` if the kind is unknown,
     /// as it may be after a newer release has run.
     pub(super) fn read(query: &'static str, row: &Row, first: usize) -> Result<Option<Self>, EntryError> {

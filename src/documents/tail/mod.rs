@@ -17,6 +17,7 @@ mod watch;
 mod window;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -53,8 +54,10 @@ struct Shared {
     /// How often a watch has asked for a read.
     wanted: latest::Sender<u64>,
     readers: Arc<Semaphore>,
-    /// Where the large documents of a state are printed.
+    /// Where the large documents of a state are printed, and large rows of the log that watches resume before are read.
     aside: Aside,
+    /// Rows of the log that the tail could not read.
+    unreadable: AtomicU64,
     /// What watches hold for their clients.
     held: Held,
 }
@@ -83,6 +86,8 @@ pub struct TailState {
     pub base: i64,
     /// Events in the ring, and their size in bytes.
     pub ring: (usize, usize),
+    /// Rows of the log that could not be read since the start of the process: a foreign program wrote them. Each ended all watches.
+    pub unreadable: u64,
     /// Why the last connection was lost; `None` since the log could be read again.
     pub failure: Option<db::Error>,
 }
@@ -103,6 +108,7 @@ impl Tail {
             wanted: latest::Sender::default(),
             readers: Arc::new(Semaphore::new(readers)),
             aside: Aside::default(),
+            unreadable: AtomicU64::new(0),
             held: Held::default(),
         }))
     }
@@ -117,6 +123,7 @@ impl Tail {
             version: ring.position(),
             base: ring.base(),
             ring: ring.size(),
+            unreadable: self.0.unreadable.load(Ordering::Relaxed),
             failure: progress.failure.clone(),
         }
     }

@@ -12,7 +12,7 @@ use super::event::{Ending, Event};
 use super::held::Share;
 use super::ring::{Next, Start};
 use super::window::{self, Window};
-use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
+use super::{LATER_PATIENCE, PATIENCE, Progress, Shared, Tail};
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{self, Continue, ListQuery, Page};
 use crate::documents::list_error::ListError;
@@ -262,7 +262,8 @@ impl Watch {
                 Ok(Some(Box::pin(async move {
                     let _turn = tail.turn(epoch, patience).await?;
                     let share = tail.0.held.take(party);
-                    let window = window::read(&tail.0.database, &filter, after, until, share.bytes()).await?;
+                    let Shared { database, aside, .. } = &*tail.0;
+                    let window = window::read(database, aside, &filter, after, until, share.bytes()).await?;
                     Ok(Read::Window(window, share))
                 })))
             }

@@ -3,6 +3,7 @@
 use super::entry::{self, Entry, EntryError};
 use crate::cluster::full_text;
 use crate::db::{Database, column};
+use crate::documents::aside::Aside;
 use crate::documents::filter::Filter;
 use crate::documents::list_error::ListError;
 use crate::documents::selector::{Parameters, place_conditions};
@@ -23,9 +24,10 @@ pub(super) struct Window {
 }
 
 /// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them if they
-/// have more than about `bytes`.
+/// have more than about `bytes`. Large rows are read by `aside`.
 pub(super) async fn read(
     database: &Database,
+    aside: &Aside,
     filter: &Filter,
     after: i64,
     until: i64,
@@ -42,7 +44,7 @@ pub(super) async fn read(
         is_there = column(QUERY, &row, 0)?;
         let Some(version) = column::<Option<i64>>(QUERY, &row, 1)? else { continue };
         window.position = version;
-        match Entry::read(QUERY, &row, 1) {
+        match Entry::read_aside(aside, QUERY, row, 1).await {
             Ok(Some(entry)) => {
                 bytes += entry.bytes();
                 window.entries.push(entry);
@@ -50,6 +52,7 @@ pub(super) async fn read(
             // The statement asks for a known kind.
             Ok(None) => {}
             Err(EntryError::Columns(error)) => return Err(error.into()),
+            Err(EntryError::ShutsDown(error)) => return Err(error.into()),
             Err(EntryError::Content(error)) => {
                 // Every further attempt would come here again. A client that starts again with the state does not.
                 let error = full_text(&error);

@@ -14,8 +14,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Body, Cause, Charge, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request, Verdict,
-    Weight, key_of_body, manifests_of_json, manifests_of_yaml,
+    self, Aside, Body, Cause, Charge, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request,
+    Verdict, Weight, key_of_body, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -160,12 +160,9 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
     let text = api.bodies.read(asked.caller.digest(), body).await?;
     let manifests = {
-        let (bytes, text) = (text.len(), Arc::clone(&text));
-        let read = move || {
-            let charge: Charge<'_> = &|more| text.charge(more);
-            if media == Media::Yaml { manifests_of_yaml(&text, charge) } else { manifests_of_json(&text, charge) }
-        };
-        api.documents.aside().run(bytes, read).await?
+        let text = Arc::clone(&text);
+        read_manifests(api.documents.aside(), media, text.len(), move |read| read(&text, &|more| text.charge(more)))
+            .await?
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
     let mut is_away = false;
@@ -186,6 +183,24 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     }
     let items: Vec<Applied<'_>> = outcomes.iter().map(applied).collect();
     Ok(json(&serde_json::json!({ "items": items })).into_response())
+}
+
+/// How the documents of an apply are read from a text.
+type Read = fn(&[u8], Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem>;
+
+/// Reads the documents of an apply, of which the text has so many bytes. The length of YAML does not say how long that takes: its
+/// aliases may make 4 MiB of a short text.
+async fn read_manifests(
+    aside: &Aside,
+    media: Media,
+    bytes: usize,
+    read: impl FnOnce(Read) -> Result<Vec<Result<Manifest, Problem>>, Problem> + Send + 'static,
+) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+    if media == Media::Yaml {
+        aside.apart(move || read(manifests_of_yaml)).await
+    } else {
+        aside.run(bytes, move || read(manifests_of_json)).await
+    }
 }
 
 async fn apply_one(
@@ -230,5 +245,35 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Created => "created",
         Verdict::Changed | Verdict::Deleted | Verdict::Deleting => "configured",
         Verdict::Unchanged => "unchanged",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn yaml_is_read_aside_however_short_it_is() {
+        let aside = Aside::default();
+        let aliases = format!(
+            "{{kind: Secret, name: a, namespace: b, type: &a {}, x: [{}1]}}",
+            "x".repeat(100),
+            "*a, ".repeat(1000)
+        );
+        let json = r#"{"kind": "Secret", "name": "a", "namespace": "b"}"#.to_owned();
+        for (media, text, is_aside) in [(Media::Yaml, aliases, true), (Media::Json, json, false)] {
+            let bytes = text.len();
+            let read = move |read: Read| read(text.as_bytes(), &|_| Ok(()));
+            let mut reading = Box::pin(read_manifests(&aside, media, bytes, read));
+            let at_once = reading.as_mut().now_or_never();
+            assert_eq!(at_once.is_none(), is_aside, "{media:?}");
+            let manifests = match at_once {
+                Some(manifests) => manifests,
+                None => reading.await,
+            };
+            assert_eq!(manifests.map(|manifests| manifests.len()), Ok(1));
+        }
     }
 }

@@ -101,11 +101,20 @@ struct Served {
     stream: Stream,
     /// The time, the server or the grants end it. It is one task among others, so that it is only looked at when it has been woken:
     /// an event wakes a thousand watches, and none of them looks at its timer.
-    ends: FuturesUnordered<BoxFuture<'static, ()>>,
+    ends: FuturesUnordered<BoxFuture<'static, End>>,
     /// What is to be written next.
     chunks: VecDeque<Bytes>,
     is_over: bool,
     _counted: Counted,
+}
+
+/// What ends a watch whatever its events are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The time that its client has asked for.
+    Time,
+    /// The server stops, or the grant is gone.
+    Server,
 }
 
 /// Begins a watch. What prevents it from beginning is the status of the answer.
@@ -120,31 +129,41 @@ pub(super) async fn answer(
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let token = caller.digest();
-    let ends: BoxFuture<'static, ()> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
+    let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
     let mut ends = FuturesUnordered::from_iter([ends]);
     // It may have to wait until it can read, and what ends a watch ends it then, too.
     let watch = tokio::select! {
         biased;
-        _ = ends.next() => return Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin")),
+        end = ends.next() => return match end {
+            // It has had no events in its time, as when there are none.
+            Some(End::Time) => Ok(body_of(stream, Body::empty())),
+            Some(End::Server) | None => {
+                Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin"))
+            }
+        },
         watch = api.tail.watch_for(token, query) => watch.map_err(|error| Problem::from(&error))?,
     };
     let served =
         Served { api, watch, kind, fields, stream, ends, chunks: VecDeque::new(), is_over: false, _counted: counted };
+    Ok(body_of(stream, Body::from_stream(served.chunks())))
+}
+
+/// An answer with the events of a watch.
+fn body_of(stream: Stream, events: Body) -> Response {
     let media = match stream {
         Stream::Lines => LINES,
         Stream::Events => SERVER_SENT_EVENTS,
     };
-    let body = Body::from_stream(served.chunks());
-    Ok(([(CONTENT_TYPE, media), (CACHE_CONTROL, "no-store")], body).into_response())
+    ([(CONTENT_TYPE, media), (CACHE_CONTROL, "no-store")], events).into_response()
 }
 
 /// Waits for what ends a watch whatever its events are. Without a namespace it shows all of them.
-async fn ends(api: Arc<Api>, caller: Caller, namespace: Option<String>, ends_at: Instant) {
+async fn ends(api: Arc<Api>, caller: Caller, namespace: Option<String>, ends_at: Instant) -> End {
     let place = namespace.as_deref().map_or(Place::Everywhere, Place::Namespace);
     tokio::select! {
-        () = api.stop.cancelled() => {}
-        () = tokio::time::sleep_until(ends_at) => {}
-        () = api.access.lost(&caller, Role::Read, place) => {}
+        () = api.stop.cancelled() => End::Server,
+        () = tokio::time::sleep_until(ends_at) => End::Time,
+        () = api.access.lost(&caller, Role::Read, place) => End::Server,
     }
 }
 

@@ -94,6 +94,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_hub_watchers", &[]),
     ("towline_hub_watch_lag_seconds", &[]),
     ("towline_hub_log_rows", &[]),
+    ("towline_hub_unreadable_rows_total", &[]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_syncset_held", &[]),
@@ -256,6 +257,7 @@ fn record() -> (String, Vec<Metric>) {
         hub.sends(32);
         hub.set((1 << 40) + 57, 41, 11);
         hub.log_rows(900);
+        hub.unreadable_rows(3);
         hub.lag(Duration::from_millis(4));
         syncsets(&SyncsetMetrics::default());
         db_query("detect_policies", Duration::from_millis(30));
@@ -396,6 +398,7 @@ fn what_is_recorded_is_what_is_rendered() {
         ("base", 41.0),
         ("watchers", 11.0),
         ("log_rows", 900.0),
+        ("unreadable_rows_total", 3.0),
     ] {
         assert_near(value(&families, &format!("towline_hub_{name}"), &[]), expected);
     }

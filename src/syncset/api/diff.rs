@@ -99,7 +99,7 @@ fn manifest(body: &[u8], charge: Charge<'_>) -> Result<Manifest, Problem> {
 fn document(manifest: Manifest, keyring: &Keyring) -> Result<Document, Problem> {
     let key = key_of_body(manifest.kind, &manifest.body)?;
     let request = Request { key, action: Action::Create(manifest.body), condition: None, dry_run: true };
-    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw() })?.document)
+    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw(), charge: &|_| Ok(()) })?.document)
 }
 
 #[cfg(test)]
