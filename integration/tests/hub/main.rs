@@ -23,6 +23,7 @@ mod page;
 mod rotation;
 mod rough_bodies;
 mod secrets;
+mod tls;
 mod values;
 mod walk;
 mod watches;

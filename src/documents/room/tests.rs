@@ -121,5 +121,5 @@ async fn only_so_many_wait() {
     let shares: Vec<Share> = (0..40).map(|_| room.share(TWO)).collect();
     let mut waiting: Vec<_> = shares.iter().map(|share| Box::pin(share.wait(1, later()))).collect();
     let refused = waiting.iter_mut().filter_map(|wait| wait.as_mut().now_or_never()).map(kind).collect::<Vec<_>>();
-    assert_eq!(refused, vec![Some(ProblemKind::Busy); 8]);
+    assert_eq!(refused, [Some(ProblemKind::Busy); 8]);
 }
