@@ -72,6 +72,7 @@ fn connections_have_limits_and_the_writer_has_one_of_its_own() {
         let database = stage.database();
         for (setting, expected) in [
             ("statement_timeout", "30s"),
+            ("jit", "off"),
             ("lock_timeout", "5s"),
             ("idle_in_transaction_session_timeout", "30s"),
             ("default_transaction_isolation", "read committed"),

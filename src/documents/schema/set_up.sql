@@ -9,6 +9,8 @@ begin
   perform set_config(name, value, false) from (values
     ('TimeZone', 'UTC'),
     ('default_transaction_isolation', 'read committed'),
+    -- Plans look expensive before a table has statistics, and compiling one takes seconds.
+    ('jit', 'off'),
     ('statement_timeout', '30s'),
     ('lock_timeout', '5s'),
     ('idle_in_transaction_session_timeout', '30s'),
