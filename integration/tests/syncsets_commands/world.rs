@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use integration::hub::{Client, Replica, Request};
-use integration::postgres::{ADMIN, Transport};
+use integration::postgres::{ADMIN, Database, Transport};
 use integration::{Postgres, Towline};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -47,8 +47,7 @@ impl Stage {
 
     /// A hub with these sections beside `[hub]`, and this environment.
     pub(crate) async fn with(name: &str, sections: &str, env: &[(&str, &str)]) -> Self {
-        let start = async || Postgres::start("syncsets-commands", Transport::Plain).await.expect("a server");
-        let database = SERVER.get_or_init(start).await.hub_database(name).await.expect("a database");
+        let database = database(name).await;
         let replica = Replica::run(&database, sections, env).await.expect("it starts");
         replica.wait_ready(LIMIT).await.expect("it is ready");
         let url = format!("http://{}", replica.api());
@@ -80,6 +79,12 @@ impl Stage {
     pub(crate) async fn number(&self, statement: &str) -> i64 {
         self.sql.query_one(statement, &[]).await.expect("a row").get(0)
     }
+}
+
+/// A database of this name; letters only.
+pub(crate) async fn database(name: &str) -> Database {
+    let start = async || Postgres::start("syncsets-commands", Transport::Plain).await.expect("a server");
+    SERVER.get_or_init(start).await.hub_database(name).await.expect("a database")
 }
 
 /// Creates a cluster with a label, which is paused or leads nowhere.
