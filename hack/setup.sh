@@ -4,7 +4,7 @@
 #
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what is needed to build and lint Towline
-#   demo   the same, a database server, and a control plane: built once, in about five minutes, and kept
+#   demo   the same, curl, a database server, and a control plane: built once, in about five minutes, and kept
 #   test   the same, and what the tests of network failures and of the hub's API need (default): schemathesis in a virtual
 #          environment of Python, and the generator of the Go client. If Go builds the control plane, it also builds the Go
 #          controller that the bench compares with. Four minutes, once;
@@ -42,7 +42,7 @@ missing_packages() {
     [[ $purpose != test ]] || have nft || echo nftables
     [[ $purpose == tools ]] || have_postgres || echo postgresql
     [[ $purpose != test ]] || have_python_environments || echo python3-venv
-    [[ $purpose != test ]] || have curl || echo curl
+    [[ $purpose == tools ]] || have curl || echo curl
 }
 
 # version_reaches FOUND WANTED

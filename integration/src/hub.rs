@@ -25,7 +25,7 @@ mod watch;
 pub use client::{Client, Reply, Request};
 pub use watch::{Event, Watch};
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use crate::port::Port;
@@ -41,28 +41,47 @@ const DATABASE: &str = "POSTGRES_PARAMS";
 #[derive(Debug)]
 pub struct Replica {
     towline: Towline,
-    api: Port,
+    api: SocketAddr,
+    /// Held, not read: the address stays ours while this value lives.
+    _port: Option<Port>,
 }
 
 impl Replica {
     /// Starts a replica on this database, with this environment over `POSTGRES_PARAMS` and the address of the API. Returns at
     /// once: [`Replica::wait_ready`] waits.
     pub async fn start(database: &Database, env: &[(&str, &str)]) -> Result<Self, Error> {
-        let api = Port::take()?;
-        let (address, url) = (api.address().to_string(), database.url(postgres::HUB));
+        let port = Port::take()?;
+        Self::start_with(database, port.address(), Some(port), env).await
+    }
+
+    /// The same at this address of the API; a free port takes its place if somebody else has it.
+    pub async fn start_at(database: &Database, api: SocketAddr, env: &[(&str, &str)]) -> Result<Self, Error> {
+        if TcpListener::bind(api).is_err() {
+            return Self::start(database, env).await;
+        }
+        Self::start_with(database, api, None, env).await
+    }
+
+    async fn start_with(
+        database: &Database,
+        api: SocketAddr,
+        port: Option<Port>,
+        env: &[(&str, &str)],
+    ) -> Result<Self, Error> {
+        let (address, url) = (api.to_string(), database.url(postgres::HUB));
         let mut all = vec![(LISTEN, address.as_str()), (DATABASE, url.as_str())];
         all.extend_from_slice(env);
-        Ok(Self { towline: Towline::start_hub(&all).await?, api })
+        Ok(Self { towline: Towline::start_hub(&all).await?, api, _port: port })
     }
 
     /// Starts a replica as part of the daemon: `towline run` with `[hub]` on this database and these further sections, and this
     /// environment over them. Returns at once.
     pub async fn run(database: &Database, sections: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
-        let api = Port::take()?;
-        let address = api.address().to_string();
+        let port = Port::take()?;
+        let address = port.address().to_string();
         let config = format!("[hub]\ndatabase_url = {:?}\n{sections}", database.url(postgres::HUB));
         let all = [&[(LISTEN, address.as_str())], env].concat();
-        Ok(Self { towline: Towline::start(&config, &all).await?, api })
+        Ok(Self { towline: Towline::start(&config, &all).await?, api: port.address(), _port: Some(port) })
     }
 
     /// Waits until the admin server's `/readyz` says yes.
@@ -82,7 +101,7 @@ impl Replica {
 
     /// Where the REST API is.
     pub fn api(&self) -> SocketAddr {
-        self.api.address()
+        self.api
     }
 
     /// A client with a connection of its own, which it opens with its first request.

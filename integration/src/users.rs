@@ -17,6 +17,8 @@ pub struct User {
 pub const ADMIN: &str = "admin";
 /// The daemon: what it may do, the test grants.
 pub const TOWLINE: &str = "towline";
+/// A hub server that applies syncsets. May do everything, as a kubeconfig that is registered with it usually may.
+pub const HUB_SERVER: &str = "towline-hub";
 /// The Go controller that the bench compares with.
 pub const REFERENCE: &str = "reference";
 /// The controller that a test plays on an edge, so that its requests are counted apart. May do everything.
@@ -34,9 +36,10 @@ pub const REPLICAS: &str = "replicas";
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// Every user of a control plane.
-pub const USERS: [User; 11] = [
+pub const USERS: [User; 12] = [
     User { name: ADMIN, groups: "system:masters" },
     User { name: TOWLINE, groups: "" },
+    User { name: HUB_SERVER, groups: "system:masters" },
     User { name: REFERENCE, groups: "" },
     User { name: EDGE_CONTROLLER, groups: "system:masters" },
     User { name: HUB_USER, groups: "system:masters" },

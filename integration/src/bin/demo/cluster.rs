@@ -201,19 +201,20 @@ impl Cluster {
         Ok(Arrivals::watch(&self.admin, &databases(), seen).await?)
     }
 
-    /// Begins to count the requests of user `towline`.
+    /// Begins to count the requests of Towline's users.
     pub(crate) async fn begin_to_count(&mut self) -> Result<(), Error> {
         self.start = Some(self.plane.audit()?.mark().await?);
         Ok(())
     }
 
-    /// The requests of user `towline` so far, where the API server runs; else those until it ended.
+    /// The requests of the daemon and of the hub server so far, where the API server runs; else those until it ended.
     pub(crate) async fn requests(&mut self) -> Result<Requests, Error> {
         if let Some(start) = self.start
             && self.is_up
         {
-            let filter = Filter::since(start).user(users::TOWLINE).with_watches();
-            self.counted = Requests::of(&self.plane.audit()?.records(&filter).await?);
+            let mut records = self.plane.audit()?.records(&Filter::since(start).with_watches()).await?;
+            records.retain(|record| [users::TOWLINE, users::HUB_SERVER].contains(&record.user.as_str()));
+            self.counted = Requests::of(&records);
         }
         Ok(self.counted)
     }

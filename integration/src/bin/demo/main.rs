@@ -1,4 +1,4 @@
-//! The demo: towline between three real Kubernetes API servers and a PostgreSQL server, in a story of over a dozen steps.
+//! The demo: towline between three real Kubernetes API servers and a PostgreSQL server, in a story of two dozen steps.
 //!
 //! `demo [--once]`, or `ONCE=1`: ends after the story. Otherwise everything stays up until Ctrl-C. The exit code is 0
 //! where every step went well, 1 where one failed, 2 for a wrong command line and 130 where it was interrupted.
@@ -7,12 +7,14 @@ mod cluster;
 mod controller;
 mod error;
 mod hub_server;
+mod kubeconfigs;
 mod leaf_hubs;
 mod playground;
 mod requests;
 mod screen;
 mod stage;
 mod story;
+mod terminal;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,85 +1,86 @@
 //! What is there to play with once the story has ended.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use integration::{programs, users};
-use serde_json::{Value, json};
+use integration::programs;
 
-use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::kubeconfigs::FLEET;
 use crate::screen::{Look, Screen};
-use crate::stage::{FILES, Stage};
+use crate::stage::Stage;
+use crate::story::EDITED_SYNCSET;
+use crate::terminal::directory;
 
 /// Where [`Towline`](integration::Towline) listens by default, and `towline status` asks.
 const DEFAULT_ADMIN: &str = "http://127.0.0.1:8384";
 
 /// Tells how to reach everything.
 pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
-    let kubeconfig = write_kubeconfig(&[&stage.hub, &stage.west, &stage.east])?;
     let kubectl = directory(&programs::control_plane("kubectl").await?)?;
     let towline = directory(&programs::towline().await?)?;
-    let admin = stage.towline.admin_url();
-    let option = if admin == DEFAULT_ADMIN { String::new() } else { format!(" --admin {admin}") };
-    let log = stage.towline.log_path();
-    screen
-        .line(&screen.paint(Look::Bold, "\nEverything stays up until Ctrl-C. To play with it, in another terminal:\n"));
-    screen.line(&format!("export KUBECONFIG={}", kubeconfig.display()));
+    let title = |text: &str| screen.line(&screen.paint(Look::Bold, &format!("\n{text}")));
+    title("Everything stays up until Ctrl-C. To play with it, in another terminal:");
+    screen.line(&format!("export KUBECONFIG={}", stage.kubeconfig.display()));
     screen.line(&format!("export PATH={}:{}:$PATH", kubectl.display(), towline.display()));
-    screen.line("kubectl --context hub get databases -A");
-    screen.line("kubectl --context west get databases -A");
-    screen.line(
-        "kubectl --context hub -n west-shop patch database carts --type merge -p '{\"spec\":{\"storage\":\"99Gi\"}}'",
-    );
-    screen.line("kubectl --context west -n west-shop get database carts -o yaml");
+    title("Databases, from the hub to the edges and back");
+    databases().into_iter().for_each(|command| screen.line(command));
+    title("Status sync, from the database to the hub");
     screen.line(&format!(
         "psql {} -c \"UPDATE status.compliance SET compliance = 'non_compliant'\"",
         stage.leaf_hubs.url()
     ));
     screen.line("kubectl --context hub get policies -A -o yaml");
-    let hub_server = stage.hub_server.api();
-    screen.line(&format!("curl -N 'http://{hub_server}/v1/clusters?watch=true'"));
-    screen.line(&format!("towline get clusters --hub http://{hub_server}"));
+    title("Syncsets, from the hub server to the edges");
+    syncsets(stage)?.iter().for_each(|command| screen.line(command));
+    title("What Towline reports");
+    let admin = stage.towline.admin_url();
+    let option = if admin == DEFAULT_ADMIN { String::new() } else { format!(" --admin {admin}") };
+    let hub_admin = stage.hub_server.admin_url();
     screen.line(&format!("towline status{option}"));
+    screen.line(&format!("towline status --admin {hub_admin}   # the hub server's"));
     screen.line(&format!("curl -s {admin}/metrics"));
-    screen.line(&format!("\nadmin address  {admin}\ntowline's log  {}", absolute(&log)?.display()));
+    let log = absolute(&stage.towline.log_path())?;
+    screen.line(&format!("\ntowline's log  {}", log.display()));
     Ok(())
 }
 
-/// One kubeconfig with a context for each cluster, each with all rights.
-fn write_kubeconfig(clusters: &[&Cluster]) -> Result<PathBuf, Error> {
-    let mut merged = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "hub", "clusters": [], "users": [], "contexts": [],
-    });
-    let mut made = PathBuf::new();
-    for cluster in clusters {
-        made = cluster.plane.kubeconfig(users::ADMIN)?;
-        let text = fs::read_to_string(&made).map_err(Error::file("read", &made))?;
-        let unreadable = |detail: String| Error::Unreadable { path: made.clone(), detail };
-        let mut one: Value = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
-        // The same name with another token on each cluster.
-        let user = format!("{}-{}", cluster.name, users::ADMIN);
-        for pointer in ["/users/0/name", "/contexts/0/context/user"] {
-            *one.pointer_mut(pointer).ok_or_else(|| unreadable(format!("no {pointer}")))? = json!(user);
-        }
-        for list in ["clusters", "users", "contexts"] {
-            let entries = one.get_mut(list).and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
-            if let Some(all) = merged.get_mut(list).and_then(Value::as_array_mut) {
-                all.extend(entries);
-            }
-        }
-    }
-    let path = Path::new(FILES).join("kubeconfig");
-    // A copy takes the permissions along: nobody else may read it.
-    fs::copy(&made, &path).map_err(Error::file("write", &path))?;
-    fs::write(&path, format!("{merged:#}\n")).map_err(Error::file("write", &path))?;
-    absolute(&path)
+fn databases() -> [&'static str; 4] {
+    [
+        "kubectl --context hub get databases -A",
+        "kubectl --context west get databases -A",
+        "kubectl --context hub -n west-shop patch database carts --type merge -p '{\"spec\":{\"storage\":\"99Gi\"}}'",
+        "kubectl --context west -n west-shop get database carts -o yaml",
+    ]
+}
+
+/// Each can be typed as it stands, and after all those before it.
+fn syncsets(stage: &Stage) -> Result<Vec<String>, Error> {
+    let (url, option) = (stage.hub_server.url(), stage.hub_server.option());
+    let file = absolute(Path::new(EDITED_SYNCSET))?;
+    let file = file.display();
+    let site = "kubectl -n monitoring get configmap site -o jsonpath='{.data}{\"\\n\"}' --context";
+    Ok(vec![
+        format!("curl -N '{url}/v1/clusters?watch=true&timeoutSeconds=5'   # 5 s of a watch"),
+        format!("towline get clusters{option}"),
+        format!("sed -i 's/10s/5s/' {file}"),
+        format!("towline diff -f {file}{option}"),
+        format!("towline apply -f {file}{option}"),
+        format!("{site} west"),
+        format!("towline explain {FLEET}/west ConfigMap/monitoring/site{option}"),
+        format!("towline pause {FLEET}/east --for 10m --reason demo{option}"),
+        format!(
+            "curl -X PATCH {url}/v1/clusters/{FLEET}/east -H 'content-type: application/merge-patch+json' -d \
+             '{{\"labels\":{{\"region\":\"south\"}}}}'"
+        ),
+        format!("{site} east   # still north"),
+        format!("towline resume {FLEET}/east{option}"),
+        format!("{site} east"),
+        format!("towline failures{option}"),
+        format!("towline delete selectorsyncsets monitoring{option}"),
+        "kubectl --context west get namespaces   # monitoring goes".to_owned(),
+    ])
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(Error::file("find", path))
-}
-
-fn directory(program: &Path) -> Result<PathBuf, Error> {
-    absolute(program.parent().unwrap_or(program))
 }

@@ -6,10 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::terminal::Entry;
+
 /// Columns of a plain terminal.
 const WIDTH: usize = 100;
 /// Columns in front of a step's text: number and title.
 const INDENT: usize = 15;
+/// Columns in front of what was typed and printed.
+const MARGIN: usize = 6;
 /// Columns of a latency.
 const LATENCY: usize = 11;
 /// How often the line that tells what is waited for is painted anew.
@@ -98,6 +102,29 @@ impl Screen {
         }
     }
 
+    /// What was typed and printed in a step, below its line.
+    pub(crate) fn transcript(self, entries: &[Entry]) {
+        let margin = " ".repeat(MARGIN);
+        for entry in entries {
+            match entry {
+                Entry::Typed(command) => {
+                    for (index, line) in command.lines().enumerate() {
+                        let prompt = if index == 0 { "$ " } else { "" };
+                        self.line(&format!("{margin}{}", self.paint(Look::Bold, &format!("{prompt}{line}"))));
+                    }
+                }
+                Entry::Printed(text) => {
+                    for line in text.lines() {
+                        self.line(&format!("{margin}{}", self.paint(Look::Dim, &shortened(line, WIDTH - MARGIN))));
+                    }
+                }
+            }
+        }
+        if !entries.is_empty() {
+            self.line("");
+        }
+    }
+
     /// Does the work, and tells what it waits for meanwhile.
     pub(crate) async fn during<T>(self, what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -165,11 +192,19 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Cuts a JSON document that does not fit. All else is whole, since each word counts.
+fn shortened(line: &str, room: usize) -> String {
+    if !line.starts_with('{') || line.chars().count() <= room {
+        return line.to_owned();
+    }
+    line.chars().take(room - 2).chain(" …".chars()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{milliseconds, wrap};
+    use super::{milliseconds, shortened, wrap};
 
     #[test]
     fn short_times_have_a_decimal_and_long_ones_a_comma() {
@@ -181,5 +216,12 @@ mod tests {
     fn lines_break_between_words_and_lose_none() {
         assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
         assert_eq!(wrap("", 9), [""]);
+    }
+
+    #[test]
+    fn documents_are_cut_and_nothing_else_is() {
+        assert_eq!(shortened("{\"a\":\"äöü\"}", 11), "{\"a\":\"äöü\"}");
+        assert_eq!(shortened("{\"a\":\"äöü\"}", 10), "{\"a\":\"äö …");
+        assert_eq!(shortened("a diff of one line", 10), "a diff of one line");
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,9 +19,11 @@ use crate::cluster::{Cluster, LIMIT, databases};
 use crate::controller::CREDENTIALS;
 use crate::error::Error;
 use crate::hub_server::HubServer;
+use crate::kubeconfigs::write_merged;
 use crate::leaf_hubs::LeafHubs;
 use crate::requests::Requests;
 use crate::screen::Screen;
+use crate::terminal::Terminal;
 
 /// What the daemon is started with.
 const CONFIG: &str = "config/demo.toml";
@@ -59,6 +61,10 @@ pub(crate) struct Stage {
     pub(crate) hub_server: HubServer,
     /// What they report to the hub's database.
     pub(crate) leaf_hubs: LeafHubs,
+    /// Where commands are typed.
+    pub(crate) terminal: Terminal,
+    /// The kubeconfig of whoever types them.
+    pub(crate) kubeconfig: PathBuf,
     /// What is waited for.
     pub(crate) note: Note,
     /// Keeps other demos away from the files.
@@ -99,6 +105,8 @@ impl Stage {
             write_kubeconfig(cluster)?;
             cluster.begin_to_count().await?;
         }
+        let kubeconfig = write_merged(&[&hub, &west, &east])?;
+        let terminal = Terminal::new(&kubeconfig).await?;
         let began = Instant::now();
         let towline = Towline::start_file(Path::new(CONFIG), listen()?, &Path::new(FILES).join("towline.log")).await?;
         let until_ready = towline.wait_ready(LIMIT);
@@ -109,11 +117,23 @@ impl Stage {
         let serving = HubServer::start(&database);
         let hub_server = screen.during(|| "waiting for towline hub to be ready".to_owned(), serving).await?;
         screen.done(
-            &format!("towline hub, two replicas on a database, ready at http://{}", hub_server.api()),
+            &format!("towline hub with syncsets, two replicas on a database, ready at {}", hub_server.url()),
             began.elapsed(),
         );
         let (controllers, note) = (JoinSet::new(), Note::default());
-        Ok(Self { controllers, towline, hub, west, east, hub_server, leaf_hubs, note, _lock: lock })
+        Ok(Self {
+            controllers,
+            towline,
+            hub,
+            west,
+            east,
+            hub_server,
+            leaf_hubs,
+            terminal,
+            kubeconfig,
+            note,
+            _lock: lock,
+        })
     }
 
     /// Starts another replica of the daemon, at another address, and waits until it takes part.

@@ -2,12 +2,14 @@
 //!
 //! A step tells what it saw, in one line, and how long it took from sending the request on one side until the other
 //! showed the effect. Then everything comes to rest, so that each request is counted for the step that caused it.
+//! Steps of people at a terminal show below that line what was typed and printed.
 
 mod compliance;
 mod faults;
 mod heartbeats;
 mod registration;
 mod replicas;
+mod syncsets;
 mod travel;
 
 use std::time::Duration;
@@ -16,6 +18,8 @@ use crate::error::Error;
 use crate::requests::Requests;
 use crate::screen::{Look, Screen, milliseconds};
 use crate::stage::Stage;
+
+pub(crate) use self::syncsets::EDITED as EDITED_SYNCSET;
 
 /// Where the objects of the story are, on the hub and on edge west.
 const SHOP: &str = "west-shop";
@@ -63,6 +67,12 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("not ready", heartbeats::not_ready).await?;
     story.step("rolled up", compliance::compliance).await?;
     story.step("register", registration::registered).await?;
+    story.step("applied", syncsets::applied).await?;
+    story.step("relabel", syncsets::relabelled).await?;
+    story.step("explain", syncsets::explained).await?;
+    story.step("diff", syncsets::compared).await?;
+    story.step("removed", syncsets::removed).await?;
+    story.step("failing", syncsets::failing).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;
@@ -105,6 +115,7 @@ impl Story<'_> {
         let told = played.await.map_err(|error: Error| Error::Step { number, title, source: Box::new(error) })?;
         self.count(title, Some(told.latency)).await?;
         self.screen.step(number, title, &told.text, told.latency);
+        self.screen.transcript(&self.stage.terminal.take());
         Ok(())
     }
 
