@@ -9,7 +9,7 @@ use integration::audit::Record;
 pub(crate) struct Requests {
     /// What changes something.
     pub(crate) writes: usize,
-    /// All others: get, list, the beginning of a watch, discovery, questions about its own permissions.
+    /// All others: get, list, the beginning of a watch, discovery, dry runs, questions about its own permissions.
     pub(crate) reads: usize,
     /// What goes to Leases, whatever it is: they are renewed all the while, whether anything happens or not.
     pub(crate) leases: usize,
@@ -39,8 +39,8 @@ impl Sub for Requests {
 
 fn is_write(record: &Record) -> bool {
     let changes = ["create", "update", "patch", "delete", "deletecollection"].contains(&record.verb.as_str());
-    // A review is created, and leaves nothing behind.
-    changes && !record.resource.ends_with("accessreviews")
+    // A review is created, and leaves nothing behind; nor does a dry run.
+    changes && !record.resource.ends_with("accessreviews") && !record.uri.contains("dryRun=All")
 }
 
 #[cfg(test)]
@@ -69,6 +69,13 @@ mod tests {
         let records =
             [record("patch", "databases"), record("create", "selfsubjectaccessreviews"), record("watch", "x")];
         assert_eq!(Requests::of(&records), Requests { writes: 1, reads: 2, leases: 0 });
+    }
+
+    #[test]
+    fn a_dry_run_is_no_write() {
+        let tried =
+            Record { uri: "/api/v1/namespaces/n/configmaps/c?dryRun=All".to_owned(), ..record("patch", "configmaps") };
+        assert_eq!(Requests::of(&[tried]), Requests { writes: 0, reads: 1, leases: 0 });
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Story<'_> {
     fn table(&self) {
         let screen = self.screen;
         let bold = |text: &str| screen.line(&screen.paint(Look::Bold, text));
-        bold("\nRequests of towline, counted at the three API servers");
+        bold("\nRequests of towline and of its hub server, counted at the three API servers");
         screen.line(format!("{:31}{:^27}{:^27}", "", "writes", "reads").trim_end());
         bold(&format!("     {:<11}{:>12}   {}{}", "step", "latency", sides(), sides()));
         screen.line(&format!("  {}", "─".repeat(83)));
@@ -145,7 +145,7 @@ impl Story<'_> {
         screen.line(&line("", "all", "", &self.counted));
         screen.line(&screen.paint(
             Look::Dim,
-            "  reads: the lists and watches at the start and after an outage, discovery, questions about permissions",
+            "  reads: lists and watches at the start and after an outage, discovery, dry runs, questions about permissions",
         ));
         let leases: usize = self.counted.iter().map(|at| at.leases).sum();
         screen.line(&screen.paint(
