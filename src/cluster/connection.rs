@@ -20,7 +20,7 @@ use super::bearer::Bearer;
 use super::dynamic::Strangers;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::reply::Readable;
+use super::reply::{Readable, Reading, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
@@ -142,7 +142,7 @@ impl Connection {
         let name = request.key.name.clone();
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
         let claim = self.guard.claim()?;
-        self.exchange(request.into_message(accept), &asked, deadline, claim).await
+        self.exchange(request.into_message(accept), &asked, deadline, claim, Whole::default()).await
     }
 
     /// Requests the API server's version, which every server has and nearly every user may read; with this token instead of
@@ -154,18 +154,20 @@ impl Connection {
             request.extensions_mut().insert(token.clone());
         }
         // Whatever the answer says, it is not kept.
-        self.exchange::<IgnoredAny>(request.map_err(Into::into), &asked, deadline, None).await.map(drop)
+        let whatever = Whole::<IgnoredAny>::default();
+        self.exchange(request.map_err(Into::into), &asked, deadline, None, whatever).await.map(drop)
     }
 
     /// Sends one request while the claim holds, and classifies the outcome. An answer that is complete only after the
     /// deadline does not count, also if the process was stopped meanwhile and finds both when it continues.
-    pub(super) async fn exchange<T: Readable>(
+    pub(super) async fn exchange<R: Reading>(
         &self,
         request: Result<http::Request<Body>, Unsendable>,
         asked: &Asked<'_>,
         deadline: Duration,
         claim: Option<Claim>,
-    ) -> Result<T, Error> {
+        mut reading: R,
+    ) -> Result<R::Read, Error> {
         let unsendable = |message: String| Error::Rejected { code: 0, reason: "BadRequest".into(), message };
         let mut request = request.map_err(|source| unsendable(format!("failed to build the request: {source}")))?;
         if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > LONGEST_PATH) {
@@ -185,19 +187,30 @@ impl Connection {
                 (true, None) if self.is_stranger => LARGEST_OBJECT,
                 (true, None) => LARGEST_LIST,
             };
-            let bytes = match read_up_to(limit, body).await.map_err(|source| asked.failed(of_kube(source)))? {
-                Some(bytes) => bytes,
-                // Such a large body is no Status.
-                None if !parts.status.is_success() => Vec::new(),
-                None => {
-                    return Err(Error::Decode {
-                        source: format!("the answer has more than {} MiB", limit >> 20).into(),
-                    });
+            let undecoded = |source| Error::Decode { source: self.undecoded(parts.status, source) };
+            let mut refusal = Vec::new();
+            let is_whole = read_up_to(limit, body, |data| {
+                if parts.status.is_success() {
+                    return reading.take(data).map_err(undecoded);
                 }
-            };
+                refusal.extend_from_slice(data);
+                Ok(())
+            });
+            let is_whole = is_whole.await.map_err(|unread| match unread {
+                Unread::Body(source) => asked.failed(of_kube(source)),
+                Unread::Refused(error) => error,
+            })?;
             if parts.status.is_success() {
-                let read = T::read(parts.status, &bytes);
-                return read.map_err(|source| Error::Decode { source: self.undecoded(parts.status, source) });
+                let large = || format!("the answer has more than {} MiB", limit >> 20).into();
+                return if is_whole {
+                    reading.end(parts.status).map_err(undecoded)
+                } else {
+                    Err(Error::Decode { source: large() })
+                };
+            }
+            if !is_whole {
+                // Such a large body is no Status.
+                refusal.clear();
             }
             let retry_after = parts
                 .headers
@@ -205,7 +218,7 @@ impl Connection {
                 .and_then(|value| value.to_str().ok())
                 .and_then(|value| value.parse().ok())
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-            let status = Status { code: parts.status.as_u16(), ..decoded_status(&bytes) };
+            let status = Status { code: parts.status.as_u16(), ..decoded_status(&refusal) };
             let error = asked.refused(&status, retry_after);
             Err(if self.is_stranger { error.saying(cautious_message(&status, asked.resource)) } else { error })
         };
@@ -237,22 +250,33 @@ impl Connection {
     }
 }
 
-/// The whole body; `None` if it is larger.
-async fn read_up_to(limit: usize, mut body: Answer) -> Result<Option<Vec<u8>>, BoxError> {
-    let mut whole = Vec::new();
+/// Why a body was not read to its end.
+enum Unread {
+    /// It did not arrive.
+    Body(BoxError),
+    /// It was not taken.
+    Refused(Error),
+}
+
+/// Passes on a body while it arrives, up to a number of bytes. False if it is larger.
+async fn read_up_to(
+    limit: usize,
+    mut body: Answer,
+    mut take: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<bool, Unread> {
+    let mut left = limit;
     while let Some(frame) = body.frame().await {
         let frame = match frame {
             // The transport has its own limit for refusals.
-            Err(source) if source.is::<LengthLimitError>() => return Ok(None),
-            frame => frame?,
+            Err(source) if source.is::<LengthLimitError>() => return Ok(false),
+            frame => frame.map_err(Unread::Body)?,
         };
         let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + data.len() > limit {
-            return Ok(None);
-        }
-        whole.extend_from_slice(&data);
+        let Some(rest) = left.checked_sub(data.len()) else { return Ok(false) };
+        left = rest;
+        take(&data).map_err(Unread::Refused)?;
     }
-    Ok(Some(whole))
+    Ok(true)
 }
 
 /// The API server's status of a refusal. Anything else, like a proxy's page or other JSON, is not repeated.
@@ -338,7 +362,7 @@ mod tests {
         let get = |length: usize| {
             let path = format!("/{}", "a".repeat(length - 1));
             let request = http::Request::get(path).body(Body::empty()).unwrap();
-            connection.exchange::<Value>(Ok(request), &asked, DEADLINE, None)
+            connection.exchange(Ok(request), &asked, DEADLINE, None, Whole::<Value>::default())
         };
         assert_eq!(get(LONGEST_PATH).await.unwrap(), json!({"answered": true}));
         let error = get(LONGEST_PATH + 1).await.unwrap_err();

@@ -63,7 +63,7 @@ pub use kinds::{KEPT, KindError, KindId, Kinds};
 pub use managers::other_managers;
 pub use metadata::{ManagedFields, Metadata};
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
-pub use pages::Pages;
+pub use pages::{Element, Pages};
 pub use reach::{Exchange, Urgency};
 pub use registry::WatchRegistry;
 pub use reply::{Readable, Stated};

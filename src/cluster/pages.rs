@@ -1,53 +1,36 @@
 //! Paged lists of the metadata of a kind's objects.
 
-use std::fmt;
-use std::marker::PhantomData;
+mod elements;
 
+use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 
+pub use self::elements::Element;
+
+use self::elements::Elements;
+use super::reply::Reading;
 use super::{Cluster, Error, Kind};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// Objects a page.
 const PAGE_SIZE: usize = 500;
 
+/// A page without its objects.
 #[derive(Deserialize)]
-struct Page<T> {
+struct Frame {
     metadata: PageMetadata,
     /// An empty list of a custom kind's metadata is null.
-    items: Option<Items<T>>,
+    #[serde(default, rename = "items", deserialize_with = "no_items")]
+    _items: (),
 }
 
-/// The objects of a page. Reading ends at the first one too many: a server that ignores the limit does not choose how many objects
-/// are in memory.
-struct Items<T>(Vec<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counting<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Counting<T> {
-            type Value = Items<T>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "at most {PAGE_SIZE} objects")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Items<T>, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = elements.next_element()? {
-                    if items.len() >= PAGE_SIZE {
-                        return Err(A::Error::custom(format_args!("a page has more than {PAGE_SIZE} objects")));
-                    }
-                    items.push(item);
-                }
-                Ok(Items(items))
-            }
-        }
-
-        deserializer.deserialize_seq(Counting(PhantomData))
+/// Objects that are left in the frame are under a name that only looks like another one.
+fn no_items<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    match Option::<Vec<IgnoredAny>>::deserialize(deserializer)? {
+        Some(items) if !items.is_empty() => Err(D::Error::custom("the list of objects is not where it should be")),
+        _ => Ok(()),
     }
 }
 
@@ -57,7 +40,53 @@ struct PageMetadata {
     next: String,
 }
 
-/// A list of metadata that is read page by page, so that no more than a page is in memory.
+/// A page that arrives. Reading ends at the first object too many: a server that ignores the limit does not choose how many objects
+/// are in memory.
+struct PageReading<F, T> {
+    elements: Elements,
+    choose: F,
+    chosen: Vec<T>,
+    count: usize,
+}
+
+/// What was read of a page.
+struct Page<T> {
+    chosen: Vec<T>,
+    count: usize,
+    next: String,
+}
+
+impl<F, T> PageReading<F, T> {
+    fn new(choose: F) -> Self {
+        Self { elements: Elements::new(), choose, chosen: Vec::new(), count: 0 }
+    }
+}
+
+impl<F, T> Reading for PageReading<F, T>
+where
+    F: FnMut(Element<'_>) -> serde_json::Result<Option<T>>,
+{
+    type Read = Page<T>;
+
+    fn take(&mut self, data: &[u8]) -> serde_json::Result<()> {
+        let Self { elements, choose, chosen, count } = self;
+        elements.feed(data, |element| {
+            *count += 1;
+            if *count > PAGE_SIZE {
+                return Err(serde_json::Error::custom(format_args!("a page has more than {PAGE_SIZE} objects")));
+            }
+            chosen.extend(choose(element)?);
+            Ok(())
+        })
+    }
+
+    fn end(self, _: StatusCode) -> serde_json::Result<Page<T>> {
+        let Frame { metadata: PageMetadata { next }, .. } = serde_json::from_slice(self.elements.frame())?;
+        Ok(Page { chosen: self.chosen, count: self.count, next })
+    }
+}
+
+/// A list of metadata that is read page by page, and object by object, so that no more is in memory than what is taken from a page.
 #[derive(Debug)]
 pub struct Pages {
     resource: String,
@@ -87,16 +116,24 @@ impl Pages {
 
     /// Reads the next page: only the metadata, as `T` reads it. None after the last page. After an error the same page is read
     /// again.
-    pub async fn next<T: DeserializeOwned>(&mut self, cluster: &Cluster) -> Result<Option<Vec<T>>, Error> {
+    pub async fn next<T: DeserializeOwned + Send>(&mut self, cluster: &Cluster) -> Result<Option<Vec<T>>, Error> {
+        self.next_chosen(cluster, |element| element.read().map(Some)).await
+    }
+
+    /// The same with what `choose` takes from each object. The others count, and nothing is kept of them.
+    pub async fn next_chosen<T: Send>(
+        &mut self,
+        cluster: &Cluster,
+        choose: impl FnMut(Element<'_>) -> serde_json::Result<Option<T>> + Send,
+    ) -> Result<Option<Vec<T>>, Error> {
         let Some(path) = &self.next else { return Ok(None) };
-        let page: Page<T> = cluster.fetch_as(path, METADATA_LIST).await?;
-        let items = page.items.map(|Items(items)| items).unwrap_or_default();
-        self.left = self.left.checked_sub(items.len().max(1)).ok_or_else(|| self.too_many())?;
-        self.next = match page.metadata.next.as_str() {
+        let page = cluster.fetch_in_parts(path, METADATA_LIST, PageReading::new(choose)).await?;
+        self.left = self.left.checked_sub(page.count.max(1)).ok_or_else(|| self.too_many())?;
+        self.next = match page.next.as_str() {
             "" => None,
             token => Some(format!("{}&continue={}", self.first, utf8_percent_encode(token, NON_ALPHANUMERIC))),
         };
-        Ok(Some(items))
+        Ok(Some(page.chosen))
     }
 
     fn too_many(&self) -> Error {
@@ -107,7 +144,7 @@ impl Pages {
 
 impl Cluster {
     /// Calls `take` with each object of a list ([`Pages::of`]).
-    pub async fn list_metadata<T: DeserializeOwned>(
+    pub async fn list_metadata<T: DeserializeOwned + Send>(
         &self,
         kind: &Kind,
         labels: &str,
@@ -128,11 +165,17 @@ mod tests {
 
     use super::*;
 
+    fn read(text: &str) -> serde_json::Result<Page<Value>> {
+        let mut reading = PageReading::new(|element: Element<'_>| element.read().map(Some));
+        reading.take(text.as_bytes())?;
+        reading.end(StatusCode::OK)
+    }
+
     #[test]
     fn an_empty_list_of_a_custom_kind_may_have_null_items() {
         for text in [r#"{"metadata":{"resourceVersion":"7"},"items":null}"#, r#"{"metadata":{},"items":[]}"#] {
-            let page: Page<Value> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(page.items.map_or(0, |Items(items)| items.len()), 0);
+            let page = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((page.count, page.chosen.len(), page.next.as_str()), (0, 0, ""));
         }
     }
 
@@ -140,12 +183,33 @@ mod tests {
     fn a_page_with_too_many_objects_is_not_read_to_its_end() {
         let page = |count: usize, end: &str| {
             let items = vec!["{}"; count].join(",");
-            serde_json::from_str::<Page<Value>>(&format!(r#"{{"metadata":{{}},"items":[{items}{end}"#))
+            read(&format!(r#"{{"metadata":{{"continue":"t"}},"items":[{items}{end}"#))
         };
-        let most = page(PAGE_SIZE, "]}").map(|page| page.items.map(|Items(items)| items.len()));
-        assert!(matches!(most, Ok(Some(PAGE_SIZE))));
+        let most = page(PAGE_SIZE, "]}").unwrap();
+        assert_eq!((most.count, most.chosen.len(), most.next.as_str()), (PAGE_SIZE, PAGE_SIZE, "t"));
         // What follows is no JSON, and was not reached.
         let error = page(PAGE_SIZE + 1, ",?").map(drop).unwrap_err().to_string();
         assert!(error.starts_with("a page has more than 500 objects"), "{error}");
+    }
+
+    #[test]
+    fn of_objects_that_are_not_chosen_nothing_is_kept_but_they_count() {
+        let mut reading = PageReading::new(|element: Element<'_>| {
+            let key = element.key()?;
+            Ok((&*key.name == "b").then_some(key))
+        });
+        let text = r#"{"metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}},{"metadata":{"name":"c"}}]}"#;
+        reading.take(text.as_bytes()).unwrap();
+        let page = reading.end(StatusCode::OK).unwrap();
+        assert_eq!((page.chosen, page.count), (vec![crate::cluster::ObjectKey::new("", "b")], 3));
+    }
+
+    #[test]
+    fn a_page_whose_objects_are_elsewhere_is_an_error_and_not_an_empty_list() {
+        for text in ["{}", r#"{"metadata":{},"\u0069tems":[{}]}"#, r#"{"metadata":{},"items":{}}"#] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        // The same member twice.
+        assert!(read(r#"{"metadata":{},"items":[{}],"items":[{}]}"#).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! How the body of a successful answer is read.
 
+use std::marker::PhantomData;
+
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 
@@ -27,5 +29,39 @@ pub struct Stated<T> {
 impl<T: DeserializeOwned> Readable for Stated<T> {
     fn read(status: StatusCode, body: &[u8]) -> serde_json::Result<Self> {
         Ok(Self { created: status == StatusCode::CREATED, body: serde_json::from_slice(body)? })
+    }
+}
+
+/// The body of a successful answer while it arrives.
+pub(super) trait Reading {
+    /// What it is read as.
+    type Read;
+
+    /// Takes the next part.
+    fn take(&mut self, data: &[u8]) -> serde_json::Result<()>;
+
+    /// Everything has arrived, with this status.
+    fn end(self, status: StatusCode) -> serde_json::Result<Self::Read>;
+}
+
+/// A body that is read once all of it is there.
+pub(super) struct Whole<T>(Vec<u8>, PhantomData<fn() -> T>);
+
+impl<T> Default for Whole<T> {
+    fn default() -> Self {
+        Self(Vec::new(), PhantomData)
+    }
+}
+
+impl<T: Readable> Reading for Whole<T> {
+    type Read = T;
+
+    fn take(&mut self, data: &[u8]) -> serde_json::Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn end(self, status: StatusCode) -> serde_json::Result<T> {
+        T::read(status, &self.0)
     }
 }

@@ -20,7 +20,7 @@ use super::fence::Claim;
 use super::kind::Kind;
 use super::metadata::LONGEST_IDENTITY;
 use super::object::{Decoded, Object, ObjectKey};
-use super::reply::Readable;
+use super::reply::{Readable, Reading, Whole};
 use super::request::{JSON, Propagation, Request, Unsendable};
 use super::standing::Availability;
 
@@ -56,7 +56,8 @@ impl Cluster {
         let asked =
             Asked { cluster: &self.shared.name, verb: Verb::Get, resource: "namespaces", name: Some("kube-system") };
         let request = http::Request::get(PATH).header(ACCEPT, PARTIAL_METADATA).body(Body::empty());
-        let reply: Reply = connection.exchange(request.map_err(Into::into), &asked, deadline, None).await?;
+        let whole = Whole::<Reply>::default();
+        let reply = connection.exchange(request.map_err(Into::into), &asked, deadline, None, whole).await?;
         Ok(reply.metadata.uid)
     }
 
@@ -135,8 +136,18 @@ impl Cluster {
 
     /// Reads a path that names no object, as this media type.
     pub(super) async fn fetch_as<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, Error> {
+        self.fetch_in_parts(path, accept, Whole::default()).await
+    }
+
+    /// The same for an answer that is read while it arrives.
+    pub(super) async fn fetch_in_parts<R: Reading>(
+        &self,
+        path: &str,
+        accept: &str,
+        reading: R,
+    ) -> Result<R::Read, Error> {
         let request = http::Request::get(path).header(ACCEPT, accept).body(Body::empty());
-        self.ask_at(path, Verb::Get, request).await
+        self.ask_at(path, Verb::Get, request, reading).await
     }
 
     /// Posts a question (an access review) and returns the answer.
@@ -145,25 +156,26 @@ impl Cluster {
             .header(ACCEPT, JSON)
             .header(CONTENT_TYPE, JSON)
             .body(Body::from(body.to_string().into_bytes()));
-        self.ask_at(path, Verb::Create, request).await
+        self.ask_at(path, Verb::Create, request, Whole::default()).await
     }
 
-    async fn ask_at<T: DeserializeOwned>(
+    async fn ask_at<R: Reading>(
         &self,
         path: &str,
         verb: Verb,
         request: Result<http::Request<Body>, http::Error>,
-    ) -> Result<T, Error> {
+        reading: R,
+    ) -> Result<R::Read, Error> {
         let request = request.map_err(Unsendable::from);
         let connection = self.ready_connection()?;
         let claim = self.guard.claim()?;
         let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
         let deadline = self.shared.limits.request_timeout;
         if self.shared.reach.is_none() || self.urgent.is_some() {
-            return self.exchange(&connection, request, &asked, deadline, claim).await;
+            return self.exchange(&connection, request, &asked, deadline, claim, reading).await;
         }
         let pass = self.admit(Some(deadline)).await?;
-        let result = self.exchange(&connection, request, &asked, deadline, claim).await;
+        let result = self.exchange(&connection, request, &asked, deadline, claim, reading).await;
         self.done(pass, result.as_ref().err());
         result
     }
@@ -194,7 +206,7 @@ impl Cluster {
         }
         let message = request.into_message(accept);
         if let Some(deadline) = self.urgent {
-            return self.exchange(&connection, message, &asked, deadline, claim).await;
+            return self.exchange(&connection, message, &asked, deadline, claim, Whole::default()).await;
         }
         // As with the claim: a request that waits for room is not sent if another cluster answers by then.
         let identity = self.identity();
@@ -206,7 +218,7 @@ impl Cluster {
             self.done(pass, None);
             return Err(self.unavailable("it may be another cluster than before"));
         }
-        let result = self.exchange(&connection, message, &asked, deadline, claim).await;
+        let result = self.exchange(&connection, message, &asked, deadline, claim, Whole::default()).await;
         self.done(pass, result.as_ref().err());
         let Some(denied) = denials else { return result };
         match result {
@@ -234,16 +246,17 @@ impl Cluster {
     }
 
     /// Sends one request, and records what its outcome says about the cluster.
-    pub(super) async fn exchange<T: Readable>(
+    pub(super) async fn exchange<R: Reading>(
         &self,
         connection: &Connection,
         request: Result<http::Request<Body>, Unsendable>,
         asked: &Asked<'_>,
         deadline: Duration,
         claim: Option<Claim>,
-    ) -> Result<T, Error> {
+        reading: R,
+    ) -> Result<R::Read, Error> {
         let sent = Instant::now();
-        let result = connection.exchange(request, asked, deadline, claim).await;
+        let result = connection.exchange(request, asked, deadline, claim, reading).await;
         self.answered(result.as_ref().err(), sent);
         result
     }

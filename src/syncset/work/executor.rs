@@ -17,13 +17,13 @@ use uuid::Uuid;
 use super::refusal::{Failed, Missing, Stop, settled};
 use super::seen::{looked_at, seen};
 use crate::cluster::{
-    Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
-    ObjectKey, Pages, Payload, Request, Stated,
+    Cluster, DynamicCluster, DynamicClusters, Element, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds,
+    Metadata, ObjectKey, Pages, Payload, Request, Stated,
 };
 use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::MANAGED;
-use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
+use crate::syncset::rules::pass::{Answer, Compared, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
 use crate::syncset::rules::spec::PatchType;
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for (rule 23). A definition is served
@@ -182,7 +182,9 @@ impl<'c> Executor<'c> {
                 found.map(Answer::Kind)
             }
             Step::Look { target } => self.look(cluster, target).await,
-            Step::List { api_version, kind, page } => self.list(cluster, KindId::of(api_version, kind), *page).await,
+            Step::List { api_version, kind, page, compared } => {
+                self.list(cluster, KindId::of(api_version, kind), *page, *compared).await
+            }
             Step::Apply { target, body } => {
                 let manager = Manager::Apply.as_str();
                 self.write(cluster, target, |kind, key| Request::apply(kind, key, body).by(manager).forced()).await
@@ -264,17 +266,29 @@ impl<'c> Executor<'c> {
         Ok(Answer::Found(found.as_ref().map(looked_at)))
     }
 
-    async fn list(&mut self, cluster: &Cluster, id: KindId, page: usize) -> Result<Answer, Failed> {
+    /// Of objects that are not compared nothing is kept: many passes may list the objects of one cluster at once.
+    async fn list(
+        &mut self,
+        cluster: &Cluster,
+        id: KindId,
+        page: usize,
+        compared: &dyn Compared,
+    ) -> Result<Answer, Failed> {
         let kind = self.kind(cluster, &id).await?;
         let mut pages = match self.lists.remove(&id) {
             Some(pages) if page > 0 => pages,
             _ => Pages::of(&kind, &format!("{MANAGED}=true"), MOST_LISTED),
         };
-        let read = pages.next::<Metadata>(cluster).await;
-        let found = self.answered(&id, read, Missing::Unclear).map_err(|failed| of_list(failed, &id))?;
-        let text = |text: &Arc<str>| text.as_ref().to_owned();
-        let of = |metadata: &Metadata| (text(&metadata.key.namespace), text(&metadata.key.name), seen(metadata));
-        let objects = found.iter().flatten().map(of).collect();
+        let choose = |element: Element<'_>| {
+            let ObjectKey { namespace, name } = element.key()?;
+            if !compared.has(&namespace, &name) {
+                return Ok(None);
+            }
+            Ok(Some((namespace.as_ref().to_owned(), name.as_ref().to_owned(), seen(&element.read()?))))
+        };
+        let read = pages.next_chosen(cluster, choose).await;
+        let objects = self.answered(&id, read, Missing::Unclear).map_err(|failed| of_list(failed, &id))?;
+        let objects = objects.unwrap_or_default();
         let more = pages.has_next();
         if more {
             self.lists.insert(id, pages);

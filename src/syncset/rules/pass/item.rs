@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
-use super::step::{Refused, Seen, Throttled, Writes};
+use super::step::{Compared, Refused, Seen, Throttled, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
@@ -124,6 +124,12 @@ pub(super) struct Listing {
     pub(super) page: usize,
     /// Those that no page had so far, by namespace and name.
     pub(super) items: BTreeMap<(String, String), Box<Item>>,
+}
+
+impl Compared for Listing {
+    fn has(&self, namespace: &str, name: &str) -> bool {
+        self.items.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
 }
 
 /// What a syncset does in its turn.

@@ -35,8 +35,8 @@ use uuid::Uuid;
 
 pub use run::Pass;
 pub use step::{
-    Answer, End, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release, Resolution, Seen, Step, Takeover,
-    Target, Writes,
+    Answer, Compared, End, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release, Resolution, Seen, Step,
+    Takeover, Target, Writes,
 };
 
 use super::rows::{AppliedRow, PatchedRow, ResultRow};

@@ -480,9 +480,12 @@ impl Pass {
         let Some(ask) = &self.asked else { return Step::Store(Writes::default()) };
         match ask {
             Ask::Kind { key: (api_version, kind), wait } => Step::Resolve { api_version, kind, wait: *wait },
-            Ask::List(listing) => {
-                Step::List { api_version: &listing.kind.0, kind: &listing.kind.1, page: listing.page }
-            }
+            Ask::List(listing) => Step::List {
+                api_version: &listing.kind.0,
+                kind: &listing.kind.1,
+                page: listing.page,
+                compared: listing,
+            },
             Ask::Look(item) | Ask::Owner(item) | Ask::Identify(item, _) => Step::Look { target: target(item) },
             Ask::Store(writes) => Step::Store(writes.clone()),
             Ask::TakeOver(item) => Step::Patch {

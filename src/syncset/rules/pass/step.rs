@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -38,6 +39,8 @@ pub enum Step<'a> {
         kind: &'a str,
         /// From 0; a later page continues the one before it.
         page: usize,
+        /// Which objects are compared: the others need not be answered.
+        compared: &'a dyn Compared,
     },
     /// Server-side apply, forced. Answered by [`Answer::Written`].
     Apply {
@@ -85,6 +88,12 @@ pub enum Step<'a> {
     Store(Writes),
     /// The pass is over; what it answers is not asked for again.
     Done(Box<Outcome>),
+}
+
+/// The objects that are compared with a list. On a cluster that others use, too, most of what is listed is not among them.
+pub trait Compared: fmt::Debug + Sync {
+    /// Whether the object of this namespace and name is among them.
+    fn has(&self, namespace: &str, name: &str) -> bool;
 }
 
 /// An object in a request.
@@ -141,7 +150,7 @@ pub enum Answer {
     Found(Option<Seen>),
     /// Of [`Step::List`].
     Page {
-        /// The objects of the page, by namespace and name.
+        /// The objects of the page that are compared, by namespace and name. Others do not matter.
         objects: Vec<(String, String, Seen)>,
         /// Whether another page follows.
         more: bool,

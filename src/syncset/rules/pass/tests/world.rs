@@ -386,7 +386,7 @@ impl World {
             }
             Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::looked_at))),
             Step::List { .. } if self.endless_lists => Ok(Answer::Page { objects: Vec::new(), more: true }),
-            Step::List { api_version: of, kind, page } => {
+            Step::List { api_version: of, kind, page, compared } => {
                 let is_listed = |(object, found): &(&ObjectRef, &Object)| {
                     object.kind == kind && api_version(object) == of && Self::seen(found).marks.managed
                 };
@@ -395,6 +395,7 @@ impl World {
                     .iter()
                     .skip(page * 2)
                     .take(2)
+                    .filter(|(object, _)| compared.has(&object.namespace, &object.name))
                     .map(|(object, found)| (object.namespace.clone(), object.name.clone(), Self::seen(found)));
                 Ok(Answer::Page { objects: objects.collect(), more: found.len() > page * 2 + 2 })
             }

@@ -31,7 +31,17 @@ fn resolve(kind: &str, wait: bool) -> Step<'_> {
 }
 
 fn list(kind: &str, page: usize) -> Step<'_> {
-    Step::List { api_version: "v1", kind, page }
+    Step::List { api_version: "v1", kind, page, compared: &Site }
+}
+
+/// Only the object that most tests are about is compared.
+#[derive(Debug)]
+struct Site;
+
+impl Compared for Site {
+    fn has(&self, namespace: &str, name: &str) -> bool {
+        (namespace, name) == ("team", "site")
+    }
 }
 
 fn look(object: &ObjectRef) -> Step<'_> {
@@ -322,6 +332,27 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     server.answer(|_| status(410, "Expired", "too old", &json!({})));
     let refused = executor.carry_out(&list("Secret", 1), None).await.unwrap().unwrap_err();
     assert_eq!(refused.refusal, Refusal::Rejected);
+}
+
+#[tokio::test]
+async fn of_a_list_only_what_is_compared_is_read() {
+    let (server, fence) = (Server::new().await, fence());
+    let mut client = server.client(LONG);
+    let other = |namespace: &str, name: &str, fields: Value| json!({"metadata": {"namespace": namespace, "name": name, "managedFields": fields}});
+    // What is not compared may be whatever it likes.
+    let items = json!([other("team", "other", json!("none")), metadata(), other("another", "site", json!(7))]);
+    server.answer(move |_| whole(200, &json!({"metadata": {}, "items": items})));
+    let mut executor = Executor::new(&mut client, &fence);
+    let answer = executor.carry_out(&list("ConfigMap", 0), None).await.unwrap().unwrap();
+    let Answer::Page { objects, more: false } = answer else { panic!("{answer:?}") };
+    let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
+    assert_eq!((namespace.as_str(), name.as_str(), seen.uid.as_str()), ("team", "site", "u-1"));
+    // What is compared must be an object.
+    server.answer(|_| {
+        whole(200, &json!({"metadata": {}, "items": [{"metadata": {"name": "site", "namespace": "team"}}]}))
+    });
+    let refused = executor.carry_out(&list("ConfigMap", 0), None).await.unwrap().unwrap_err();
+    assert_eq!(refused.refusal, Refusal::Server);
 }
 
 #[tokio::test]
