@@ -32,7 +32,7 @@ use crate::port::Port;
 use crate::process::{Process, Spec};
 use crate::room::Room;
 use crate::usage::Usage;
-use crate::users::{self, ADMIN, CONTROLLER_MANAGER, USERS, User};
+use crate::users::{self, ADMIN, CONTROLLER_MANAGER};
 use crate::{Error, crds, eventually, programs};
 
 /// It is ready within three seconds on an idle machine; with several starting on two busy cores, everything is slower.
@@ -194,9 +194,7 @@ impl ControlPlane {
     }
 
     fn kubeconfig_text(&self, user: &str, address: SocketAddr) -> Result<String, Error> {
-        let known: Option<&User> = USERS.iter().find(|known| known.name == user);
-        let user = known.ok_or_else(|| Error::UnknownUser(user.to_owned()))?;
-        Ok(users::kubeconfig(user, &self.options.name, address, &self.certificates.authority_pem))
+        Ok(users::kubeconfig(users::named(user)?, &self.options.name, address, &self.certificates.authority_pem))
     }
 
     /// The authority that its certificate is signed by, in PEM.

@@ -39,6 +39,7 @@ pub mod programs;
 pub mod rbac;
 pub mod reference;
 mod room;
+pub mod simulated;
 pub mod soak;
 pub mod towline;
 mod usage;

@@ -51,6 +51,11 @@ pub const USERS: [User; 12] = [
     User { name: CONTROLLER_MANAGER, groups: "system:masters" },
 ];
 
+/// One of [`USERS`].
+pub(crate) fn named(user: &str) -> Result<&'static User, Error> {
+    USERS.iter().find(|known| known.name == user).ok_or_else(|| Error::UnknownUser(user.to_owned()))
+}
+
 /// The user's token on the control plane of this name: one cluster's is worth nothing on another.
 pub(crate) fn token(user: &User, cluster: &str) -> String {
     format!("{}-on-{cluster}", user.name.replace(':', "-"))

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use integration::{Error, programs};
 
 use crate::daemon::Program;
-use crate::options::{HubOptions, Job, LeaseOptions, Options, StatusOptions, SyncsetOptions};
+use crate::options::{Options, Planned};
 use crate::phases::{Measured, Phase, Run};
 use crate::summary::Round;
 use crate::world::Clusters;
@@ -35,12 +35,8 @@ use crate::world::Clusters;
 const WARM_UP: usize = 200;
 
 fn main() -> ExitCode {
-    let options = Options::read().and_then(|options| {
-        let of_clusters = (LeaseOptions::read()?, StatusOptions::read()?);
-        Ok((options::jobs()?, options, of_clusters, HubOptions::read()?, SyncsetOptions::read()?))
-    });
-    let (jobs, options, (lease_options, status_options), hub_options, syncset_options) = match options {
-        Ok(options) => options,
+    let planned = match options::planned() {
+        Ok(planned) => planned,
         Err(fault) => {
             eprintln!("bench: {fault}");
             return ExitCode::from(2);
@@ -50,13 +46,13 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(async {
-            for job in jobs {
+            for job in &planned {
                 match job {
-                    Job::Sync => bench(&options).await?,
-                    Job::Lease => leases::bench(&lease_options).await?,
-                    Job::Status => statuses::bench(&status_options).await?,
-                    Job::Hub => hub::bench(&hub_options).await?,
-                    Job::Syncsets => syncsets::bench(&syncset_options).await?,
+                    Planned::Sync(options) => bench(options).await?,
+                    Planned::Lease(options) => leases::bench(options).await?,
+                    Planned::Status(options) => statuses::bench(options).await?,
+                    Planned::Hub(options) => hub::bench(options).await?,
+                    Planned::Syncsets(options) => syncsets::bench(options).await?,
                 }
             }
             Ok(())

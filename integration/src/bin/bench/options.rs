@@ -70,7 +70,7 @@ impl FromStr for Propagation {
 
 /// Which job is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+enum Job {
     /// Resource sync.
     Sync,
     /// Heartbeat leases.
@@ -98,10 +98,36 @@ impl FromStr for Job {
     }
 }
 
-/// `JOBS=sync,lease,status,hub,syncsets`: which jobs, in this order.
-pub(crate) fn jobs() -> Result<Vec<Job>, String> {
+/// A job with its options.
+#[derive(Clone, Debug)]
+pub(crate) enum Planned {
+    /// Resource sync.
+    Sync(Box<Options>),
+    /// Heartbeat leases.
+    Lease(LeaseOptions),
+    /// Status sync.
+    Status(StatusOptions),
+    /// The hub.
+    Hub(HubOptions),
+    /// Syncsets.
+    Syncsets(SyncsetOptions),
+}
+
+/// `JOBS=sync,lease,status,hub,syncsets`: which jobs, in this order. One name may mean something else to another job, so only the
+/// options of these are read.
+pub(crate) fn planned() -> Result<Vec<Planned>, String> {
     let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets];
-    list("JOBS", all, "sync, lease, status, hub, syncsets")
+    let jobs = list("JOBS", all, "sync, lease, status, hub, syncsets")?;
+    let planned = jobs.into_iter().map(|job| {
+        Ok(match job {
+            Job::Sync => Planned::Sync(Box::new(Options::read()?)),
+            Job::Lease => Planned::Lease(LeaseOptions::read()?),
+            Job::Status => Planned::Status(StatusOptions::read()?),
+            Job::Hub => Planned::Hub(HubOptions::read()?),
+            Job::Syncsets => Planned::Syncsets(SyncsetOptions::read()?),
+        })
+    });
+    planned.collect()
 }
 
 /// How the lease job is measured.
@@ -310,13 +336,68 @@ impl HubOptions {
     }
 }
 
+/// What syncsets are measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scenario {
+    /// Real API servers, each of which stands for many clusters.
+    Real,
+    /// A simulated API server for each cluster.
+    Simulated,
+}
+
+impl FromStr for Scenario {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "real" => Ok(Self::Real),
+            "simulated" => Ok(Self::Simulated),
+            _ => Err(()),
+        }
+    }
+}
+
+/// How a tenth of the clusters dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) enum Death {
+    /// It refuses connections.
+    Refuses,
+    /// Its network swallows packets.
+    Swallows,
+    /// It stops in the midst of each answer.
+    Stops,
+    /// It answers after 5 s.
+    Slow,
+}
+
+impl FromStr for Death {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "refuses" => Ok(Self::Refuses),
+            "swallows" => Ok(Self::Swallows),
+            "stops" => Ok(Self::Stops),
+            "slow" => Ok(Self::Slow),
+            _ => Err(()),
+        }
+    }
+}
+
 /// How syncsets are measured.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncsetOptions {
+    /// `SCENARIOS=real`: of `real` and `simulated`.
+    pub(crate) scenarios: Vec<Scenario>,
     /// `CLUSTERS=100`: documents that lead to the API servers.
     pub(crate) clusters: usize,
-    /// `EDGES=2`: API servers.
+    /// `EDGES=2`: real API servers.
     pub(crate) edges: usize,
+    /// `SYNCSETS=50`: `SelectorSyncSet`s for all simulated clusters, and `EACH=5`: objects of each.
+    pub(crate) syncsets: usize,
+    pub(crate) each: usize,
+    /// `DEAD=refuses,swallows,stops,slow`: how clusters die, in turns.
+    pub(crate) dead: Vec<Death>,
     /// `SINGLES=50`: changes of one object, one after the other.
     pub(crate) singles: usize,
     /// `IDLE=30`: seconds without changes.
@@ -328,19 +409,27 @@ pub(crate) struct SyncsetOptions {
 impl SyncsetOptions {
     /// From the environment.
     pub(crate) fn read() -> Result<Self, String> {
+        let dead = vec![Death::Refuses, Death::Swallows, Death::Stops, Death::Slow];
         let options = Self {
+            scenarios: list("SCENARIOS", vec![Scenario::Real], "real, simulated")?,
             clusters: value("CLUSTERS", 100, "a number of clusters")?,
             edges: value("EDGES", 2, "a number of API servers")?,
+            syncsets: value("SYNCSETS", 50, "a number of SelectorSyncSets")?,
+            each: value("EACH", 5, "a number of objects")?,
+            dead: list("DEAD", dead, "refuses, swallows, stops, slow")?,
             singles: value("SINGLES", 50, "a number of changes")?,
             idle: Duration::from_secs(value("IDLE", 30, "seconds")?),
             runs: value("RUNS", 1, "a number of runs")?,
         };
-        let counts = [options.edges, options.singles, options.runs];
+        let counts = [options.edges, options.singles, options.runs, options.syncsets, options.each];
         if counts.contains(&0) || options.idle.is_zero() {
-            return Err("EDGES, SINGLES, IDLE and RUNS are at least 1".to_owned());
+            return Err("EDGES, SYNCSETS, EACH, SINGLES, IDLE and RUNS are at least 1".to_owned());
         }
         if options.clusters < 10 {
             return Err("CLUSTERS is at least 10: one in ten dies".to_owned());
+        }
+        if options.syncsets * options.each > 400 {
+            return Err("SYNCSETS times EACH is at most 400: a simulated API server has lists of one page".to_owned());
         }
         Ok(options)
     }

@@ -24,6 +24,22 @@ fn map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value, "text": "x".repeat(200)}})
 }
 
+/// A config map of the same size that no syncset has.
+pub(crate) fn plain_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": "plain", "text": "x".repeat(200)}})
+}
+
+/// One of many `SelectorSyncSet`s for all clusters, with so many config maps, of which the first one has this value.
+pub(crate) fn broad(number: usize, maps: usize, value: &str) -> Value {
+    let maps = (0..maps).map(|map| {
+        let metadata = json!({"name": format!("s{number:03}-{map}"), "namespace": "default"});
+        let value = if map == 0 { value } else { "1" };
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value, "text": "x".repeat(200)}})
+    });
+    json!({"name": format!("s{number:03}"), "spec": {"clusterDeploymentSelector": {}, "resourceApplyMode": "Sync",
+        "resources": maps.collect::<Vec<_>>()}})
+}
+
 /// The `SelectorSyncSet` for all clusters: `values` are those of its config maps, in their order.
 pub(crate) fn base(values: &[&str]) -> Value {
     let maps: Vec<Value> = values.iter().enumerate().map(|(number, value)| map(&format!("m{number}"), value)).collect();

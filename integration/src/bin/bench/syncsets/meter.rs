@@ -35,6 +35,7 @@ pub(crate) struct Meter {
     api_servers: Duration,
     own: Usage,
     marks: Vec<Mark>,
+    simulated: u64,
 }
 
 impl Meter {
@@ -54,6 +55,7 @@ impl Meter {
             api_servers: api_servers(world)?,
             own: Usage::own()?,
             marks,
+            simulated: simulated(world),
         })
     }
 
@@ -74,6 +76,7 @@ impl Meter {
         for (edge, mark) in world.edges.iter().zip(&self.marks) {
             cost.requests += edge.audit()?.count(&Filter::since(*mark).user(users::EDGE_CONTROLLER)).await?;
         }
+        cost.requests += usize::try_from(simulated(world) - self.simulated).unwrap_or(usize::MAX);
         let statements = format!(
             "SELECT coalesce(sum(s.calls), 0)::int8 FROM statistics.pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid \
              WHERE r.rolname = '{}'",
@@ -86,6 +89,11 @@ impl Meter {
 
 fn towline(world: &World) -> Result<Duration, Error> {
     world.replicas.iter().map(|replica| Ok(replica.towline().usage()?.cpu)).sum()
+}
+
+/// Requests to simulated API servers.
+fn simulated(world: &World) -> u64 {
+    world.simulated().map_or(0, |servers| servers.requests())
 }
 
 fn api_servers(world: &World) -> Result<Duration, Error> {

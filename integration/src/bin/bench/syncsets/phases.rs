@@ -8,41 +8,21 @@ use integration::hub::Request;
 use integration::{Error, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::discovery::ApiResource;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::claims::Claims;
 use super::documents::{self, MAPS, NAMESPACE};
-use super::meter::{Cost, Meter};
+use super::measured::{Measured, Phase};
+use super::meter::Meter;
+use super::outage::Outage;
+use super::plain;
 use super::world::{LONGEST_STEP, World};
 use crate::measure::Latency;
 use crate::options::SyncsetOptions;
 
 /// One in ten clusters dies.
 const DEAD: usize = 10;
-/// An address that refuses connections.
-const REFUSING: &str = "https://127.0.0.1:1";
-
-/// What a phase has shown.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) what: &'static str,
-    /// Until the last object had arrived.
-    pub(crate) seconds: Option<f64>,
-    /// Of single changes, one after the other.
-    pub(crate) latency_ms: Option<Latency>,
-    /// Objects that arrived.
-    pub(crate) objects: usize,
-    pub(crate) cost: Cost,
-}
-
-/// What a phase waits for.
-struct Phase<'w> {
-    world: &'w World,
-    meter: Meter,
-    began: Instant,
-    what: &'static str,
-}
 
 fn config_maps() -> ApiResource {
     ApiResource::erase::<ConfigMap>(&())
@@ -76,21 +56,6 @@ fn resources(document: &Value) -> Value {
     json!({"spec": {"resources": document.pointer("/spec/resources")}})
 }
 
-impl<'w> Phase<'w> {
-    async fn begin(world: &'w World, what: &'static str) -> Result<Self, Error> {
-        world.at_rest().await?;
-        Ok(Self { world, meter: Meter::begin(world).await?, began: Instant::now(), what })
-    }
-
-    /// Waits until so many objects have arrived.
-    async fn arrived(self, arrivals: &[Arrivals], objects: usize) -> Result<Measured, Error> {
-        let last = last_of(arrivals, objects).await?;
-        let seconds = Some(last.saturating_duration_since(self.began).as_secs_f64());
-        let cost = self.meter.end(self.world).await?;
-        Ok(told(Measured { what: self.what, seconds, latency_ms: None, objects, cost }))
-    }
-}
-
 /// When the last of so many marks was seen.
 async fn last_of(arrivals: &[Arrivals], objects: usize) -> Result<Instant, Error> {
     eventually(format!("{objects} objects to arrive"), LONGEST_STEP, async || {
@@ -109,58 +74,47 @@ async fn last_of(arrivals: &[Arrivals], objects: usize) -> Result<Instant, Error
     .await
 }
 
-fn told(measured: Measured) -> Measured {
-    eprintln!("{}", measured.line());
-    measured
-}
-
-impl Measured {
-    pub(crate) fn line(&self) -> String {
-        let time = match (self.seconds, self.latency_ms) {
-            (Some(seconds), _) => format!("{seconds:>7.2} s"),
-            (None, Some(ms)) => format!("p50 {:.0} p99 {:.0} ms", ms.p50, ms.p99),
-            (None, None) => String::new(),
-        };
-        let cost = &self.cost;
-        format!(
-            "  {:<34} {time}, {} objects, {} requests, {} statements; CPU s: towline {:.2}, database {:.2}, API servers {:.2}, load \
-             {:.2}; {:.1} MiB",
-            self.what,
-            self.objects,
-            cost.requests,
-            cost.statements,
-            cost.towline_cpu_seconds,
-            cost.database_cpu_seconds,
-            cost.api_servers_cpu_seconds,
-            cost.load_cpu_seconds,
-            cost.towline_peak_mib
-        )
-    }
+/// Waits until so many objects have arrived.
+async fn arrived(phase: Phase<'_>, arrivals: &[Arrivals], objects: usize) -> Result<Measured, Error> {
+    let last = last_of(arrivals, objects).await?;
+    phase.ended(Some(last), objects).await
 }
 
 /// Every phase.
 pub(crate) async fn all(world: &mut World, options: &SyncsetOptions) -> Result<Vec<Measured>, Error> {
-    let mut all = vec![register(world).await?];
+    let mut all = Vec::new();
+    note(&mut all, register(world).await?);
     world.execute("vacuum", "VACUUM (ANALYZE)").await?;
-    all.push(first_apply(world).await?);
-    all.push(one_changed(world, "one of eleven objects changed", "2").await?);
-    all.push(full_pass(world).await?);
-    all.push(secret_changed(world).await?);
-    all.push(single_changes(world, options).await?);
-    all.push(label_changes(world, options).await?);
-    all.push(idle(world, options).await?);
-    all.push(removed(world).await?);
-    all.push(beside_dead(world).await?);
-    for workers in [2, 3] {
+    let pages = (world.clusters.div_ceil(world.edges.len()) * (MAPS + 1)).div_ceil(500);
+    note(&mut all, first_apply(world).await?.most(25.0));
+    note(&mut all, plain::first_apply(world).await?);
+    note(&mut all, one_changed(world, "one of eleven objects changed", "2").await?.most(2.0));
+    // The secret is read alone, and a new client looks up the kinds. As many clusters as share an API server list each other's objects.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
+    note(&mut all, full_pass(world, "full pass of all").await?.most(pages as f64 + 2.0));
+    note(&mut all, secret_changed(world).await?);
+    note(&mut all, single_changes(world, options).await?);
+    note(&mut all, label_changes(world, options).await?);
+    note(&mut all, idle(world, options).await?.most(0.0));
+    note(&mut all, removed(world).await?.most(3.0));
+    beside_dead(world, options, &mut all).await?;
+    for (workers, changed, full) in [
+        (2, "one changed, by 2 workers", "full pass of all, by 2 workers"),
+        (3, "one changed, by 3 workers", "full pass of all, by 3 workers"),
+    ] {
         world.workers(workers).await?;
-        let what = if workers == 2 { "one changed, by 2 workers" } else { "one changed, by 3 workers" };
-        all.push(one_changed(world, what, &format!("w{workers}")).await?);
+        note(&mut all, one_changed(world, changed, &format!("w{workers}")).await?.most(2.0));
+        note(&mut all, full_pass(world, full).await?);
     }
     Ok(all)
 }
 
+fn note(all: &mut Vec<Measured>, measured: Measured) {
+    all.push(measured.told());
+}
+
 /// The clusters are registered and found out.
-async fn register(world: &World) -> Result<Measured, Error> {
+pub(super) async fn register(world: &World) -> Result<Measured, Error> {
     world.send(&Request::post("/v1/secrets", &documents::secret("000"))).await?;
     let phase = Phase::begin(world, "clusters registered").await?;
     world.register().await?;
@@ -172,9 +126,7 @@ async fn register(world: &World) -> Result<Measured, Error> {
         }
     })
     .await?;
-    let seconds = Some(phase.began.elapsed().as_secs_f64());
-    let cost = phase.meter.end(world).await?;
-    Ok(told(Measured { what: phase.what, seconds, latency_ms: None, objects: 0, cost }))
+    phase.ended(Some(Instant::now()), 0).await
 }
 
 /// Those of one map less.
@@ -192,7 +144,7 @@ async fn first_apply(world: &World) -> Result<Measured, Error> {
     let maps = world.watch(&config_maps(), mark("1".to_owned())).await?;
     let phase = Phase::begin(world, "first apply").await?;
     world.send(&Request::post("/v1/selectorsyncsets", &documents::base(&values("1")))).await?;
-    phase.arrived(&maps, MAPS * world.clusters).await
+    arrived(phase, &maps, MAPS * world.clusters).await
 }
 
 async fn one_changed(world: &World, what: &'static str, value: &str) -> Result<Measured, Error> {
@@ -201,11 +153,11 @@ async fn one_changed(world: &World, what: &'static str, value: &str) -> Result<M
     let path = "/v1/selectorsyncsets/base";
     let spec = resources(&documents::base(&values(value)));
     world.send(&Request::merge_patch(path, &spec)).await?;
-    phase.arrived(&maps, world.clusters).await
+    arrived(phase, &maps, world.clusters).await
 }
 
-async fn full_pass(world: &World) -> Result<Measured, Error> {
-    let phase = Phase::begin(world, "full pass of all").await?;
+pub(super) async fn full_pass(world: &World, what: &'static str) -> Result<Measured, Error> {
+    let phase = Phase::begin(world, what).await?;
     world
         .execute(
             "demand full passes",
@@ -218,9 +170,7 @@ async fn full_pass(world: &World) -> Result<Measured, Error> {
     while usize::try_from(world.number(done).await?).is_ok_and(|done| done < world.clusters) {
         sleep(Duration::from_millis(20)).await;
     }
-    let seconds = Some(phase.began.elapsed().as_secs_f64());
-    let cost = phase.meter.end(world).await?;
-    Ok(told(Measured { what: phase.what, seconds, latency_ms: None, objects: 0, cost }))
+    phase.ended(Some(Instant::now()), 0).await
 }
 
 /// The mapped secret has one object on each API server, which the clusters there share.
@@ -232,7 +182,7 @@ async fn secret_changed(world: &World) -> Result<Measured, Error> {
     world
         .send(&Request::merge_patch(&format!("/v1/secrets/{NAMESPACE}/pull"), &json!({"data": document.get("data")})))
         .await?;
-    phase.arrived(&secrets, world.edges.len()).await
+    arrived(phase, &secrets, world.edges.len()).await
 }
 
 /// A `SyncSet` for one cluster changes again and again.
@@ -247,9 +197,7 @@ async fn single_changes(world: &World, options: &SyncsetOptions) -> Result<Measu
         let spec = resources(&documents::single(0, Some(&value)));
         taken.push(one_by_one(world, &maps, &format!("/v1/syncsets/{NAMESPACE}/single"), &spec, round + 1).await?);
     }
-    let cost = phase.meter.end(world).await?;
-    let latency_ms = Latency::taken(taken);
-    Ok(told(Measured { what: phase.what, seconds: None, latency_ms, objects: options.singles, cost }))
+    phase.of_singles(Latency::taken(taken), options.singles).await
 }
 
 /// A label of one cluster changes again and again, on which an object depends.
@@ -262,12 +210,9 @@ async fn label_changes(world: &World, options: &SyncsetOptions) -> Result<Measur
     let mut taken = Vec::new();
     for round in 1..=options.singles {
         let labels = json!({"labels": {"round": format!("l{round}")}});
-        let path = format!("/v1/clusters/{NAMESPACE}/{}", documents::name(0));
-        taken.push(one_by_one(world, &maps, &path, &labels, round + 1).await?);
+        taken.push(one_by_one(world, &maps, &cluster_path(0), &labels, round + 1).await?);
     }
-    let cost = phase.meter.end(world).await?;
-    let latency_ms = Latency::taken(taken);
-    Ok(told(Measured { what: phase.what, seconds: None, latency_ms, objects: options.singles, cost }))
+    phase.of_singles(Latency::taken(taken), options.singles).await
 }
 
 /// Each value of the object of the `SyncSet`.
@@ -290,12 +235,10 @@ async fn one_by_one(
     Ok(last_of(maps, changes).await?.saturating_duration_since(began))
 }
 
-async fn idle(world: &World, options: &SyncsetOptions) -> Result<Measured, Error> {
+pub(super) async fn idle(world: &World, options: &SyncsetOptions) -> Result<Measured, Error> {
     let phase = Phase::begin(world, "idle").await?;
     sleep(options.idle).await;
-    let seconds = Some(phase.began.elapsed().as_secs_f64());
-    let cost = phase.meter.end(world).await?;
-    Ok(told(Measured { what: phase.what, seconds, latency_ms: None, objects: 0, cost }))
+    phase.ended(Some(Instant::now()), 0).await
 }
 
 /// The last config map leaves the `SelectorSyncSet`.
@@ -304,30 +247,38 @@ async fn removed(world: &World) -> Result<Measured, Error> {
     let phase = Phase::begin(world, "one object removed").await?;
     let spec = resources(&documents::base(&fewer("2")));
     world.send(&Request::merge_patch("/v1/selectorsyncsets/base", &spec)).await?;
-    phase.arrived(&gone, world.clusters).await
+    arrived(phase, &gone, world.clusters).await
 }
 
-/// One in ten clusters refuses connections from now on, and a change is applied to the others.
-async fn beside_dead(world: &World) -> Result<Measured, Error> {
+/// One in ten clusters dies while a change is applied to the others, and is known to be dead at the next change.
+async fn beside_dead(world: &World, options: &SyncsetOptions, all: &mut Vec<Measured>) -> Result<(), Error> {
     let dead = world.clusters / DEAD;
+    let outage = Outage::begin(world, dead).await?;
     for number in 0..dead {
-        let kubeconfig = world.kubeconfig(number)?;
-        let address = format!("https://{}", world.edge(number)?.address());
-        let kubeconfig = json!({"kubeconfig": kubeconfig.replace(&address, REFUSING)});
-        let path = format!("/v1/clusters/{NAMESPACE}/{}", documents::name(number));
-        world.send(&Request::merge_patch(&path, &kubeconfig)).await?;
+        let death = options.dead.get(number % options.dead.len().max(1)).copied();
+        let kubeconfig = json!({"kubeconfig": outage.kubeconfig(world, number, death)?});
+        world.send(&Request::merge_patch(&cluster_path(number), &kubeconfig)).await?;
     }
-    let maps = world.watch(&config_maps(), mark("beside".to_owned())).await?;
-    let meter = Meter::begin(world).await?;
-    let phase = Phase { world, meter, began: Instant::now(), what: "one changed, a tenth of clusters dead" };
-    let spec = resources(&documents::base(&fewer("beside")));
-    world.send(&Request::merge_patch("/v1/selectorsyncsets/base", &spec)).await?;
-    let measured = phase.arrived(&maps, world.clusters - dead).await?;
+    for (what, value) in [("one changed, as a tenth dies", "dying"), ("one changed, a tenth is dead", "dead")] {
+        let maps = world.watch(&config_maps(), mark(value.to_owned())).await?;
+        let claims = Claims::watch(world).await?;
+        let phase = Phase { world, meter: Meter::begin(world).await?, began: Instant::now(), what };
+        let spec = resources(&documents::base(&fewer(value)));
+        world.send(&Request::merge_patch("/v1/selectorsyncsets/base", &spec)).await?;
+        let measured = arrived(phase, &maps, world.clusters - dead).await?;
+        world.silent(dead).await?;
+        let longest_claim = Some(claims.longest());
+        note(all, Measured { longest_claim, ..measured });
+    }
+    let maps = world.watch(&config_maps(), mark("dead".to_owned())).await?;
     for number in 0..dead {
         let kubeconfig = json!({"kubeconfig": world.kubeconfig(number)?});
-        let path = format!("/v1/clusters/{NAMESPACE}/{}", documents::name(number));
-        world.send(&Request::merge_patch(&path, &kubeconfig)).await?;
+        world.send(&Request::merge_patch(&cluster_path(number), &kubeconfig)).await?;
     }
-    last_of(&maps, world.clusters).await?;
-    Ok(measured)
+    last_of(&maps, dead).await.map(drop)
+}
+
+/// The path of a cluster's document.
+pub(super) fn cluster_path(number: usize) -> String {
+    format!("/v1/clusters/{NAMESPACE}/{}", documents::name(number))
 }

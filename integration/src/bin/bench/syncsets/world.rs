@@ -6,7 +6,8 @@ use futures::future::try_join_all;
 use integration::arrivals::{Arrivals, Change};
 use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, Database, Postgres, Transport};
-use integration::{ControlPlane, Error, Options as PlaneOptions, eventually, users};
+use integration::simulated::ApiServers;
+use integration::{ControlPlane, Error, Link, Options as PlaneOptions, eventually, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
@@ -14,7 +15,7 @@ use kube::discovery::ApiResource;
 use serde_json::Value;
 
 use super::documents;
-use crate::options::SyncsetOptions;
+use crate::options::{Death, Scenario, SyncsetOptions};
 
 /// No step takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_STEP: Duration = Duration::from_mins(10);
@@ -25,7 +26,10 @@ const SECTION: &str = "[syncsets]\ndeny_networks = []";
 
 /// What all phases use.
 pub(crate) struct World {
+    /// Real API servers.
     pub(crate) edges: Vec<ControlPlane>,
+    /// One for each cluster, in their place.
+    simulated: Option<Simulated>,
     pub(crate) server: Postgres,
     database: Database,
     /// An administrator's connection. What it does is counted as the database's CPU time, and never as a statement.
@@ -34,15 +38,35 @@ pub(crate) struct World {
     pub(crate) clusters: usize,
 }
 
+/// Simulated API servers, and the ways to those that are going to die.
+struct Simulated {
+    servers: ApiServers,
+    /// Dropped to refuse connections.
+    refuses: Option<Link>,
+    swallows: Link,
+    deaths: Vec<Death>,
+}
+
+/// Whether a simulated cluster is one of those that die: one in ten.
+pub(super) fn is_mortal(number: usize) -> bool {
+    number.is_multiple_of(10)
+}
+
 impl World {
     /// Starts everything. There are no documents yet.
-    pub(crate) async fn start(options: &SyncsetOptions) -> Result<Self, Error> {
+    pub(crate) async fn start(options: &SyncsetOptions, scenario: Scenario) -> Result<Self, Error> {
+        let simulated = match scenario {
+            Scenario::Real => None,
+            Scenario::Simulated => Some(Simulated::start(options).await?),
+        };
+        let edges = if simulated.is_some() { 0 } else { options.edges };
         let start = |number: usize| Box::pin(ControlPlane::start(PlaneOptions::measured(&format!("edge-{number}"))));
-        let edges = try_join_all((1..=options.edges).map(start)).await?;
+        let edges = try_join_all((1..=edges).map(start)).await?;
         let server = Postgres::start_with("bench-syncsets", Transport::Plain, &SETTINGS).await?;
         let database = server.hub_database("bench_syncsets").await?;
         let sql = database.client(postgres::ADMIN).await?;
-        let mut world = Self { edges, server, database, sql, replicas: Vec::new(), clusters: options.clusters };
+        let mut world =
+            Self { edges, simulated, server, database, sql, replicas: Vec::new(), clusters: options.clusters };
         world.workers(1).await?;
         world.namespaces().await?;
         Ok(world)
@@ -75,6 +99,9 @@ impl World {
 
     /// A kubeconfig for a cluster.
     pub(crate) fn kubeconfig(&self, number: usize) -> Result<String, Error> {
+        if let Some(simulated) = &self.simulated {
+            return simulated.servers.kubeconfig(number, simulated.address(number));
+        }
         let path = self.edge(number)?.kubeconfig(users::EDGE_CONTROLLER)?;
         std::fs::read_to_string(&path).map_err(Error::file("read", &path))
     }
@@ -129,13 +156,61 @@ impl World {
         Ok(all)
     }
 
-    /// Waits until no work is left but full passes, and everything has a result.
+    /// The simulated API servers.
+    pub(crate) fn simulated(&self) -> Result<&ApiServers, Error> {
+        let missing =
+            || Error::Unreadable { what: "the simulated API servers".to_owned(), detail: "there are none".to_owned() };
+        self.simulated.as_ref().map(|simulated| &simulated.servers).ok_or_else(missing)
+    }
+
+    /// How a simulated cluster dies; none if it does not.
+    pub(crate) fn death(&self, number: usize) -> Option<Death> {
+        self.simulated.as_ref().and_then(|simulated| simulated.death(number))
+    }
+
+    /// From now on clusters behind links are dead.
+    pub(crate) async fn cut_links(&mut self) -> Result<(), Error> {
+        let Some(simulated) = &mut self.simulated else { return Ok(()) };
+        drop(simulated.refuses.take());
+        simulated.swallows.cut().await
+    }
+
+    /// Another connection of the administrator.
+    pub(crate) async fn another_connection(&self) -> Result<tokio_postgres::Client, Error> {
+        self.database.client(postgres::ADMIN).await
+    }
+
+    /// Waits until no work is left but full passes, and everything has a result. Clusters that do not answer are asked again and
+    /// again, and don't count.
     pub(crate) async fn at_rest(&self) -> Result<(), Error> {
-        const BUSY: &str = "SELECT count(*) FROM towline_work WHERE holder IS NOT NULL OR ready_at <= now()";
+        const BUSY: &str = "SELECT count(*) FROM towline_work w LEFT JOIN towline_pace p USING (cluster) \
+                            WHERE (w.holder IS NOT NULL OR w.ready_at <= now()) AND p.reachable IS DISTINCT FROM false";
         eventually("no work to be left", LONGEST_STEP, async || {
             let row = self.sql.query_one(BUSY, &[]).await.map_err(|error| error.to_string())?;
             let busy: i64 = row.get(0);
             if busy == 0 { Ok(()) } else { Err(format!("{busy} clusters")) }
+        })
+        .await
+    }
+
+    /// Waits until so many clusters are known to be silent.
+    pub(crate) async fn silent(&self, clusters: usize) -> Result<(), Error> {
+        eventually(format!("{clusters} clusters to be silent"), LONGEST_STEP, async || {
+            let known = self.number("SELECT count(*) FROM towline_pace WHERE NOT reachable").await;
+            match known {
+                Ok(known) if usize::try_from(known).is_ok_and(|known| known == clusters) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until all changes have been dispatched.
+    pub(crate) async fn dispatched(&self) -> Result<(), Error> {
+        const BEHIND: &str = "SELECT count(*) FROM towline_log WHERE version > (SELECT cursor FROM towline_claim WHERE name = 'dispatcher')";
+        eventually("all changes to be dispatched", LONGEST_STEP, async || match self.number(BEHIND).await {
+            Ok(0) => Ok(()),
+            other => Err(format!("{other:?}")),
         })
         .await
     }
@@ -149,5 +224,26 @@ impl World {
     /// Runs statements as the administrator.
     pub(crate) async fn execute(&self, what: &'static str, sql: &str) -> Result<(), Error> {
         self.sql.batch_execute(sql).await.map_err(Error::database(what))
+    }
+}
+
+impl Simulated {
+    async fn start(options: &SyncsetOptions) -> Result<Self, Error> {
+        let servers = ApiServers::start(options.clusters).await?;
+        let (refuses, swallows) = (Link::to(servers.address()).await?, Link::to(servers.address()).await?);
+        Ok(Self { servers, refuses: Some(refuses), swallows, deaths: options.dead.clone() })
+    }
+
+    fn death(&self, number: usize) -> Option<Death> {
+        self.deaths.get(number / 10 % self.deaths.len().max(1)).copied().filter(|_| is_mortal(number))
+    }
+
+    /// Where a cluster is reached.
+    fn address(&self, number: usize) -> std::net::SocketAddr {
+        match self.death(number) {
+            Some(Death::Refuses) => self.refuses.as_ref().map_or(self.servers.address(), Link::address),
+            Some(Death::Swallows) => self.swallows.address(),
+            _ => self.servers.address(),
+        }
     }
 }

@@ -1,0 +1,61 @@
+//! How long workers have one cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use integration::Error;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::world::World;
+
+/// Between two looks.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Looks at the work queue until it is dropped.
+pub(super) struct Claims {
+    longest: Arc<Mutex<Duration>>,
+    looking: JoinHandle<()>,
+}
+
+impl Claims {
+    /// Begins to look.
+    pub(super) async fn watch(world: &World) -> Result<Self, Error> {
+        const CLAIMED: &str = "SELECT cluster::text, token FROM towline_work WHERE holder IS NOT NULL";
+        let sql = world.another_connection().await?;
+        let longest = Arc::new(Mutex::new(Duration::ZERO));
+        let looking = tokio::spawn({
+            let longest = Arc::clone(&longest);
+            async move {
+                let mut since: HashMap<(String, i64), Instant> = HashMap::new();
+                while let Ok(rows) = sql.query(CLAIMED, &[]).await {
+                    let now = Instant::now();
+                    let claims = rows.iter().map(|row| (row.get::<_, String>(0), row.get::<_, i64>(1)));
+                    since = claims
+                        .map(|claim| (since.get(&claim).copied().unwrap_or(now), claim))
+                        .map(|(at, claim)| (claim, at))
+                        .collect();
+                    let oldest = since.values().map(|at| now - *at).max().unwrap_or_default();
+                    let mut longest = longest.lock();
+                    *longest = oldest.max(*longest);
+                    drop(longest);
+                    sleep(INTERVAL).await;
+                }
+            }
+        });
+        Ok(Self { longest, looking })
+    }
+
+    /// The longest claim so far, in seconds.
+    pub(super) fn longest(&self) -> f64 {
+        self.longest.lock().as_secs_f64()
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        self.looking.abort();
+    }
+}
