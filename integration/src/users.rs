@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
+use crate::Error;
+
 /// A user of every control plane, known by a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {

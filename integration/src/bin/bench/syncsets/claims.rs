@@ -38,9 +38,7 @@ impl Claims {
                         .map(|(at, claim)| (claim, at))
                         .collect();
                     let oldest = since.values().map(|at| now - *at).max().unwrap_or_default();
-                    let mut longest = longest.lock();
-                    *longest = oldest.max(*longest);
-                    drop(longest);
+                    note(&longest, oldest);
                     sleep(INTERVAL).await;
                 }
             }
@@ -52,6 +50,11 @@ impl Claims {
     pub(super) fn longest(&self) -> f64 {
         self.longest.lock().as_secs_f64()
     }
+}
+
+fn note(longest: &Mutex<Duration>, held: Duration) {
+    let mut longest = longest.lock();
+    *longest = held.max(*longest);
 }
 
 impl Drop for Claims {
