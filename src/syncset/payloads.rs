@@ -86,10 +86,10 @@ mod tests {
     use crate::syncset::rules::status::Reason;
 
     fn payload(number: u128, bytes: usize) -> Parsed {
-        Ok(kept(number, bytes))
+        Ok(of_bytes(number, bytes))
     }
 
-    fn kept(number: u128, bytes: usize) -> Kept {
+    fn of_bytes(number: u128, bytes: usize) -> Kept {
         let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });
         Kept { payload, weight: Weight { bytes, built: 5 * bytes } }
     }
@@ -121,7 +121,7 @@ mod tests {
         payloads.keep(Uuid::from_u128(999), 1, payload(999, 2 << 20));
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
         let many_parts = Weight { bytes: 100, built: 9 << 20 };
-        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..kept(997, 100) }));
+        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..of_bytes(997, 100) }));
         assert_eq!(payloads.get(Uuid::from_u128(997), 1), None, "it takes more than eight times the cache");
     }
 }

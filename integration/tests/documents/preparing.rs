@@ -404,7 +404,7 @@ fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
             tokio::spawn(async move {
                 let wait = move || {
                     begun.blocking_send(()).expect("the test listens");
-                    drop(freed.lock().recv());
+                    let _freed = freed.lock().recv();
                     Ok::<_, NoClient>(())
                 };
                 aside.apart(wait).await

@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
-use super::step::{Compared, Refused, Seen, Throttled, Writes};
+use super::step::{Compared, Refused, Seen, Throttled, Verb, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
@@ -149,19 +149,19 @@ impl Ask {
             ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
         };
         Some(match self {
-            Self::Kind { key, .. } => (false, of_kind(key)),
-            Self::List(listing) => (false, of_kind(&listing.kind)),
-            Self::Look(item) | Self::Identify(item, _) | Self::Owner(item) => (false, item.object.clone()),
-            Self::LookForPatch(patch) => (false, patch.object.clone()),
-            Self::Examine(removal) => (false, removal.object.clone()),
+            Self::Kind { key, .. } => (Verb::Discover, of_kind(key)),
+            Self::List(listing) => (Verb::List, of_kind(&listing.kind)),
+            Self::Look(item) | Self::Identify(item, _) | Self::Owner(item) => (Verb::Read, item.object.clone()),
+            Self::LookForPatch(patch) => (Verb::Read, patch.object.clone()),
+            Self::Examine(removal) => (Verb::Read, removal.object.clone()),
             Self::TakeOver(item)
             | Self::Apply(item)
             | Self::Create(item)
             | Self::Update(item)
             | Self::Probe(item, _)
-            | Self::Replace(item, _) => (true, item.object.clone()),
-            Self::Patch(patch) => (true, patch.object.clone()),
-            Self::Delete(removal, _) => (true, removal.object.clone()),
+            | Self::Replace(item, _) => (Verb::Write, item.object.clone()),
+            Self::Patch(patch) => (Verb::Write, patch.object.clone()),
+            Self::Delete(removal, _) => (Verb::Write, removal.object.clone()),
             Self::Store(_) | Self::Elsewhere(..) => return None,
         })
     }

