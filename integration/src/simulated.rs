@@ -264,7 +264,7 @@ impl All {
         let (number, path) = path.split_once('/').unwrap_or((path, ""));
         let numbered = number.parse().ok().and_then(|number: usize| Some((number, self.servers.get(number)?)));
         let Some((number, server)) = numbered else {
-            return respond(refusal(StatusCode::NOT_FOUND, "NotFound"), false);
+            return respond(refusal(StatusCode::NOT_FOUND, "NotFound", path), false);
         };
         let behavior = server.behavior();
         if behavior == Behavior::IsSlow {
@@ -290,7 +290,7 @@ impl All {
         let (is_list, plural) = match segments.as_slice() {
             ["api", "v1", plural] | ["api", "v1", "namespaces", _, plural] => (true, *plural),
             ["api", "v1", "namespaces", _, plural, _] => (false, *plural),
-            _ => return refusal(StatusCode::NOT_FOUND, "NotFound"),
+            _ => return refusal(StatusCode::NOT_FOUND, "NotFound", path),
         };
         if method == Method::GET && is_list {
             return list(&objects, plural);
@@ -303,18 +303,18 @@ impl All {
         if method == Method::GET {
             return match objects.get(path.as_str()) {
                 Some(stored) => (StatusCode::OK, stored.metadata(&path)),
-                None => refusal(StatusCode::NOT_FOUND, "NotFound"),
+                None => refusal(StatusCode::NOT_FOUND, "NotFound", &path),
             };
         }
         if method == Method::DELETE {
             return match objects.remove(path.as_str()) {
                 Some(stored) => (StatusCode::OK, stored.metadata(&path)),
-                None => refusal(StatusCode::NOT_FOUND, "NotFound"),
+                None => refusal(StatusCode::NOT_FOUND, "NotFound", &path),
             };
         }
-        let Some(sent) = sent else { return refusal(StatusCode::BAD_REQUEST, "BadRequest") };
+        let Some(sent) = sent else { return refusal(StatusCode::BAD_REQUEST, "BadRequest", &path) };
         if method == Method::POST && objects.contains_key(path.as_str()) {
-            return refusal(StatusCode::CONFLICT, "AlreadyExists");
+            return refusal(StatusCode::CONFLICT, "AlreadyExists", &path);
         }
         let version = self.requests.load(Ordering::Relaxed);
         let text = |raw: Option<&RawValue>| raw.map_or("null", RawValue::get).into();
@@ -386,9 +386,12 @@ fn core() -> Value {
         "resources": [kind("ConfigMap", "configmaps"), kind("Secret", "secrets")]})
 }
 
-fn refusal(code: StatusCode, reason: &str) -> Reply {
+/// A refusal that names the object with this path, as a real one does: of another 404 nobody concludes that there is no such object.
+fn refusal(code: StatusCode, reason: &str, path: &str) -> Reply {
+    let mut segments = path.rsplit('/');
+    let (name, plural) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason,
-        "message": reason, "details": {"name": "simulated", "kind": "simulated"}});
+        "message": reason, "details": {"name": name, "kind": plural}});
     (code, status.to_string().into_bytes())
 }
 
