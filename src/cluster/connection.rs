@@ -20,7 +20,7 @@ use super::bearer::Bearer;
 use super::dynamic::Strangers;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::reply::{Readable, Reading, Whole};
+use super::reply::{Readable, Reading, Unreadable, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
@@ -191,7 +191,10 @@ impl Connection {
             let mut refusal = Vec::new();
             let is_whole = read_up_to(limit, body, |data| {
                 if parts.status.is_success() {
-                    return reading.take(data).map_err(undecoded);
+                    return reading.take(data).map_err(|unreadable| match unreadable {
+                        Unreadable::Json(source) => undecoded(source),
+                        Unreadable::TooMuch(told) => Error::Decode { source: told.into() },
+                    });
                 }
                 refusal.extend_from_slice(data);
                 Ok(())

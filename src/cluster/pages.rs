@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 pub use self::elements::Element;
 
 use self::elements::Elements;
-use super::reply::Reading;
+use super::reply::{Reading, Unreadable};
 use super::{Cluster, Error, Kind};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -68,12 +68,12 @@ where
 {
     type Read = Page<T>;
 
-    fn take(&mut self, data: &[u8]) -> serde_json::Result<()> {
+    fn take(&mut self, data: &[u8]) -> Result<(), Unreadable> {
         let Self { elements, choose, chosen, count } = self;
         elements.feed(data, |element| {
             *count += 1;
             if *count > PAGE_SIZE {
-                return Err(serde_json::Error::custom(format_args!("a page has more than {PAGE_SIZE} objects")));
+                return Err(Unreadable::TooMuch(format!("a page has more than {PAGE_SIZE} objects")));
             }
             chosen.extend(choose(element)?);
             Ok(())
@@ -165,10 +165,10 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> serde_json::Result<Page<Value>> {
+    fn read(text: &str) -> Result<Page<Value>, Unreadable> {
         let mut reading = PageReading::new(|element: Element<'_>| element.read().map(Some));
         reading.take(text.as_bytes())?;
-        reading.end(StatusCode::OK)
+        Ok(reading.end(StatusCode::OK)?)
     }
 
     #[test]

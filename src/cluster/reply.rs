@@ -32,13 +32,24 @@ impl<T: DeserializeOwned> Readable for Stated<T> {
     }
 }
 
+/// Why the body of a successful answer can't be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    /// It is not what was asked for. The text may quote the body.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It has more of something than is read; in words of our own.
+    #[error("{0}")]
+    TooMuch(String),
+}
+
 /// The body of a successful answer while it arrives.
 pub(super) trait Reading {
     /// What it is read as.
     type Read;
 
     /// Takes the next part.
-    fn take(&mut self, data: &[u8]) -> serde_json::Result<()>;
+    fn take(&mut self, data: &[u8]) -> Result<(), Unreadable>;
 
     /// Everything has arrived, with this status.
     fn end(self, status: StatusCode) -> serde_json::Result<Self::Read>;
@@ -56,7 +67,7 @@ impl<T> Default for Whole<T> {
 impl<T: Readable> Reading for Whole<T> {
     type Read = T;
 
-    fn take(&mut self, data: &[u8]) -> serde_json::Result<()> {
+    fn take(&mut self, data: &[u8]) -> Result<(), Unreadable> {
         self.0.extend_from_slice(data);
         Ok(())
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::Error as _;
 
 use crate::cluster::ObjectKey;
+use crate::cluster::reply::Unreadable;
 
 /// The most bytes of one object's metadata. API servers accept requests of 3 MiB.
 const LARGEST_ELEMENT: usize = 4 << 20;
@@ -75,8 +76,8 @@ impl Elements {
     pub(super) fn feed(
         &mut self,
         text: &[u8],
-        mut take: impl FnMut(Element<'_>) -> serde_json::Result<()>,
-    ) -> serde_json::Result<()> {
+        mut take: impl FnMut(Element<'_>) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
         let mut rest = text;
         while !rest.is_empty() {
             rest = match self.place {
@@ -99,7 +100,7 @@ impl Elements {
         &self.frame
     }
 
-    fn feed_frame<'t>(&mut self, text: &'t [u8]) -> serde_json::Result<&'t [u8]> {
+    fn feed_frame<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Unreadable> {
         for (at, byte) in text.iter().enumerate() {
             self.follow(*byte);
             if *byte == b'[' && !self.in_string && self.depth == 2 {
@@ -115,7 +116,7 @@ impl Elements {
         Ok(&[])
     }
 
-    fn feed_between<'t>(&mut self, text: &'t [u8]) -> serde_json::Result<&'t [u8]> {
+    fn feed_between<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Unreadable> {
         let is_space = |byte: &u8| matches!(byte, b',' | b' ' | b'\n' | b'\r' | b'\t');
         let Some(at) = text.iter().position(|byte| !is_space(byte)) else { return Ok(&[]) };
         match text.get(at) {
@@ -125,12 +126,12 @@ impl Elements {
             }
             // The frame goes on with the end of the list.
             Some(b']') => (self.place, self.depth) = (Place::Frame, 2),
-            _ => return Err(serde_json::Error::custom("the list has something that is no object")),
+            _ => return Err(serde_json::Error::custom("the list has something that is no object").into()),
         }
         Ok(text.get(at..).unwrap_or_default())
     }
 
-    fn feed_element<'t>(&mut self, text: &'t [u8]) -> serde_json::Result<&'t [u8]> {
+    fn feed_element<'t>(&mut self, text: &'t [u8]) -> Result<&'t [u8], Unreadable> {
         for (at, byte) in text.iter().enumerate() {
             self.follow(*byte);
             if self.depth == 0 {
@@ -163,9 +164,9 @@ impl Elements {
     }
 }
 
-fn append(to: &mut Vec<u8>, text: &[u8], most: usize) -> serde_json::Result<()> {
+fn append(to: &mut Vec<u8>, text: &[u8], most: usize) -> Result<(), Unreadable> {
     if to.len().saturating_add(text.len()) > most {
-        return Err(serde_json::Error::custom(format_args!("a part of the list has more than {} KiB", most >> 10)));
+        return Err(Unreadable::TooMuch(format!("a part of the list has more than {} KiB", most >> 10)));
     }
     to.extend_from_slice(text);
     Ok(())
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     /// The objects and the frame of a text that arrives in parts of this size.
-    fn in_parts(text: &str, size: usize) -> serde_json::Result<(Vec<Value>, Value)> {
+    fn in_parts(text: &str, size: usize) -> Result<(Vec<Value>, Value), Unreadable> {
         let (mut elements, mut found) = (Elements::new(), Vec::new());
         for part in text.as_bytes().chunks(size) {
             elements.feed(part, |element| {
