@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Collected, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -259,7 +259,7 @@ impl All {
     async fn answer(&self, request: Request<Incoming>) -> Response<Text> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let (head, body) = request.into_parts();
-        let body = Limited::new(body, LARGEST_REQUEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = Limited::new(body, LARGEST_REQUEST).collect().await.map(Collected::to_bytes).unwrap_or_default();
         let path = head.uri.path().trim_start_matches('/');
         let (number, path) = path.split_once('/').unwrap_or((path, ""));
         let numbered = number.parse().ok().and_then(|number: usize| Some((number, self.servers.get(number)?)));
