@@ -262,7 +262,7 @@ fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
         change("stolen", json!({"annotations": {"towline.dev/syncset-id": another}})).await;
         maps.delete("gone", &DeleteParams::default()).await.unwrap();
         let before = state(&stage, plane).await;
-        let expected = "SyncSet diff-losses/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n\
+        let expected = "SyncSet diff-losses/base: 1 cluster (0 new, 0 no longer); held: no (1 of at most 10 lose objects)\n\
              diff-losses/west-1  create 0  change 0  delete 1  conflict 0   \
              ConfigMap diff-losses/adopted: it stays, since it was there before, or somebody else created it anew; \
              ConfigMap diff-losses/pruned: it stays, since it has the annotation towline.dev/prune; \
