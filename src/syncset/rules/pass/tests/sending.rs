@@ -546,7 +546,7 @@ fn an_interrupted_pass_keeps_what_was_done_and_the_results_of_what_was_not() {
     assert!(store.results[&sets[0].id].first_success.is_some());
     assert_eq!(store.results[&sets[1].id].inputs, ResultRow::UNFINISHED);
     assert_eq!(world.log.len(), 3);
-    let requests = super::world::pass(&mut world, &mut store, &sets, false);
+    let requests = super::store::pass(&mut world, &mut store, &sets, false);
     assert_eq!(requests, ["GET ConfigMap default/z", "APPLY ConfigMap default/z"]);
 }
 
