@@ -110,6 +110,7 @@ impl Room {
 
 impl Share {
     /// A share of the same party that has nothing.
+    #[must_use]
     pub fn another(&self) -> Self {
         self.room.share(self.party)
     }

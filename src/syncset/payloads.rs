@@ -85,11 +85,7 @@ mod tests {
     use super::*;
     use crate::syncset::rules::status::Reason;
 
-    fn payload(number: u128, bytes: usize) -> Parsed {
-        Ok(of_bytes(number, bytes))
-    }
-
-    fn of_bytes(number: u128, bytes: usize) -> Kept {
+    fn payload(number: u128, bytes: usize) -> Kept {
         let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });
         Kept { payload, weight: Weight { bytes, built: 5 * bytes } }
     }
@@ -97,10 +93,10 @@ mod tests {
     #[test]
     fn a_payload_is_found_by_its_syncset_and_version() {
         let payloads = Payloads::of_bytes(1 << 20);
-        payloads.keep(Uuid::from_u128(1), 7, payload(1, 100));
-        payloads.keep(Uuid::from_u128(2), 7, payload(2, 100));
-        assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(payload(1, 100)));
-        assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(payload(2, 100)));
+        payloads.keep(Uuid::from_u128(1), 7, Ok(payload(1, 100)));
+        payloads.keep(Uuid::from_u128(2), 7, Ok(payload(2, 100)));
+        assert_eq!(payloads.get(Uuid::from_u128(1), 7), Some(Ok(payload(1, 100))));
+        assert_eq!(payloads.get(Uuid::from_u128(2), 7), Some(Ok(payload(2, 100))));
         assert_eq!(payloads.get(Uuid::from_u128(1), 8), None, "another version");
         let failure = Failure { reason: Reason::ResourceInvalid, message: "not an object".to_owned() };
         payloads.keep(Uuid::from_u128(1), 8, Err(failure.clone()));
@@ -111,17 +107,17 @@ mod tests {
     fn all_together_never_take_more_than_the_capacity() {
         let payloads = Payloads::of_bytes(1 << 20);
         for number in 0..500 {
-            payloads.keep(Uuid::from_u128(number), 1, payload(number, 16 << 10));
+            payloads.keep(Uuid::from_u128(number), 1, Ok(payload(number, 16 << 10)));
             assert!(payloads.0.weight() <= 1 << 20);
         }
         let kept = (0..500).filter(|number| payloads.get(Uuid::from_u128(*number), 1).is_some()).count();
         assert!((1..=64).contains(&kept), "{kept}");
-        payloads.keep(Uuid::from_u128(998), 1, payload(998, 1 << 19));
-        assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(payload(998, 1 << 19)), "half of it");
-        payloads.keep(Uuid::from_u128(999), 1, payload(999, 2 << 20));
+        payloads.keep(Uuid::from_u128(998), 1, Ok(payload(998, 1 << 19)));
+        assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(Ok(payload(998, 1 << 19))), "half of it");
+        payloads.keep(Uuid::from_u128(999), 1, Ok(payload(999, 2 << 20)));
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
         let many_parts = Weight { bytes: 100, built: 9 << 20 };
-        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..of_bytes(997, 100) }));
+        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..payload(997, 100) }));
         assert_eq!(payloads.get(Uuid::from_u128(997), 1), None, "it takes more than eight times the cache");
     }
 }

@@ -222,7 +222,7 @@ fn two_clusters_with_one_identity_are_told_and_delete_nothing_of_each_other() {
 fn what_both_documents_of_a_cluster_drop_is_deleted() {
     run(async {
         let stage = Stage::new("dropped-by-both").await;
-        let plane = stage.register("west-1", &json!({}), 0).await;
+        let plane = stage.register("west-1", &json!({"turn": "first"}), 0).await;
         let map = |name: &str| stage.config_map(name, &json!({"of": "both"}));
         let of = |name: &'static str| (name, json!({"of": "both"}));
         stage.syncset("first", "Sync", &[map("a"), map("b"), map("kept")]).await;
@@ -232,10 +232,15 @@ fn what_both_documents_of_a_cluster_drop_is_deleted() {
             "resources": [map("a"), map("b"), map("kept")]});
         stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "second", "spec": spec})).await;
         stage.succeeds("west-2", "second", 1).await;
-        let selected = json!({"clusterDeploymentSelector": {}, "clusterNamespaces": [stage.namespace], "resourceApplyMode": "Sync",
-            "resources": [map("selected"), map("z")]});
+        // Of two that create an object at once one would find it there, and nobody could tell that it is not a stranger's.
+        let selected = json!({"clusterDeploymentSelector": {"matchLabels": {"turn": "first"}},
+            "clusterNamespaces": [stage.namespace], "resourceApplyMode": "Sync", "resources": [map("selected"), map("z")]});
         stage.create("selectorsyncsets", &json!({"name": "dropped-by-both", "spec": selected})).await;
         stage.has(plane, &["a", "b", "kept", "selected", "z"].map(of)).await;
+        let all = json!({"spec": {"clusterDeploymentSelector": {"matchLabels": null}}});
+        stage.change("selectorsyncsets/dropped-by-both", &all).await;
+        let is_there = |status: &Value| status["selectorSyncSets"][0]["result"] == "Success";
+        stage.status("west-2", "the selector to reach it", is_there).await;
         stage.at_rest().await;
         // First the one that has sent it last, so that nobody else may delete it; then the other way round.
         stage.wants("second", &[map("b"), map("kept")]).await;

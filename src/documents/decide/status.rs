@@ -36,8 +36,8 @@ fn wanted(present: &Stored, request: &Request, charge: Charge<'_>) -> Result<Map
         Action::Replace(_, body) => status(body.fields().get("status").cloned(), &mut faults),
         Action::Merge(_, body) => {
             let mut merged = Map::from_iter([("status".to_owned(), Value::Object(old.status.clone()))]);
-            let change = body.fields().get_key_value("status");
-            merge(&mut merged, change.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect());
+            let given_status = body.fields().get_key_value("status");
+            merge(&mut merged, given_status.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect());
             if extent_of_map(&merged).bytes > LARGEST {
                 return Err(too_large());
             }

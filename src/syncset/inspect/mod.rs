@@ -60,7 +60,7 @@ enum Unseen {
 
 impl Inspector {
     /// Reads what workers read, and connects as they do.
-    pub fn new(store: PassStore, preparer: Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
+    pub fn new(store: PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
         let at_once = (config.max_in_flight.get() / OF_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(at_once));
         Self { store, preparer: preparer.apart(), clusters, permits, at_once, is_guarding: config.mass_delete_guard }

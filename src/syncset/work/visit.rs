@@ -167,16 +167,15 @@ impl Worker {
             again = after(read.now(), SOON);
             let is_silent = matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probes);
             if is_silent && !hand.may_probe() {
-                match self.permits.probe() {
-                    Some(slot) => hand = Hand::Probing(slot),
-                    None => {
-                        let now = read.now();
-                        // What was read takes memory, and is old when the turn comes.
-                        drop(read);
-                        match self.wait_to_probe(work, &mut hand, now, stopping).await {
-                            Some(visit) => return Ok(visit),
-                            None => continue,
-                        }
+                if let Some(slot) = self.permits.probe() {
+                    hand = Hand::Probing(slot);
+                } else {
+                    let now = read.now();
+                    // What was read takes memory, and is old when the turn comes.
+                    drop(read);
+                    match self.wait_to_probe(work, &mut hand, now, stopping).await {
+                        Some(visit) => return Ok(visit),
+                        None => continue,
                     }
                 }
             }

@@ -136,7 +136,7 @@ impl Worker {
 
     /// Looks at clusters as this worker does.
     pub fn inspector(&self) -> Inspector {
-        Inspector::new(self.store.clone(), self.preparer.clone(), Arc::clone(&self.clusters), &self.config)
+        Inspector::new(self.store.clone(), &self.preparer, Arc::clone(&self.clusters), &self.config)
     }
 
     /// The actor, under its name `worker`.

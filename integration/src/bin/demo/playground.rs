@@ -23,7 +23,9 @@ pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
     screen.line(&format!("export KUBECONFIG={}", stage.kubeconfig.display()));
     screen.line(&format!("export PATH={}:{}:$PATH", kubectl.display(), towline.display()));
     title("Databases, from the hub to the edges and back");
-    databases().into_iter().for_each(|command| screen.line(command));
+    for command in databases() {
+        screen.line(command);
+    }
     title("Status sync, from the database to the hub");
     screen.line(&format!(
         "psql {} -c \"UPDATE status.compliance SET compliance = 'non_compliant'\"",

@@ -14,7 +14,7 @@ use crate::cluster::LIMIT;
 use crate::error::Error;
 
 /// No command of the story takes a tenth of this.
-const LONGEST_COMMAND: Duration = Duration::from_secs(60);
+const LONGEST_COMMAND: Duration = Duration::from_mins(1);
 
 /// A shell at the root of the repository, and what was typed and seen there since the last [`Terminal::take`].
 pub(crate) struct Terminal {

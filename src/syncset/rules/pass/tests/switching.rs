@@ -254,12 +254,12 @@ fn a_switch_of_many_objects_is_stored_as_seldom_as_an_edit_and_ends_in_as_many_p
     let (mut requests, mut stores) = (Vec::new(), Vec::new());
     while let Some(input) = store.input(&sets, false) {
         let mut pass = Pass::new(input);
-        let mut stored = 0;
+        let mut saves = 0;
         let outcome = loop {
             let answer = match pass.next(Duration::ZERO) {
                 Step::Done(outcome) => break outcome,
                 Step::Store(writes) => {
-                    stored += 1;
+                    saves += 1;
                     store.write(writes);
                     Ok(Answer::Stored)
                 }
@@ -270,7 +270,7 @@ fn a_switch_of_many_objects_is_stored_as_seldom_as_an_edit_and_ends_in_as_many_p
         assert_eq!(outcome.end == End::Finished, requests.len() == 1);
         store.write(outcome.writes);
         requests.push(outcome.requests);
-        stores.push(stored);
+        stores.push(saves);
     }
     // The last object of the first pass is applied although the limit is reached: a step that follows from another one is not cut off.
     assert_eq!(requests, [501, 399]);
@@ -287,8 +287,8 @@ fn what_upsert_has_dropped_and_wants_again_is_ours_as_its_marks_say() {
             if existed {
                 world.create(&map("a"));
             }
-            let upsert = base().behavior(behavior).mode(Mode::Upsert);
-            pass(&mut world, &mut store, &[upsert.clone().maps(&["a"])], false);
+            let upsert = base().behavior(behavior).mode(Mode::Upsert).maps(&["a"]);
+            pass(&mut world, &mut store, from_ref(&upsert), false);
             let dropped = upsert.maps(&["z"]);
             pass(&mut world, &mut store, from_ref(&dropped), false);
             assert!(store.applied.keys().all(|(object, _)| *object != map("a")), "it is forgotten");

@@ -20,7 +20,6 @@ pub(super) const HIVE: &str = "hive6-clustersync";
 
 /// An object as the cluster has it.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "what is known of an object are independent facts")]
 pub(super) struct Object {
     pub(super) uid: u64,
     pub(super) version: u64,
