@@ -89,6 +89,7 @@ pub struct Filter {
     verb: Option<String>,
     resource: Option<String>,
     subresource: Option<String>,
+    namespace: Option<String>,
     name: Option<String>,
     watches: bool,
 }
@@ -96,7 +97,16 @@ pub struct Filter {
 impl Filter {
     /// All requests that were answered after the mark, but for watches.
     pub fn since(mark: Mark) -> Self {
-        Self { since: mark, user: None, verb: None, resource: None, subresource: None, name: None, watches: false }
+        Self {
+            since: mark,
+            user: None,
+            verb: None,
+            resource: None,
+            subresource: None,
+            namespace: None,
+            name: None,
+            watches: false,
+        }
     }
 
     /// Only of this user.
@@ -128,6 +138,13 @@ impl Filter {
         self
     }
 
+    /// Only in this namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
     /// Only on the object of this name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
@@ -149,6 +166,7 @@ impl Filter {
             && fits(&self.verb, &record.verb)
             && fits(&self.resource, &record.resource)
             && fits(&self.subresource, &record.subresource)
+            && fits(&self.namespace, &record.namespace)
             && fits(&self.name, &record.name)
     }
 }

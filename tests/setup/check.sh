@@ -102,7 +102,7 @@ rm "$work"/bin/*
 # The script looks for a database server where Debian puts it, too.
 server=postgresql
 for initdb in /usr/lib/postgresql/*/bin/initdb; do if [ -e "$initdb" ]; then server=""; fi; done
-case_of "everything is missing" demo 1 "setup: not ready:" "$(packages gcc libc6-dev git util-linux ${server:+"$server"})" \
+case_of "everything is missing" demo 1 "setup: not ready:" "$(packages gcc libc6-dev git util-linux ${server:+"$server"} curl)" \
     "$no_rust" "$no_go"
 
 # The script looks for nft where the machine has it.

@@ -396,7 +396,7 @@ fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
             "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
         stored.sealed = Some([b"\0", kubeconfig.to_string().as_bytes()].concat());
         // All threads are busy until this is dropped.
-        let (free, freed) = std::sync::mpsc::channel::<()>();
+        let (free, freed) = std::sync::mpsc::sync_channel::<()>(0);
         let freed = Arc::new(parking_lot::Mutex::new(freed));
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         for _ in 0..4 {

@@ -116,7 +116,7 @@ fn a_server_that_is_too_old_is_refused() {
         stage.run(pretend).await;
         let error = stage.database().all("any", "select 1", &[]).await.expect_err("too old");
         assert_eq!((error.kind(), error.server().expect("an answer").code()), ("set_up", "TW004"));
-        stage.run("drop function current_setting(text)").await;
+        stage.run("drop function public.current_setting(text)").await;
         assert!(stage.database().all("any", "select 1", &[]).await.is_ok());
     });
 }

@@ -88,7 +88,7 @@ fn a_restored_snapshot_has_the_same_origin_and_is_renumbered_by_order() {
 #[test]
 fn a_writer_that_is_given_versions_again_renumbers_by_itself() {
     run(async {
-        let stage = Stage::new("again").await;
+        let stage = Stage::new("givenagain").await;
         let writer = stage.writer();
         let version = writer.version(create("c1")).await;
         let lost = writer.version(create("c2")).await;

@@ -240,7 +240,8 @@ fn what_hive_has_applied_is_ours_after_three_requests_and_what_others_own_stays(
             let mut applied = Applied::new(&edge, Behavior::Apply);
             let mark = edge.plane.audit().unwrap().mark().await.unwrap();
             applied.sends(&kind, &object(&edge, &kind, "1", false)).await;
-            let filter = Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural);
+            let filter =
+                Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural).namespace(edge.namespace);
             let asked = edge.plane.audit().unwrap().records(&filter).await.unwrap();
             let verbs: Vec<&str> = asked.iter().map(|record| record.verb.as_str()).collect();
             assert_eq!(verbs, ["get", "patch", "patch"], "{asked:?}");
@@ -260,7 +261,8 @@ fn what_hive_has_applied_is_ours_after_three_requests_and_what_others_own_stays(
             // It is done once.
             let mark = edge.plane.audit().unwrap().mark().await.unwrap();
             applied.sends(&kind, &object(&edge, &kind, "2", false)).await;
-            let filter = Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural);
+            let filter =
+                Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural).namespace(edge.namespace);
             assert_eq!(edge.plane.audit().unwrap().count(&filter).await.unwrap(), 1);
         }
     });
@@ -282,7 +284,10 @@ fn a_switch_to_apply_removes_what_another_behavior_has_sent_and_what_others_own_
                 let sent = async |applied: &mut Applied, value: &str| {
                     let mark = edge.plane.audit().unwrap().mark().await.unwrap();
                     applied.sends(&kind, &object(&edge, &kind, value, false)).await;
-                    let filter = Filter::since(mark).user(EDGE_CONTROLLER).resource(&kind.resource.plural);
+                    let filter = Filter::since(mark)
+                        .user(EDGE_CONTROLLER)
+                        .resource(&kind.resource.plural)
+                        .namespace(edge.namespace);
                     let asked = edge.plane.audit().unwrap().records(&filter).await.unwrap();
                     asked.iter().map(|record| record.verb.clone()).collect::<Vec<_>>()
                 };

@@ -72,7 +72,14 @@ fn small_patches_of_large_documents_are_counted_until_their_clients_have_the_ans
         // Those for which there is no room wait for it for half a minute.
         eventually("all patches to be carried out or refused", LIMIT, async || {
             let (refused, done) = (answered(&hub, route, 429).await, answered(&hub, route, 200).await);
-            if usize::try_from(refused + done) == Ok(ALL) { Ok(()) } else { Err(format!("{refused} and {done}")) }
+            let lines = hub.towline.admin().metrics().await.expect("metrics");
+            let lines: Vec<&str> =
+                lines.lines().filter(|line| line.starts_with("towline_hub_requests_total")).collect();
+            if usize::try_from(refused + done) == Ok(ALL) {
+                Ok(())
+            } else {
+                Err(format!("{refused} and {done} {lines:?}"))
+            }
         })
         .await
         .expect("outcomes");

@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::failure;
 use super::item::{Ask, KindKey, Removal};
 use super::kept::is_kept;
-use super::ledger::is_undetermined;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
@@ -16,35 +15,6 @@ use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_o
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
 const MOST_LOOKS: u8 = 3;
-
-impl Release {
-    /// Why the object of a row that nobody wants is not its syncset's to delete, if it is not (rule 29). `rows` are all of the cluster.
-    pub fn of<'r>(
-        row: &AppliedRow,
-        seen: &Seen,
-        rows: impl IntoIterator<Item = &'r AppliedRow>,
-        is_wanted: impl Fn(&ObjectRef) -> bool,
-    ) -> Option<Self> {
-        let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
-        // Who wants the object may not have sent it yet: then a row of somebody who no longer wants it knows its UID.
-        let is_of_wanted = |of: &AppliedRow| of.uid.as_ref() == Some(&seen.uid) && is_wanted(&of.object);
-        if rows.into_iter().any(is_of_wanted) {
-            Some(Self::Wanted)
-        } else if !seen.marks.managed {
-            Some(Self::Unlabelled)
-        } else if seen.marks.syncset != Some(row.syncset) {
-            Some(Self::AnotherOwner)
-        } else if seen.marks.adopted || is_another || (row.adopted && !is_undetermined(row)) {
-            Some(Self::Adopted)
-        } else if seen.marks.keep {
-            Some(Self::Kept)
-        } else if seen.terminating {
-            Some(Self::Terminating)
-        } else {
-            None
-        }
-    }
-}
 
 impl Pass {
     pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::item::KindKey;
+use super::ledger::is_undetermined;
 use crate::syncset::rules::name::{Digest, ObjectRef};
 use crate::syncset::rules::object::{ADOPTED, MANAGED, SYNCSET_ID};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
@@ -335,6 +336,33 @@ pub enum Release {
 }
 
 impl Release {
+    /// Why the object of a row that nobody wants is not its syncset's to delete, if it is not (rule 29). `rows` are all of the cluster.
+    pub fn of<'r>(
+        row: &AppliedRow,
+        seen: &Seen,
+        rows: impl IntoIterator<Item = &'r AppliedRow>,
+        is_wanted: impl Fn(&ObjectRef) -> bool,
+    ) -> Option<Self> {
+        let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
+        // Who wants the object may not have sent it yet: then a row of somebody who no longer wants it knows its UID.
+        let is_of_wanted = |of: &AppliedRow| of.uid.as_ref() == Some(&seen.uid) && is_wanted(&of.object);
+        if rows.into_iter().any(is_of_wanted) {
+            Some(Self::Wanted)
+        } else if !seen.marks.managed {
+            Some(Self::Unlabelled)
+        } else if seen.marks.syncset != Some(row.syncset) {
+            Some(Self::AnotherOwner)
+        } else if seen.marks.adopted || is_another || (row.adopted && !is_undetermined(row)) {
+            Some(Self::Adopted)
+        } else if seen.marks.keep {
+            Some(Self::Kept)
+        } else if seen.terminating {
+            Some(Self::Terminating)
+        } else {
+            None
+        }
+    }
+
     /// As the metric names it.
     pub fn as_str(self) -> &'static str {
         match self {
