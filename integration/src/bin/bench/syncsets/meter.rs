@@ -93,7 +93,7 @@ fn towline(world: &World) -> Result<Duration, Error> {
 
 /// Requests to simulated API servers.
 fn simulated(world: &World) -> u64 {
-    world.simulated().map_or(0, |servers| servers.requests())
+    world.simulated().map_or(0, integration::simulated::ApiServers::requests)
 }
 
 fn api_servers(world: &World) -> Result<Duration, Error> {
