@@ -69,6 +69,73 @@ fn an_object_is_explained_with_its_syncsets_and_what_others_did_to_it() {
     });
 }
 
+/// Of an object: its reference, the syncset that wants it, how far that is, how it is found, and what happens to it if it is dropped.
+const STATES: [(&str, &str, &str, &str, &str); 9] = [
+    (
+        "ConfigMap/explained/adopted",
+        "base (Sync, Apply, resource 0)",
+        "wins, sent 2",
+        "in step",
+        "kept (adopted: it was there before)",
+    ),
+    (
+        "ConfigMap/explained/pruned",
+        "base (Sync, Apply, resource 1)",
+        "wins, sent 2",
+        "in step",
+        "kept (towline.dev/prune)",
+    ),
+    (
+        "Secret/explained/pull",
+        "base (Sync, Apply, secret 0)",
+        "wins, sent 2",
+        "in step",
+        "deleted (tracked, not adopted)",
+    ),
+    (
+        "ConfigMap/explained/only",
+        "only (Sync, CreateOnly, resource 0)",
+        "wins, sent",
+        "present; it is never changed",
+        "kept (adopted: it was there before)",
+    ),
+    (
+        "ConfigMap/explained/own",
+        "only (Sync, CreateOnly, resource 1)",
+        "wins, sent 2",
+        "present; it is never changed",
+        "deleted (tracked, not adopted)",
+    ),
+    (
+        "ConfigMap/explained/update",
+        "update (Upsert, CreateOrUpdate, resource 0)",
+        "wins, sent 2",
+        "in step",
+        "kept (Upsert)",
+    ),
+    (
+        "Widget/explained/one",
+        "failing (Sync, Apply, resource 0)",
+        "wins, to be sent; the syncset fails: failed to apply resource 0: the cluster does not serve ",
+        "not known: the cluster does not serve ",
+        "deleted, unless it was there before",
+    ),
+    (
+        "ConfigMap/explained/after",
+        "failing (Sync, Apply, resource 1)",
+        "wins, to be sent; the syncset fails: failed to apply resource 0: ",
+        "absent; created by the next full pass or resync",
+        "deleted, unless it was there before",
+    ),
+    (
+        "ConfigMap/explained/beside",
+        "templated (Sync, Apply, resource 0)",
+        "wins, to be sent; the syncset fails: failed to parameterize resource 1: ",
+        "absent; created by the next full pass or resync",
+        "deleted, unless it was there before",
+    ),
+];
+
 /// Each line is what one of the cases says: the lines of a syncset, of the object, and of its deletion.
 #[test]
 fn each_state_of_an_object_is_explained_in_its_words() {
@@ -118,71 +185,7 @@ fn each_state_of_an_object_is_explained_in_its_words() {
         for name in ["failing", "templated"] {
             stage.status("west-1", "the failure", fails(name)).await;
         }
-        for (object, syncset, state, live, dropped) in [
-            (
-                "ConfigMap/explained/adopted",
-                "base (Sync, Apply, resource 0)",
-                "wins, sent 2",
-                "in step",
-                "kept (adopted: it was there before)",
-            ),
-            (
-                "ConfigMap/explained/pruned",
-                "base (Sync, Apply, resource 1)",
-                "wins, sent 2",
-                "in step",
-                "kept (towline.dev/prune)",
-            ),
-            (
-                "Secret/explained/pull",
-                "base (Sync, Apply, secret 0)",
-                "wins, sent 2",
-                "in step",
-                "deleted (tracked, not adopted)",
-            ),
-            (
-                "ConfigMap/explained/only",
-                "only (Sync, CreateOnly, resource 0)",
-                "wins, sent",
-                "present; it is never changed",
-                "kept (adopted: it was there before)",
-            ),
-            (
-                "ConfigMap/explained/own",
-                "only (Sync, CreateOnly, resource 1)",
-                "wins, sent 2",
-                "present; it is never changed",
-                "deleted (tracked, not adopted)",
-            ),
-            (
-                "ConfigMap/explained/update",
-                "update (Upsert, CreateOrUpdate, resource 0)",
-                "wins, sent 2",
-                "in step",
-                "kept (Upsert)",
-            ),
-            (
-                "Widget/explained/one",
-                "failing (Sync, Apply, resource 0)",
-                "wins, to be sent; the syncset fails: failed to apply resource 0: the cluster does not serve ",
-                "not known: the cluster does not serve ",
-                "deleted, unless it was there before",
-            ),
-            (
-                "ConfigMap/explained/after",
-                "failing (Sync, Apply, resource 1)",
-                "wins, to be sent; the syncset fails: failed to apply resource 0: ",
-                "absent; created by the next full pass or resync",
-                "deleted, unless it was there before",
-            ),
-            (
-                "ConfigMap/explained/beside",
-                "templated (Sync, Apply, resource 0)",
-                "wins, to be sent; the syncset fails: failed to parameterize resource 1: ",
-                "absent; created by the next full pass or resync",
-                "deleted, unless it was there before",
-            ),
-        ] {
+        for (object, syncset, state, live, dropped) in STATES {
             let told = stage.explained("west-1", object).await;
             let lines: Vec<&str> = told.lines().collect();
             let [_, wanted_by, found_live, found_dropped] = lines.as_slice() else { panic!("{told}") };

@@ -98,13 +98,13 @@ impl Switched {
     }
 
     /// It is deleted when nobody wants it.
-    async fn is_ours(mut self) {
+    async fn goes_when_dropped(mut self) {
         assert_eq!(self.wants("Apply", &json!([])).await, DELETED);
         assert!(self.maps.get_opt("site").await.unwrap().is_none());
     }
 
     /// It stays when nobody wants it.
-    async fn is_adopted(mut self) {
+    async fn stays_when_dropped(mut self) {
         let adopted = self.found().await.metadata.annotations.unwrap().remove("towline.dev/adopted");
         assert_eq!(adopted.as_deref(), Some("true"));
         assert!(self.wants("Apply", &json!([])).await.is_empty());
@@ -128,7 +128,7 @@ fn a_switch_from_create_or_update_removes_what_is_no_longer_given() {
         switched.has(&json!({"a": "3", "edited": "1"})).await;
         switched.stage.full_pass().await;
         assert_eq!(switched.requests.seen().await, ["get configmaps/site 200"]);
-        switched.is_ours().await;
+        switched.goes_when_dropped().await;
     });
 }
 
@@ -150,7 +150,7 @@ fn a_switch_and_an_edit_after_it_remove_the_same_and_so_does_a_switch_there_and_
         assert_eq!(switched.sends("Apply", &json!({"f": "2"})).await, TAKEN_OVER);
         switched.has(&json!({"f": "2"})).await;
         assert_eq!(switched.managers().await, ["towline Apply"]);
-        switched.is_ours().await;
+        switched.goes_when_dropped().await;
     });
 }
 
@@ -166,7 +166,7 @@ fn an_object_of_hive_that_was_updated_first_is_taken_over_by_the_switch() {
         switched.has(&json!({"b": "1", "edited": "1"})).await;
         assert_eq!(switched.managers().await, ["kubectl-edit Update", "towline Apply"]);
         assert!(!switched.found().await.metadata.annotations.unwrap().contains_key(LAST_APPLIED));
-        switched.is_ours().await;
+        switched.goes_when_dropped().await;
     });
 }
 
@@ -181,7 +181,7 @@ fn what_somebody_has_applied_on_an_object_that_is_updated_stays_after_the_switch
         switched.maps.patch("site", &parameters, &Patch::Merge(applied)).await.unwrap();
         assert_eq!(switched.sends("Apply", &json!({"a": "1"})).await, TAKEN_OVER);
         switched.has(&json!({"a": "1", "theirs": "1"})).await;
-        switched.is_ours().await;
+        switched.goes_when_dropped().await;
     });
 }
 
@@ -193,7 +193,7 @@ fn what_create_only_has_created_is_taken_over_and_deleted_later() {
         assert_eq!(switched.sends("CreateOnly", &json!({"a": "2"})).await, ["create configmaps/site 409"]);
         assert_eq!(switched.sends("Apply", &json!({"a": "3"})).await, TAKEN_OVER);
         switched.has(&json!({"a": "3"})).await;
-        switched.is_ours().await;
+        switched.goes_when_dropped().await;
     });
 }
 
@@ -206,7 +206,7 @@ fn what_create_only_has_found_is_adopted_and_keeps_what_others_gave_it() {
         assert_eq!(switched.sends("Apply", &json!({"a": "1", "b": "1"})).await, LOOKED_AT);
         assert_eq!(switched.sends("Apply", &json!({"a": "1"})).await, PATCHED);
         switched.has(&json!({"a": "1", "theirs": "1"})).await;
-        switched.is_adopted().await;
+        switched.stays_when_dropped().await;
     });
 }
 
@@ -219,6 +219,6 @@ fn of_an_adopted_object_a_switch_takes_over_what_was_sent_from_here() {
         assert_eq!(switched.sends("Apply", &json!({"a": "1"})).await, TAKEN_OVER);
         switched.has(&json!({"a": "1", "theirs": "1"})).await;
         assert_eq!(switched.managers().await, ["kubectl-client-side-apply Update", "towline Apply"]);
-        switched.is_adopted().await;
+        switched.stays_when_dropped().await;
     });
 }
