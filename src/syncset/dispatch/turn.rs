@@ -272,10 +272,9 @@ impl Dispatch {
         let params =
             [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&read.head.cursor as _, Type::INT8)];
         // Renewals of work wait for the rows that are asked for, 3 s at a time, and have 20 s: a process that stops here must not hold
-        // them for longer. To compile a statement of judging takes longer than to run it.
+        // them for longer.
         let text = format!(
-            "select set_config('idle_in_transaction_session_timeout', '3s', true), set_config('jit', 'off', true) \
-             from towline_claim where {HELD} for update"
+            "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
         );
         match transaction.execute(QUERY, &text, &params).await? {
             0 => Err(DispatchError::LeaseExpired),
