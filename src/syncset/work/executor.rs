@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
@@ -34,6 +34,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const LONGEST_LOOK_UP: Duration = Duration::from_secs(20);
 /// The most objects of a list (rule 37).
 const MOST_LISTED: usize = 100_000;
+/// A write may take its time, such as one that webhooks look at. After this time the cluster has to show that it lives.
+const PROBED_AFTER: Duration = Duration::from_secs(1);
 
 /// A cluster's client, and the kinds found so far. It is kept between passes.
 pub struct Client {
@@ -134,28 +136,54 @@ impl<'c> Executor<'c> {
         self.kinds.expect(pass.kinds().map(|(api_version, kind)| KindId::of(api_version, kind)).collect());
     }
 
-    /// Whether the cluster has answered something. Before that, requests should be bounded more tightly (rule 38); a step that
-    /// needs no request leaves this as it was.
+    /// Whether the cluster has answered something. A step that needs no request leaves this as it was.
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// Carries out a step that is a request to the cluster. `within` bounds each of its requests more tightly
-    /// than usual.
-    pub async fn carry_out(
-        &mut self,
-        step: &Step<'_>,
-        within: Option<Duration>,
-    ) -> Result<Result<Answer, Refused>, Stop> {
+    /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time (rule 38);
+    /// once it has, requests have their usual deadline.
+    pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+        if !self.is_answered && is_write(step) {
+            return self.write_first(step, within).await;
+        }
+        self.answered_within(step, if self.is_answered { Duration::MAX } else { within }).await
+    }
+
+    /// Carries out a step of which each request has this deadline.
+    async fn answered_within(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
         // The caller decides when a cluster is asked again that was silent or wanted fewer requests. A request that waited here
         // for that would hold up the pass with its permit.
-        let cluster = self.cluster.urgent(within.unwrap_or(Duration::MAX));
+        let cluster = self.cluster.urgent(within);
         settled(self.answer(&cluster, step).await)
+    }
+
+    /// Carries out a write to a cluster that has answered nothing yet. If it takes longer, a cluster that lives is told from a dead
+    /// one by a probe: a dead one must not hold the pass for the write's whole deadline.
+    async fn write_first(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+        let (cluster, fence) = (self.cluster.clone(), self.fence.clone());
+        let probed_after = PROBED_AFTER.min(within / 2);
+        let written = self.answered_within(step, Duration::MAX);
+        tokio::pin!(written);
+        if let Ok(written) = timeout(probed_after, &mut written).await {
+            return written;
+        }
+        check_claim(&fence)?;
+        tokio::select! {
+            biased;
+            written = &mut written => return written,
+            probed = cluster.probe(within - probed_after) => {
+                if let Some(stop) = probed.err().as_ref().and_then(Failed::of_probe) {
+                    return Err(stop);
+                }
+            }
+        }
+        written.await
     }
 
     /// The UID of `kube-system`, by which clusters are told apart (rule 31).
     pub async fn identity(&mut self, within: Duration) -> Result<Result<String, Refused>, Stop> {
-        self.check_claim()?;
+        check_claim(&self.fence)?;
         let read = self.cluster.read_uid(within).await;
         self.note(&read);
         settled(read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear)))
@@ -163,15 +191,10 @@ impl<'c> Executor<'c> {
 
     /// Whether a cluster answers that did not before: `GET /version` (rule 39).
     pub async fn probe(&mut self, within: Duration) -> Result<(), Stop> {
-        self.check_claim()?;
+        check_claim(&self.fence)?;
         let probed = self.cluster.probe(within).await;
         self.note(&probed);
         probed.err().as_ref().and_then(Failed::of_probe).map_or(Ok(()), Err)
-    }
-
-    /// For requests that are not sent under the fence.
-    fn check_claim(&self) -> Result<(), Stop> {
-        self.fence.claim().map(drop).map_err(|_| Stop::Lost)
     }
 
     async fn answer(&mut self, cluster: &Cluster, step: &Step<'_>) -> Result<Answer, Failed> {
@@ -336,6 +359,15 @@ impl<'c> Executor<'c> {
     fn note<T>(&mut self, result: &Result<T, Error>) {
         self.is_answered |= result.as_ref().err().is_none_or(is_answer);
     }
+}
+
+/// For requests that are not sent under the fence.
+fn check_claim(fence: &Fence) -> Result<(), Stop> {
+    fence.claim().map(drop).map_err(|_| Stop::Lost)
+}
+
+fn is_write(step: &Step<'_>) -> bool {
+    matches!(step, Step::Apply { .. } | Step::Create { .. } | Step::Patch { .. } | Step::Delete { .. })
 }
 
 /// Whether an error is an answer of the cluster.

@@ -376,11 +376,8 @@ impl Worker {
                     Ok(Answer::Elsewhere(self.store.is_wanted_elsewhere(work.cluster, identity, object).await?))
                 }
                 step => {
-                    // A write may take longer, such as one that webhooks look at.
-                    let is_read = matches!(step, Step::Resolve { .. } | Step::Look { .. } | Step::List { .. });
-                    let within = (is_read && !executor.is_answered()).then_some(CONNECT_WITHIN);
                     let (asked, is_patch) = (Instant::now(), matches!(step, Step::Patch { .. }));
-                    match self.patiently(executor.carry_out(&step, within), hand).await {
+                    match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), hand).await {
                         Ok(reply) => {
                             if let Some(behavior) = pass.sends()
                                 && let Some(is_success) = has_sent(behavior, is_patch, &reply)

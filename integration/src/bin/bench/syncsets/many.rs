@@ -140,7 +140,7 @@ async fn labels(world: &World, options: &SyncsetOptions, what: &'static str) -> 
 /// How many clusters have died.
 struct Dead {
     dead: usize,
-    /// Those that are going to be found silent. A write may take so long that a slow one is still in time.
+    /// Those that are going to be found silent. A write to a slow one may be just in time.
     silent: usize,
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::json;
 
-use self::server::{Reply, Server, fence, metadata, status, whole};
+use self::server::{Gate, Reply, Server, fence, metadata, status, whole};
 use super::*;
 use crate::cluster::Clock;
 use crate::syncset::rules::name::ObjectRef;
@@ -78,7 +78,7 @@ fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
 
 /// What comes of one step under an open fence.
 async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Result<Answer, Refused>, Stop> {
-    Executor::new(client, &fence()).carry_out(step, None).await
+    Executor::new(client, &fence()).carry_out(step, LONG).await
 }
 
 fn throttled(told: Duration) -> Stop {
@@ -103,7 +103,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     let (mut client, fence) = (server.client(LONG), fence());
     let mut executor = Executor::new(&mut client, &fence);
     let (object, body) = (object("ConfigMap"), json!({"data": {"a": "b"}}));
-    let resolved = executor.carry_out(&resolve("ConfigMap", false), None).await;
+    let resolved = executor.carry_out(&resolve("ConfigMap", false), LONG).await;
     assert!(matches!(resolved, Ok(Ok(Answer::Kind(Resolution::Served { namespaced: true, .. })))), "{resolved:?}");
     assert_eq!(server.lines(), ["GET /api/v1"]);
     let seen = |answer| match answer {
@@ -115,7 +115,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     };
     let mut created = Vec::new();
     for step in steps(&object, &body) {
-        let (is_new, seen): (_, Option<Seen>) = seen(executor.carry_out(&step, None).await.unwrap().unwrap());
+        let (is_new, seen): (_, Option<Seen>) = seen(executor.carry_out(&step, LONG).await.unwrap().unwrap());
         assert!(seen.is_none_or(|seen| seen.uid == "u-1" && seen.version == "7" && seen.marks.managed), "{step:?}");
         created.extend(is_new);
     }
@@ -271,25 +271,76 @@ async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_clus
     let (server, object, fence) = (Server::new().await, object("ConfigMap"), fence());
     let mut client = server.client(LONG);
     let mut executor = Executor::new(&mut client, &fence);
-    executor.carry_out(&resolve("ConfigMap", false), Some(LONG)).await.unwrap().unwrap();
+    executor.carry_out(&resolve("ConfigMap", false), LONG).await.unwrap().unwrap();
     assert!(executor.is_answered());
     server.answer(|_| Reply::Begun(Vec::new()));
     let mut executor = Executor::new(&mut client, &fence);
     // A kind that is known costs no request, so it says nothing of the cluster.
-    executor.carry_out(&resolve("ConfigMap", false), Some(SHORT)).await.unwrap().unwrap();
+    executor.carry_out(&resolve("ConfigMap", false), SHORT).await.unwrap().unwrap();
     assert!(!executor.is_answered());
     server.lines();
     for _ in 0..3 {
-        let stop = executor.carry_out(&look(&object), Some(SHORT)).await.unwrap_err();
+        let stop = executor.carry_out(&look(&object), SHORT).await.unwrap_err();
         assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     assert_eq!(server.lines().len(), 3, "one was not sent");
     server.answer(|_| whole(200, &metadata()));
-    executor.carry_out(&look(&object), Some(LONG)).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
     assert!(executor.is_answered());
     // Later ones are sent as usual.
-    executor.carry_out(&look(&object), None).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
+    let (server, object, body, fence) = (Server::new().await, object("ConfigMap"), json!({}), fence());
+    let mut client = server.client(LONG);
+    let resolve = resolve("ConfigMap", false);
+    Executor::new(&mut client, &fence).carry_out(&resolve, LONG).await.unwrap().unwrap();
+    let writes: Vec<_> = steps(&object, &body).into_iter().filter(is_write).collect();
+    assert_eq!(writes.len(), 7);
+    for write in &writes {
+        let mut executor = Executor::new(&mut client, &fence);
+        executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
+        // Silent: the probe's deadline ends the pass, and not the write's.
+        server.answer(|_| Reply::Begun(Vec::new()));
+        server.lines();
+        let stop = executor.carry_out(write, SHORT).await.unwrap_err();
+        assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 150ms")), "{stop:?}");
+        assert_eq!(server.lines()[1..], ["GET /version"]);
+        assert!(!executor.is_answered());
+    }
+    // Slow, and it lives: the write has the time that it needs.
+    let gate = Gate::default();
+    let opened = gate.clone();
+    server.answer(move |line| match line {
+        "GET /version" => {
+            opened.open();
+            whole(200, &json!({"major": "1", "minor": "30", "gitVersion": "v1.30.0"}))
+        }
+        _ => Reply::Held(gate.clone(), Box::new(whole(200, &metadata()))),
+    });
+    server.lines();
+    let mut executor = Executor::new(&mut client, &fence);
+    executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
+    executor.carry_out(&writes[0], LONG).await.unwrap().unwrap();
+    assert_eq!(server.lines()[0], "GET /version", "a request is noted when it is answered");
+    assert!(executor.is_answered());
+    // After an answer nothing is probed.
+    let mut executor = Executor::new(&mut client, &fence);
+    server.answer(|_| whole(200, &metadata()));
+    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+    let gate = Gate::default();
+    let held = gate.clone();
+    server.answer(move |_| Reply::Held(held.clone(), Box::new(whole(200, &metadata()))));
+    server.lines();
+    let written = executor.carry_out(&writes[0], Duration::from_millis(2));
+    tokio::pin!(written);
+    assert!(timeout(SHORT, &mut written).await.is_err());
+    gate.open();
+    written.await.unwrap().unwrap();
+    assert_eq!(server.lines().len(), 1);
 }
 
 #[tokio::test]
@@ -297,11 +348,11 @@ async fn nothing_is_sent_after_the_claim_has_ended() {
     let (server, object, body) = (Server::new().await, object("ConfigMap"), json!({}));
     let (mut client, fence) = (server.client(LONG), fence());
     let mut executor = Executor::new(&mut client, &fence);
-    executor.carry_out(&look(&object), None).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
     server.lines();
     fence.close();
     for step in steps(&object, &body).into_iter().chain([resolve("Gadget", false), resolve("Gadget", true)]) {
-        for within in [None, Some(LONG)] {
+        for within in [SHORT, LONG] {
             assert_eq!(executor.carry_out(&step, within).await.unwrap_err(), Stop::Lost, "{step:?}");
         }
     }
@@ -321,7 +372,7 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     });
     let mut executor = Executor::new(&mut client, &fence);
     for (page, expected) in [(0, true), (1, false), (0, true), (0, true), (1, false)] {
-        let answer = executor.carry_out(&list("ConfigMap", page), None).await.unwrap().unwrap();
+        let answer = executor.carry_out(&list("ConfigMap", page), LONG).await.unwrap().unwrap();
         let Answer::Page { objects, more } = answer else { panic!("{answer:?}") };
         assert_eq!(more, expected);
         let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
@@ -330,9 +381,9 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     let pages: Vec<bool> = server.lines()[1..].iter().map(|line| line.ends_with("&continue=token")).collect();
     assert_eq!(pages, [false, true, false, false, true]);
     server.answer(|_| whole(200, &json!({"metadata": {"continue": "token"}, "items": null})));
-    executor.carry_out(&list("Secret", 0), None).await.unwrap().unwrap();
+    executor.carry_out(&list("Secret", 0), LONG).await.unwrap().unwrap();
     server.answer(|_| status(410, "Expired", "too old", &json!({})));
-    let refused = executor.carry_out(&list("Secret", 1), None).await.unwrap().unwrap_err();
+    let refused = executor.carry_out(&list("Secret", 1), LONG).await.unwrap().unwrap_err();
     assert_eq!(refused.refusal, Refusal::Rejected);
 }
 
@@ -345,7 +396,7 @@ async fn of_a_list_only_what_is_compared_is_read() {
     let items = json!([other("team", "other", json!("none")), metadata(), other("another", "site", json!(7))]);
     server.answer(move |_| whole(200, &json!({"metadata": {}, "items": items})));
     let mut executor = Executor::new(&mut client, &fence);
-    let answer = executor.carry_out(&list("ConfigMap", 0), None).await.unwrap().unwrap();
+    let answer = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap();
     let Answer::Page { objects, more: false } = answer else { panic!("{answer:?}") };
     let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
     assert_eq!((namespace.as_str(), name.as_str(), seen.uid.as_str()), ("team", "site", "u-1"));
@@ -353,7 +404,7 @@ async fn of_a_list_only_what_is_compared_is_read() {
     server.answer(|_| {
         whole(200, &json!({"metadata": {}, "items": [{"metadata": {"name": "site", "namespace": "team"}}]}))
     });
-    let refused = executor.carry_out(&list("ConfigMap", 0), None).await.unwrap().unwrap_err();
+    let refused = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap_err();
     assert_eq!(refused.refusal, Refusal::Server);
 }
 

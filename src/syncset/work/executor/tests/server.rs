@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 use super::super::Client;
 use crate::cluster::{Clock, DynamicClusters, Fence, Fingerprint};
@@ -20,6 +21,18 @@ pub(super) enum Reply {
     Whole(u16, &'static str, String),
     /// The beginning of a 200, and then nothing.
     Begun(Vec<u8>),
+    /// The answer, once the gate is open. The request is noted then.
+    Held(Gate, Box<Reply>),
+}
+
+/// Holds answers back until it is opened.
+#[derive(Clone, Default)]
+pub(super) struct Gate(CancellationToken);
+
+impl Gate {
+    pub(super) fn open(&self) {
+        self.0.cancel();
+    }
 }
 
 /// A request: `PATCH /api/v1/…?…`, its media types, its body.
@@ -113,9 +126,14 @@ pub(super) fn fence() -> Fence {
 async fn serve(mut stream: TcpStream, asked: Arc<Mutex<Vec<Asked>>>, script: Arc<Mutex<Box<Script>>>) {
     while let Some(request) = read(&mut stream).await {
         let is_discovery = request.line == "GET /api/v1";
-        let reply = if is_discovery { whole(200, &core()) } else { (script.lock())(&request.line) };
+        let mut reply = if is_discovery { whole(200, &core()) } else { (script.lock())(&request.line) };
+        if let Reply::Held(gate, held) = reply {
+            gate.0.cancelled().await;
+            reply = *held;
+        }
         asked.lock().push(request);
         let answer = match reply {
+            Reply::Held(..) => unreachable!("an answer is held back once"),
             Reply::Whole(code, headers, body) => {
                 let length = body.len();
                 format!("HTTP/1.1 {code} Status\r\ncontent-length: {length}\r\n{headers}\r\n{body}").into_bytes()
