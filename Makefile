@@ -13,10 +13,16 @@ TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 help: ## lists this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# BUILD=debug plays it with what `cargo test` has built anyway.
+BUILD ?= release
 .PHONY: demo
 demo: setup-demo ## plays a story on three real clusters and stays up (ONCE=1: ends after the story)
+ifeq ($(BUILD),debug)
+	cargo test --workspace --locked --no-run
+else
 	cargo build --release --locked --package towline --package integration --bin towline --bin demo
-	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/demo $(if $(ONCE),--once)
+endif
+	TOWLINE_BIN=$(TARGET)/$(BUILD)/towline $(TARGET)/$(BUILD)/demo $(if $(ONCE),--once)
 
 # The binary is what `cargo test` has built anyway. Asked for it alone, cargo would build every dependency again.
 .PHONY: test
