@@ -30,11 +30,11 @@ test: setup-test ## runs every test, those on real components included
 	cargo test --workspace --locked --no-run
 	TOWLINE_BIN=$(TARGET)/debug/towline cargo test --workspace --locked -- --test-threads=$(TEST_THREADS)
 
-# Tests that draw lots, in full. A seed brings back what happens, not when.
+# The randomized tests, with many rounds. A seed brings back what happens, not when.
 SEED ?=
 ROUNDS ?=
 .PHONY: soak
-soak: setup-test ## plays the tests that draw lots for long (SEED=…: the same again; ROUNDS=…: how long, 30)
+soak: setup-test ## runs the randomized tests for long (SEED=…: the same again; ROUNDS=…: how long, 30)
 	cargo test --workspace --locked --no-run
 	@seed=$(or $(SEED),$$(date +%s)) rounds=$(or $(ROUNDS),30); \
 	set -eux; \
