@@ -1,10 +1,11 @@
-//! `docs/troubleshooting.md` names every value of the closed sets that `/status`, metrics, Events and commands show.
+//! `docs/troubleshooting.md` names every value of the closed sets that `/status`, metrics, Events and commands show, and every alert.
 //!
 //! The sets are read from the sources: some are private, and an enum can't be asked for its variants. A set that has moved or
 //! changed its form fails with the place where it was looked for.
 
 #![expect(clippy::expect_used, reason = "a test that can't read the sources has failed")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
@@ -63,24 +64,46 @@ fn page() -> String {
     page.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Every source file below a folder, without its tests and comments.
-fn sources(folder: &str) -> Vec<String> {
-    let mut folders = vec![root().join("src").join(folder)];
+/// Every file below a folder whose name ends with `.extension`.
+fn files(folder: &str, extension: &str) -> Vec<String> {
+    let mut folders = vec![root().join(folder)];
     let mut found = Vec::new();
     while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).expect("a folder of sources") {
+        for entry in std::fs::read_dir(next).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(path).expect("a source file");
-                let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-                let code = code.join("\n");
-                found.push(code.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned());
+            } else if path.extension().is_some_and(|of_file| of_file == extension) {
+                found.push(std::fs::read_to_string(path).expect("a file"));
             }
         }
     }
     found
+}
+
+/// Every source file below a folder, without its tests and comments.
+fn sources(folder: &str) -> Vec<String> {
+    let code_of = |text: String| {
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code = code.join("\n");
+        code.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+    };
+    files(&format!("src/{folder}"), "rs").into_iter().map(code_of).collect()
+}
+
+/// The alerts of a file with rules for Prometheus.
+fn alerts(rules: &str) -> Vec<String> {
+    let name_of = |line: &str| {
+        let line = line.trim();
+        let name = line.strip_prefix("- ").unwrap_or(line).strip_prefix("alert:")?;
+        Some(name.trim().trim_matches(['"', '\'']).to_owned())
+    };
+    rules.lines().filter_map(name_of).collect()
+}
+
+/// The names between backquotes in a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 /// From where `anchor` begins to the brace that closes what it opens. Braces in texts come in pairs.
@@ -204,7 +227,19 @@ fn every_sentence_about_a_cause_is_named() {
 }
 
 #[test]
+fn the_table_of_alerts_has_every_alert_of_deploy_and_no_other() {
+    let rules: BTreeSet<String> = files("deploy", "yaml").iter().flat_map(|rules| alerts(rules)).collect();
+    assert!(rules.contains("TowlineDown"), "deploy has {rules:?}");
+    let page = page();
+    let (_, table) = page.split_once("## Alerts").expect("the part about alerts");
+    let named = quoted(table).filter(|name| name.starts_with("Towline")).map(str::to_owned);
+    assert_eq!(named.collect::<BTreeSet<_>>(), rules);
+}
+
+#[test]
 fn texts_parts_and_variants_are_found_however_they_are_written() {
+    assert_eq!(alerts("  - alert: A\n    expr: b\n  - expr: alert\n    alert: \"C\"\n"), ["A", "C"]);
+    assert_eq!(quoted("| `A`, `B` | see `c` |").collect::<Vec<_>>(), ["A", "B", "c"]);
     let code = "fn a() { say(\"one \\\n   two\", \"three \\\"four\\\"\") }";
     assert_eq!(literals(code), ["one two", "three \"four\""]);
     assert_eq!(
