@@ -29,8 +29,12 @@ pub(super) fn commands() -> Vec<JobCommand> {
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync),
         JobCommand::new("pause", "Apply nothing to clusters, for a time or until they are resumed", pause)
             .after_help(ANNOTATIONS),
-        JobCommand::new("resume", "Take back what pause has done", resume),
-        JobCommand::new("explain", "Show who wants an object on a cluster, who sends it, and how it is there", explain),
+        JobCommand::new("resume", "End the pauses of clusters that pause has made", resume),
+        JobCommand::new(
+            "explain",
+            "Show which syncsets want an object on a cluster, which one sends it, and its state there",
+            explain,
+        ),
         JobCommand::new("diff", "Show what syncsets in a file would do on their clusters, without doing it", diff),
         JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
     ]
