@@ -21,6 +21,7 @@ pub const SCHEMA: Migrations = Migrations::new(
         },
         Migration { name: "create the state of syncsets", sql: include_str!("schema/syncsets.sql") },
         Migration { name: "judge edits over ten minutes", sql: include_str!("schema/judging.sql") },
+        Migration { name: "judge labels that give objects other names", sql: include_str!("schema/renaming.sql") },
     ],
 );
 

@@ -69,6 +69,11 @@ fn metadata(metadata: &Value) -> Value {
 
 impl Fleet {
     async fn new(name: &'static str) -> Self {
+        Self::with(name, "site").await
+    }
+
+    /// The same with a config map of this name, which may be a template, on each. Their label `region` is `a`.
+    async fn with(name: &'static str, site: &str) -> Self {
         let stage = Stage::with(name, SECTION, 1).await;
         let objects = Objects::default();
         let shared = Arc::clone(&objects);
@@ -76,11 +81,12 @@ impl Fleet {
         for cluster in 0..CLUSTERS {
             let name = format!("c-{cluster}");
             let kubeconfig = server.kubeconfig_below(&format!("/{name}")).to_string();
-            let document = json!({"namespace": stage.namespace, "name": name, "labels": {"env": "prod"}, "kubeconfig": kubeconfig});
+            let document = json!({"namespace": stage.namespace, "name": name, "labels": {"env": "prod", "region": "a"},
+                "kubeconfig": kubeconfig});
             stage.create("clusters", &document).await;
         }
         let fleet = Self { stage, objects, _server: server };
-        fleet.stage.create("selectorsyncsets", &json!({"name": "fleet", "spec": fleet.spec("prod", &["site"])})).await;
+        fleet.stage.create("selectorsyncsets", &json!({"name": "fleet", "spec": fleet.spec("prod", &[site])})).await;
         fleet.count(CLUSTERS).await;
         fleet.stage.at_rest().await;
         fleet
@@ -88,7 +94,8 @@ impl Fleet {
 
     fn spec(&self, env: &str, names: &[&str]) -> Value {
         let maps: Vec<Value> = names.iter().map(|name| self.stage.config_map(name, &json!({}))).collect();
-        json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync", "resources": maps})
+        json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync",
+            "enableResourceTemplates": true, "resources": maps})
     }
 
     fn names(&self) -> Vec<String> {
@@ -179,6 +186,53 @@ fn labels_that_are_wiped_one_by_one_delete_until_the_limit() {
         let first =
             "SelectorSyncSet fleet: 2 clusters (0 new, 0 no longer); held: yes (11 of at most 10 lose objects)\n";
         assert!(told.starts_with(first), "{told}");
+    });
+}
+
+#[test]
+fn labels_that_give_objects_other_names_delete_the_former_until_the_limit() {
+    run(async {
+        let fleet = Fleet::with("renamed", "site-{{ fromCDLabel \"region\" }}").await;
+        let stage = &fleet.stage;
+        let relabel = async |cluster: usize, region: &str| {
+            let path = stage.path("clusters", &format!("c-{cluster}"));
+            stage.change(&path, &json!({"labels": {"region": region}})).await;
+            // Each by itself.
+            stage.at_rest().await;
+        };
+        let names = |cluster: usize| -> Vec<String> {
+            let of_cluster = format!("/c-{cluster}/");
+            let names = fleet.names().into_iter().filter(|name| name.starts_with(&of_cluster));
+            names.map(|name| name.rsplit('/').next().unwrap().to_owned()).collect()
+        };
+        for cluster in 0..CLUSTERS {
+            relabel(cluster, "b").await;
+        }
+        fleet.is_held(10..CLUSTERS).await;
+        for cluster in 0..10 {
+            assert_eq!(names(cluster), ["site-b"], "below the limit");
+        }
+        for cluster in 10..CLUSTERS {
+            assert_eq!(names(cluster), ["site-a", "site-b"], "what it wants is applied all the same");
+        }
+        stage.full_pass().await;
+        assert_eq!(fleet.names().len(), CLUSTERS + 2, "nothing is deleted");
+        assert!(stage.log().contains("their labels give its objects other names"), "the cause is told");
+        for cluster in 10..CLUSTERS {
+            relabel(cluster, "a").await;
+        }
+        fleet.is_held_no_more().await;
+        fleet.count(CLUSTERS).await;
+        assert_eq!((names(10), names(11)), (vec!["site-a".to_owned()], vec!["site-a".to_owned()]), "taken back");
+        relabel(10, "b").await;
+        fleet.is_held(10..11).await;
+        assert_eq!(names(10), ["site-a", "site-b"]);
+        let generation = stage.get("selectorsyncsets/fleet").await["generation"].to_string();
+        let approval = json!({"annotations": {"towline.dev/approve-deletions": generation}});
+        stage.change("selectorsyncsets/fleet", &approval).await;
+        fleet.is_held_no_more().await;
+        fleet.count(CLUSTERS).await;
+        assert_eq!((names(10), names(11)), (vec!["site-b".to_owned()], vec!["site-a".to_owned()]), "approved");
     });
 }
 

@@ -8,15 +8,21 @@ use super::judge::Verdicts;
 use super::turn::{WITHIN, ask};
 use crate::db::{Database, Type};
 use crate::documents::Grant;
+use crate::syncset::store::is_left;
 
-/// A syncset is held as long as anybody tracks its objects, or until those of the clusters that it matches no more where it tracks
-/// some have been removed. Objects that were adopted are never deleted.
-const RELEASE: &str = "update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
-       objects = coalesce(held_objects, objects) where held and cause is distinct from 'unreadable' and ( \
-       not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked and not a.adopted) \
-       or (cause = 'unmatched' and not exists (select from towline_lost l where l.syncset = g.syncset and not l.back and exists ( \
-         select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)))) \
-     returning syncset::text";
+/// A syncset is held as long as anybody tracks its objects, or until those of the clusters that it matches no more, or under other names,
+/// where it tracks some have been removed. Objects that were adopted are never deleted.
+fn release() -> String {
+    format!(
+        "update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
+           objects = coalesce(held_objects, objects) where held and cause is distinct from 'unreadable' and ( \
+           not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked and not a.adopted) \
+           or (cause in ('unmatched', 'renamed') and not exists (select from towline_lost l where l.syncset = g.syncset and not l.back \
+             and l.at > '-infinity' and ({})))) \
+         returning syncset::text",
+        is_left("l")
+    )
+}
 /// It is judged under a lock of the same row.
 const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
      where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp() \
@@ -25,11 +31,15 @@ const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s
 const FORGET: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
 /// What was lost and is deleted counts for ten minutes, or as long as its syncset is held. If the cluster is matched again, what is
-/// tracked there was applied afterwards.
-const FORGET_LOST: &str = "delete from towline_lost l where at < now() - interval '10 min' \
-       and not exists (select from towline_guard g where g.syncset = l.syncset and g.held) \
-       and (back or not exists ( \
-         select from towline_applied a where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted))";
+/// tracked there was applied afterwards; of objects that got other names it is known which they were.
+fn forget_lost() -> String {
+    format!(
+        "delete from towline_lost l where at < now() - interval '10 min' \
+           and not exists (select from towline_guard g where g.syncset = l.syncset and g.held) \
+           and ((back and objects is null) or not ({}))",
+        is_left("l")
+    )
+}
 const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
 /// Removes it, and lets go what holds nothing any more: the clusters where something waits for that are asked for.
@@ -41,12 +51,12 @@ pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), Dispa
     if transaction.execute("lock_tidying", LOCK, &params).await? == 0 {
         return Err(DispatchError::LeaseExpired);
     }
-    let released = ids(QUERY, &transaction.all(QUERY, RELEASE, &[]).await?)?;
+    let released = ids(QUERY, &transaction.all(QUERY, &release(), &[]).await?)?;
     let clusters = concerned(&mut transaction, &Concern::default(), &released).await?;
     ask(&mut transaction, &clusters, true).await?;
     transaction.commit().await?;
     Verdicts { released, ..Verdicts::default() }.announce();
-    for (query, text) in [("tidy_guards", FORGET), ("tidy_lost", FORGET_LOST)] {
+    for (query, text) in [("tidy_guards", FORGET), ("tidy_lost", &forget_lost())] {
         database.execute(query, &format!("{text} and exists {HELD}"), &params).await?;
     }
     Ok(())

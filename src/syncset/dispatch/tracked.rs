@@ -1,6 +1,8 @@
 //! On which clusters a syncset tracks objects, as queries without parentheses. Each cluster costs one look into the index, however
 //! many objects there are.
 
+use uuid::Uuid;
+
 /// Where it tracks any.
 pub(super) fn tracked(syncset: &str) -> String {
     scan(syncset, "")
@@ -9,6 +11,15 @@ pub(super) fn tracked(syncset: &str) -> String {
 /// Where it tracks some that it may delete: those that were adopted never are.
 pub(super) fn deletable(syncset: &str) -> String {
     scan(syncset, " and not a.adopted")
+}
+
+/// The same of the clusters above `after` and up to `until`; a null is no limit.
+pub(super) fn deletable_within(syncset: &str, after: &str, until: &str) -> String {
+    let (lowest, highest) = (Uuid::nil(), Uuid::max());
+    let within = format!(
+        " and not a.adopted and a.cluster > coalesce({after}, '{lowest}'::uuid) and a.cluster <= coalesce({until}, '{highest}'::uuid)"
+    );
+    scan(syncset, &within)
 }
 
 fn scan(syncset: &str, condition: &str) -> String {

@@ -16,7 +16,7 @@ use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::{approve, held};
 use super::ids;
-use super::judge::{Court, MOST, Verdicts, decide, decisions, everything, pages};
+use super::judge::{Court, Labels, MOST, Verdicts, decide, decisions, everything, pages};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
 use super::step::Step;
@@ -143,7 +143,7 @@ impl Dispatch {
             self.pass_over(grant, read).await?;
             return Ok(turn);
         }
-        let mut pages = pages(&self.database, &docket).await?;
+        let mut pages = pages(&self.database, &docket, Labels::Follow).await?;
         let (last, mut undecided) = (pages.pop().unwrap_or_default(), BTreeSet::new());
         for page in &pages {
             undecided.append(&mut self.judge_page(grant, read, read.last, page, &mut turn).await?);
@@ -220,7 +220,7 @@ impl Dispatch {
     ) -> Result<(), DispatchError> {
         for some in syncsets.chunks(MOST) {
             let docket = Docket { syncsets: some.iter().copied().collect(), ..Docket::default() };
-            for page in pages(&self.database, &docket).await? {
+            for page in pages(&self.database, &docket, Labels::Unknown).await? {
                 self.judge_page(grant, read, version, &page, turn).await?;
                 judged();
             }

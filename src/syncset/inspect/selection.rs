@@ -13,12 +13,15 @@ pub(super) struct Selected<'p> {
     /// On how many clusters the stored syncset tracks objects, and on how many of these it would match no more.
     tracks: usize,
     lost: usize,
-    /// On how many clusters it has deleted objects within the time that counts, and applied them again.
+    /// On how many clusters it has deleted objects within the time that counts, and applied them again, also under other names.
     applied_again: usize,
+    /// On how many of those that count it has lost objects that got other names.
+    renamed: usize,
 }
 
 pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, places: &'p [ClusterPlace]) -> Selected<'p> {
-    let mut selected = Selected { places: Vec::new(), new: 0, no_longer: 0, tracks: 0, lost: 0, applied_again: 0 };
+    let mut selected =
+        Selected { places: Vec::new(), new: 0, no_longer: 0, tracks: 0, lost: 0, applied_again: 0, renamed: 0 };
     for place in places {
         let ClusterPlace { namespace, name, labels, is_tracked, loss, .. } = place;
         let is_now = audience.includes(namespace, name, labels);
@@ -27,8 +30,16 @@ pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, place
         selected.no_longer += usize::from(was && !is_now);
         selected.tracks += usize::from(*is_tracked);
         // As the dispatcher judges it: what was approved counts no more, and what was applied again was deleted all the same.
-        let was_lost = loss.is_some_and(|loss| !loss.is_back);
         let counts = loss.is_some_and(|loss| loss.counts);
+        if let Some(loss) = loss.filter(|loss| loss.is_renamed && is_now) {
+            let has_counted = *is_tracked && counts;
+            selected.renamed += usize::from(has_counted);
+            selected.lost += usize::from(has_counted && loss.is_left && !loss.is_back);
+            selected.applied_again += usize::from(has_counted && (!loss.is_left || loss.is_back));
+            selected.places.push(place);
+            continue;
+        }
+        let was_lost = loss.is_some_and(|loss| !loss.is_back && !loss.is_renamed);
         selected.lost += usize::from(*is_tracked && !is_now && (counts || !was_lost));
         selected.applied_again += usize::from(*is_tracked && is_now && counts && !was_lost);
         if is_now {
@@ -65,6 +76,7 @@ pub(super) fn case(
         approval,
         lost: selected.lost + selected.applied_again + executed,
         executed: selected.applied_again + executed,
+        renamed: selected.renamed,
         tracks: selected.tracks + executed,
     }
 }
@@ -118,7 +130,7 @@ mod tests {
     #[test]
     fn clusters_that_came_back_count_and_approved_losses_do_not() {
         let of = |name: &str, env: &str, loss: Option<(bool, bool)>| ClusterPlace {
-            loss: loss.map(|(counts, is_back)| Loss { counts, is_back }),
+            loss: loss.map(|(counts, is_back)| Loss { counts, is_back, is_renamed: false, is_left: false }),
             ..place(name, env, true)
         };
         let back = (0..10).map(|number| of(&format!("back-{number}"), "prod", Some((true, true))));
@@ -147,5 +159,26 @@ mod tests {
             place.loss = place.loss.map(|loss| Loss { counts: false, ..loss });
         }
         assert_eq!(judged(&places), (1, 0, 31, None), "after ten minutes");
+    }
+
+    #[test]
+    fn clusters_where_objects_got_other_names_count_until_they_are_deleted_or_named_again() {
+        let of = |counts, is_back, is_left| {
+            let loss = Some(Loss { counts, is_back, is_renamed: true, is_left });
+            ClusterPlace { loss, ..place("a", "prod", true) }
+        };
+        for (place, expected) in [
+            (of(true, false, true), (1, 0, 1)),
+            (of(true, false, false), (0, 1, 1)),
+            (of(true, true, true), (0, 1, 1)),
+            (of(false, false, true), (0, 0, 0)),
+        ] {
+            let places = [place];
+            let found = selected(&audience("prod"), Some(&audience("prod")), &places);
+            assert_eq!((found.lost, found.applied_again, found.renamed), expected, "{places:?}");
+            assert_eq!(found.places.len(), 1);
+            let none = selected(&audience("test"), Some(&audience("prod")), &places);
+            assert_eq!((none.lost, none.renamed), (1, 0), "all of it is lost: {places:?}");
+        }
     }
 }

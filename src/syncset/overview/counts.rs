@@ -100,7 +100,8 @@ const STATES: &str = "with failing as materialized (select distinct cluster from
      held as materialized ( \
        select r.cluster from towline_guard g join towline_result r on r.syncset = g.syncset \
          where g.held and (g.gone or r.pending_deletions) \
-       union select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.at > '-infinity' and not l.back), \
+       union select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.at > '-infinity' and not l.back \
+         and l.objects is null), \
      state as ( \
        select case when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
            when h.cluster is not null then 'held' \

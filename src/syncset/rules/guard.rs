@@ -51,6 +51,8 @@ pub enum Cause {
     Dropped,
     /// It matches too many clusters no more.
     Unmatched,
+    /// Labels of too many clusters give its objects other names.
+    Renamed,
     /// It is not known which clusters it is for. Nobody can approve that.
     Unreadable,
 }
@@ -93,10 +95,13 @@ pub struct Case {
     pub change: Change,
     /// What approves its deletions.
     pub approval: Approval,
-    /// On how many clusters it has deleted objects within the time that counts, or would, since it matches them no more.
+    /// On how many clusters it has deleted objects within the time that counts, or would, since it matches them no more or their
+    /// labels give its objects other names.
     pub lost: usize,
     /// On how many of these nothing is left to delete, or was applied again.
     pub executed: usize,
+    /// How many of them it still matches, and lost objects there since labels give these other names.
+    pub renamed: usize,
     /// On how many clusters it tracks objects, with those on which it has deleted them within that time.
     pub tracks: usize,
 }
@@ -129,7 +134,7 @@ pub struct Judged<'g> {
 }
 
 impl Cause {
-    const ALL: [Self; 4] = [Self::Gone, Self::Dropped, Self::Unmatched, Self::Unreadable];
+    const ALL: [Self; 5] = [Self::Gone, Self::Dropped, Self::Unmatched, Self::Renamed, Self::Unreadable];
 
     /// As it is stored.
     pub fn as_str(self) -> &'static str {
@@ -137,6 +142,7 @@ impl Cause {
             Self::Gone => "gone",
             Self::Dropped => "dropped",
             Self::Unmatched => "unmatched",
+            Self::Renamed => "renamed",
             Self::Unreadable => "unreadable",
         }
     }
@@ -152,6 +158,7 @@ impl Cause {
             Self::Gone => "it was deleted",
             Self::Dropped => "its edit drops a Namespace, a CRD, a PVC, or more than half of its objects",
             Self::Unmatched => "it matches them no more",
+            Self::Renamed => "their labels give its objects other names",
             Self::Unreadable => "this release can't read which clusters it is for",
         }
     }
@@ -303,8 +310,11 @@ impl Case {
             }
             // A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile.
             _ => {
-                let is_left = was_held(Cause::Unmatched) && self.lost > self.executed;
-                (is_left || is_too_many(self.lost)).then_some(Cause::Unmatched)
+                let was_held_for_labels = was_held(Cause::Unmatched) || was_held(Cause::Renamed);
+                let is_left = was_held_for_labels && self.lost > self.executed;
+                let are_most_renamed = 2 * self.renamed > self.lost;
+                let cause = if are_most_renamed { Cause::Renamed } else { Cause::Unmatched };
+                (is_left || is_too_many(self.lost)).then_some(cause)
             }
         }
     }

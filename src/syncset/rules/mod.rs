@@ -13,6 +13,7 @@ pub mod name;
 pub mod object;
 pub mod parse;
 pub mod pass;
+pub mod renaming;
 pub mod render;
 pub mod retry;
 pub mod rows;

@@ -8,6 +8,7 @@
 mod columns;
 mod content;
 mod error;
+mod lost;
 mod proposal;
 mod save;
 mod snapshot;
@@ -25,6 +26,7 @@ pub use proposal::{ClusterPlace, Loss, StoredSyncset};
 pub use save::Pace;
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
+pub(in crate::syncset) use lost::is_left;
 pub(super) use save::RESYNC;
 
 /// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{PassStore, SecretFacts, StoreError};
+use super::{PassStore, SecretFacts, StoreError, is_left};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::rules::guard::{Cause, Objects};
@@ -50,13 +50,17 @@ pub struct ClusterPlace {
     pub loss: Option<Loss>,
 }
 
-/// A cluster that a syncset matched no more (`towline_lost`).
+/// A cluster that a syncset matched no more, or where objects got other names (`towline_lost`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Whether that was within the time that counts, and was not approved.
     pub counts: bool,
     /// Whether the cluster was matched again after the objects had been deleted, so that the next loss is a new one.
     pub is_back: bool,
+    /// Whether it is for objects that got other names.
+    pub is_renamed: bool,
+    /// Whether some of these are still to be deleted.
+    pub is_left: bool,
 }
 
 impl PassStore {
@@ -102,18 +106,22 @@ impl PassStore {
         namespace: Option<&str>,
     ) -> Result<Vec<ClusterPlace>, StoreError> {
         const QUERY: &str = "cluster_places";
-        const TEXT: &str = "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
+        let text = format!(
+            "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
                select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted), \
-               l.at > (case when g.held then g.since else now() end - interval '10 min'), l.back \
+               l.at > {SINCE}, l.back, \
+               l.objects is not null, coalesce(l.objects is not null and ({is_left}), false) \
              from clusters c left join towline_guard g on g.syncset = $1::text::uuid \
-               left join lateral (select l.at, l.back from towline_lost l \
+               left join lateral (select l.* from towline_lost l \
                  where l.cluster = c.id and l.syncset = $1::text::uuid limit 1) l on true \
              where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
-             order by c.namespace, c.name";
+             order by c.namespace, c.name",
+            is_left = is_left("l"),
+        );
         let syncset = syncset.map(|syncset| syncset.to_string());
         let params = [(&syncset as _, Type::TEXT), (&namespace as _, Type::TEXT)];
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        let rows = self.database.all(QUERY, &text, &params).await?;
         let place = |row| {
             let labels = column::<&str>(QUERY, row, 3)?;
             let (counts, is_back) = (column::<Option<bool>>(QUERY, row, 5)?, column::<Option<bool>>(QUERY, row, 6)?);
@@ -124,7 +132,13 @@ impl PassStore {
                 labels: serde_json::from_str(labels)
                     .map_err(|source| StoreError::Json { table: "clusters", source })?,
                 is_tracked: column(QUERY, row, 4)?,
-                loss: counts.zip(is_back).map(|(counts, is_back)| Loss { counts, is_back }),
+                loss: match counts.zip(is_back) {
+                    None => None,
+                    Some((counts, is_back)) => {
+                        let (is_renamed, is_left) = (column(QUERY, row, 7)?, column(QUERY, row, 8)?);
+                        Some(Loss { counts, is_back, is_renamed, is_left })
+                    }
+                },
             })
         };
         rows.iter().map(place).collect()

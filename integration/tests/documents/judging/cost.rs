@@ -50,9 +50,10 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             "with again as",
             "insert into towline_guard",
             "with changed as materialized (select c.id",
-            "select i.id::text, $3 + $4 *",
+            "select i.id::text, $3 + l.units",
             "select i.id::text, g.kind",
             "update towline_guard g",
+            "select p.id::text, p.cluster",
         ];
         let counts = async || {
             let mut counts = Vec::new();
@@ -62,19 +63,19 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             counts
         };
         for (item, expected, is_held) in [
-            (selector(2, &selects, 4, &[]), [1, 1, 0, 1, 0, 0, 0, 0], false),
-            (document(Kind::Cluster, "n1", 1, json!({}), &TEST), [0, 0, 1, 0, 1, 1, 1, 0], false),
+            (selector(2, &selects, 4, &[]), [1, 1, 0, 1, 0, 0, 0, 0, 0], false),
+            (document(Kind::Cluster, "n1", 1, json!({}), &TEST), [0, 0, 1, 0, 1, 1, 1, 0, 0], false),
             (
                 document(Kind::Cluster, "n1", 1, json!({}), &[("env", "test"), ("x", "y")]),
-                [0, 0, 0, 0, 1, 1, 1, 0],
+                [0, 0, 0, 0, 1, 1, 1, 0, 0],
                 false,
             ),
             (
                 document(Kind::Cluster, "n2", 1, json!({}), &[("env", "prod"), ("x", "y")]),
-                [0, 0, 0, 0, 1, 0, 0, 0],
+                [0, 0, 0, 0, 1, 0, 0, 0, 0],
                 false,
             ),
-            (selector(3, &of_env("none"), 4, &[]), [1, 1, 1, 1, 0, 0, 0, 0], true),
+            (selector(3, &of_env("none"), 4, &[]), [1, 1, 1, 1, 0, 0, 0, 0, 0], true),
         ] {
             writer.version(item).await;
             let before = counts().await;

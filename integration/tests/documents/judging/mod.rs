@@ -3,6 +3,7 @@
 mod cost;
 mod edits;
 mod labels;
+mod names;
 mod whole;
 
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Clusters that got other labels, so that syncsets match them no more, or again. One after the other they may lose their objects, until
-//! a syncset has lost too many of them within ten minutes.
+//! Clusters that got other labels, so that syncsets match them no more, or again, or that objects get other names. One after the other they
+//! may lose their objects, until a syncset has lost too many of them within ten minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +7,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::guards::Lost;
+use super::renamed::{Namer, compare_pairs, names_by_labels};
+use super::syncsets::resources;
 use super::{Court, Verdicts, always, count, since, texts};
 use crate::db::{Json, Transaction, Type, column};
 use crate::syncset::dispatch::error::DispatchError;
@@ -16,6 +18,7 @@ use crate::syncset::dispatch::tracked::deletable;
 use crate::syncset::rules::guard::{Approval, Case, Cause, Change};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+use crate::syncset::store::is_left;
 
 /// A selector that tracks objects on a cluster that got other labels.
 struct Selector {
@@ -36,6 +39,20 @@ struct Relabelled {
     lost_by: BTreeSet<Uuid>,
     /// Those that matched it again after their objects had been deleted.
     back_at: BTreeSet<Uuid>,
+    /// Those that were found to match it and to lose objects that get other names.
+    renamed_by: BTreeSet<Uuid>,
+    /// Those of them of which that counts, and is not carried out.
+    renames_left: BTreeSet<Uuid>,
+}
+
+/// What syncsets lose on clusters that got other labels is found out of this.
+#[derive(Default)]
+struct Labelling {
+    /// The selectors that are not judged as a whole anyway.
+    selectors: BTreeMap<Uuid, Selector>,
+    /// The syncsets that name objects by labels.
+    namers: BTreeMap<Uuid, Namer>,
+    clusters: Vec<Relabelled>,
 }
 
 /// How a syncset is held from now on.
@@ -59,23 +76,33 @@ impl Court {
         if relabelled.is_empty() {
             return Ok(Verdicts::default());
         }
-        let (selectors, clusters) = read(transaction, relabelled, whole).await?;
-        let (mut lost, mut touched) = (Lost::default(), BTreeSet::new());
+        let Labelling { selectors, namers, clusters } = read(transaction, relabelled, whole).await?;
+        let (mut lost, mut touched, mut pairs) = (Lost::default(), BTreeSet::new(), Vec::new());
         for cluster in &clusters {
+            let named = cluster.tracking.iter().filter(|id| namers.contains_key(id));
+            pairs.extend(named.map(|id| (*id, cluster.id)));
             for id in cluster.tracking.iter().chain(cluster.lost_by.difference(&cluster.tracking)) {
                 let Some(Selector { audience: Some(audience), is_approved }) = selectors.get(id) else { continue };
-                let was_lost = cluster.lost_by.contains(id) && !cluster.back_at.contains(id);
+                let (is_tracked, is_renamed) = (cluster.tracking.contains(id), cluster.renamed_by.contains(id));
+                let was_lost = cluster.lost_by.contains(id) && !cluster.back_at.contains(id) && !is_renamed;
                 let is_lost = !audience.includes(&cluster.namespace, &cluster.name, &cluster.labels);
                 match (was_lost, is_lost) {
-                    (false, false) => continue,
+                    // Nothing is left to delete.
+                    (false, true) if is_renamed && !is_tracked => continue,
+                    // It counts once, and what has to come back is what there was before it got other names.
+                    (false, true) if cluster.renames_left.contains(id) => {}
                     (false, true) => lost.lose(cluster.id, *id, *is_approved),
-                    (true, false) if cluster.tracking.contains(id) => lost.regain(cluster.id, *id),
+                    (false, false) => continue,
+                    // It is compared, since it may lose something all the same.
+                    (true, false) if is_tracked && namers.contains_key(id) => continue,
+                    (true, false) if is_tracked => lost.regain(cluster.id, *id),
                     (true, false) => lost.come_back(cluster.id, *id),
                     (true, true) => {}
                 }
                 touched.insert(*id);
             }
         }
+        touched.append(&mut compare_pairs(transaction, &namers, &pairs, &mut lost).await?);
         if touched.is_empty() {
             return Ok(Verdicts::default());
         }
@@ -91,40 +118,63 @@ async fn read(
     transaction: &mut Transaction<'static>,
     relabelled: &[Uuid],
     whole: &[Uuid],
-) -> Result<(BTreeMap<Uuid, Selector>, Vec<Relabelled>), DispatchError> {
+) -> Result<Labelling, DispatchError> {
     const QUERY: &str = "judge_clusters";
     // Each cluster is looked up, whatever the server believes of the tables: a join would read all rows of all clusters.
-    const TEXT: &str = "with changed as materialized (select c.id, c.namespace, c.name, c.labels, t.tracking, l.lost, l.back from clusters c \
+    let text = format!(
+        "with changed as materialized (select c.id, c.namespace, c.name, c.labels, t.tracking, l.* from clusters c \
            cross join lateral (select array_agg(distinct a.syncset) as tracking from towline_applied a \
              where a.cluster = c.id and a.tracked and not a.adopted) t \
-           cross join lateral (select array_agg(l.syncset) as lost, array_agg(l.syncset) filter (where l.back) as back \
-             from towline_lost l where l.cluster = c.id) l \
+           cross join lateral (select array_agg(l.syncset) as lost, array_agg(l.syncset) filter (where l.back) as back, \
+               array_agg(l.syncset) filter (where l.objects is not null) as renamed, \
+               array_agg(l.syncset) filter (where l.objects is not null and not l.back and l.at > {since} and ({is_left})) as renames_left \
+             from towline_lost l left join towline_guard g on g.syncset = l.syncset where l.cluster = c.id) l \
            where c.kind = 'clusters' and c.deleted_at is null and c.id = any($1::text[]::uuid[])) \
-         select null, s.id::text, s.name, ((s.data->'spec') - '{resources,patches}'::text[])::text, null::text[], null::text[], \
-             coalesce(g.always, false), null::text[] \
+         select null, s.id::text, s.name, ((s.data->'spec') - '{{resources,patches}}'::text[])::text, null::text[], null::text[], \
+             coalesce(g.always, false), null::text[], null::text[], '', null, null::text[] \
            from selectorsyncsets s left join towline_guard g on g.syncset = s.id \
            where s.kind = 'selectorsyncsets' and s.deleted_at is null and s.id <> all ($2::text[]::uuid[]) \
              and s.id in (select unnest(tracking) from changed union select unnest(lost) from changed) \
-         union all select namespace, id::text, name, labels::text, coalesce(tracking::text[], '{}'), coalesce(lost::text[], '{}'), false, \
-             coalesce(back::text[], '{}') \
-           from changed where tracking is not null or lost is not null";
+         union all select null, s.id::text, s.name, ((s.data->'spec') - '{{resources,patches}}'::text[])::text, null, null, \
+             coalesce(g.always, false), null, null, s.namespace, {resources}::text, null \
+           from (select distinct unnest(tracking) from changed) t(id) cross join lateral ( \
+               select * from syncsets s where s.kind = 'syncsets' and s.id = t.id and s.deleted_at is null and {named} \
+               union all select * from selectorsyncsets s where s.kind = 'selectorsyncsets' and s.id = t.id and s.deleted_at is null and {named} \
+               limit 1) s \
+             left join towline_guard g on g.syncset = s.id \
+         union all select namespace, id::text, name, labels::text, coalesce(tracking::text[], '{{}}'), coalesce(lost::text[], '{{}}'), false, \
+             coalesce(back::text[], '{{}}'), coalesce(renamed::text[], '{{}}'), '', null, coalesce(renames_left::text[], '{{}}') \
+           from changed where tracking is not null or lost is not null",
+        resources = resources("s.data"),
+        named = names_by_labels("s.data"),
+        since = since("g"),
+        is_left = is_left("l"),
+    );
     let params = [(&texts(relabelled) as _, Type::TEXT_ARRAY), (&texts(whole) as _, Type::TEXT_ARRAY)];
-    let (mut selectors, mut clusters) = (BTreeMap::new(), Vec::new());
-    for row in &transaction.all(QUERY, TEXT, &params).await? {
+    let mut labelling = Labelling::default();
+    for row in &transaction.all(QUERY, &text, &params).await? {
         let (id, text): (&str, &str) = (column(QUERY, row, 1)?, column(QUERY, row, 3)?);
         let (Ok(id), name) = (id.parse(), column::<String>(QUERY, row, 2)?) else { continue };
         let Some(namespace) = column::<Option<String>>(QUERY, row, 0)? else {
-            let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name };
-            let spec: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-            let audience = Audience::of(&name, &spec).ok();
-            selectors.insert(id, Selector { audience, is_approved: column(QUERY, row, 6)? });
+            let (namespace, is_approved) = (column::<String>(QUERY, row, 9)?, column(QUERY, row, 6)?);
+            let is_selector = namespace.is_empty();
+            let kind = if is_selector { SyncSetKind::SelectorSyncSet } else { SyncSetKind::SyncSet };
+            let name = SyncSetName { kind, namespace, name };
+            if let Some(resources) = column::<Option<&str>>(QUERY, row, 10)? {
+                labelling
+                    .namers
+                    .extend(Namer::read(&name, text, Some(resources), is_approved).map(|namer| (id, namer)));
+            } else if is_selector {
+                let spec: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+                labelling.selectors.insert(id, Selector { audience: Audience::of(&name, &spec).ok(), is_approved });
+            }
             continue;
         };
         let ids = |index| -> Result<BTreeSet<Uuid>, DispatchError> {
             let texts: Vec<&str> = column(QUERY, row, index)?;
             Ok(texts.iter().filter_map(|text| text.parse().ok()).collect())
         };
-        clusters.push(Relabelled {
+        labelling.clusters.push(Relabelled {
             id,
             namespace,
             name,
@@ -132,9 +182,11 @@ async fn read(
             tracking: ids(4)?,
             lost_by: ids(5)?,
             back_at: ids(7)?,
+            renamed_by: ids(8)?,
+            renames_left: ids(11)?,
         });
     }
-    Ok((selectors, clusters))
+    Ok(labelling)
 }
 
 /// Decides on syncsets that have lost clusters, or got some back. On how many clusters they track objects is counted only as far as it
@@ -148,16 +200,17 @@ pub(in crate::syncset::dispatch) async fn decide(
            since = case when g.held = r.held then g.since else now() end \
          from jsonb_populate_recordset(null::towline_guard, $1) r where g.syncset = r.syncset";
     let text = format!(
-        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0), l.executed \
+        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0), l.executed, l.renamed, g.cause \
          from unnest($1::text[]::uuid[]) i(id) join towline_guard g on g.syncset = i.id \
            cross join lateral (select count(*) as lost, count(*) filter (where l.is_deleted) as deleted, \
-               count(*) filter (where l.is_deleted or l.back) as executed \
-             from (select l.back, not exists (select from towline_applied a \
+               count(*) filter (where l.is_deleted or l.back or not l.is_left) as executed, count(*) filter (where l.is_renamed) as renamed \
+             from (select l.back, l.objects is not null as is_renamed, l.objects is null or ({is_left}) as is_left, not exists (select from towline_applied a \
                  where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = l.cluster) as is_deleted \
                from towline_lost l where l.syncset = i.id and l.at > {since}) l) l \
            cross join lateral (select case when g.held and l.lost > l.executed and l.lost >= g.clusters then g.tracks \
              when l.lost > $2 or g.held then l.deleted + (select count(*) from ({deletable} limit 10 * (l.lost + 1)) x) end as tracks) t \
-         where not g.gone and not g.always and (not g.held or g.cause = 'unmatched') order by i.id",
+         where not g.gone and not g.always and (not g.held or g.cause in ('unmatched', 'renamed')) order by i.id",
+        is_left = is_left("l"),
         since = since("g"),
         deletable = deletable("i.id"),
     );
@@ -171,12 +224,13 @@ pub(in crate::syncset::dispatch) async fn decide(
     for (row, id) in rows.iter().zip(known) {
         let was_held: bool = column(QUERY, row, 4)?;
         let facts = Case {
-            held: was_held.then_some(Cause::Unmatched),
+            held: column::<Option<&str>>(QUERY, row, 9)?.and_then(Cause::of_name).filter(|_| was_held),
             change: Change::Living { drops: false },
             approval: Approval::None,
             lost: count(column(QUERY, row, 5)?),
             tracks: count(column(QUERY, row, 6)?),
             executed: count(column(QUERY, row, 7)?),
+            renamed: count(column(QUERY, row, 8)?),
         };
         let cause = facts.judge();
         if let Some(cause) = cause.filter(|_| !was_held) {

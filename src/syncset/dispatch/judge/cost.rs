@@ -7,38 +7,112 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
+use super::renamed::names_by_labels;
+use super::syncsets::resources;
 use super::{count, texts};
 use crate::db::{Database, Row, Transaction, Type, column};
-use crate::syncset::dispatch::docket::Docket;
+use crate::syncset::dispatch::docket::{Docket, Stretch};
 use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::ids;
+use crate::syncset::dispatch::tracked::deletable;
 
 /// Most units of one transaction, which has 8 s: half of them if every unit is as slow as it gets.
 const UNITS: usize = 40_000;
 /// Most syncsets and clusters of one transaction, however cheap they are.
 pub(in crate::syncset::dispatch) const MOST: usize = 2_000;
 
+/// Whether it is known which clusters got other labels since they were judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::syncset::dispatch) enum Labels {
+    /// Their changes are on the docket, now or later.
+    Follow,
+    /// They may be among what is missing.
+    Unknown,
+}
+
 /// Something to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Matter {
+    /// Clusters of a syncset whose objects may have other names.
+    Compared(Stretch),
     /// A syncset as a whole.
     Syncset(Uuid),
     /// A cluster that got other labels.
     Relabelled(Uuid),
 }
 
-/// What is on the docket, in pages; there is always one. Syncsets come first.
+/// What is on the docket, in pages; there is always one. Syncsets come last, and count what was noted of clusters.
 pub(in crate::syncset::dispatch) async fn pages(
     database: &Database,
     docket: &Docket,
+    labels: Labels,
 ) -> Result<Vec<Docket>, DispatchError> {
-    let mut matters = syncsets(database, &docket.syncsets).await?;
+    let mut matters = compared(database, &docket.syncsets, labels).await?;
     matters.extend(relabelled(database, &docket.relabelled).await?);
+    matters.extend(syncsets(database, &docket.syncsets).await?);
     let mut pages: Vec<Docket> = packed(matters).iter().map(|page| docket_of(page)).collect();
     if pages.is_empty() {
         pages.push(Docket::default());
     }
     Ok(pages)
+}
+
+/// The syncsets that name objects by labels, if changes of labels may be missing, or were not judged while the syncset could not be read;
+/// and those that were found to lose objects that got other names, since an edit may have taken that back. Of a cluster the rows of its
+/// objects are read, four to a unit, as many as the syncset names.
+async fn compared(
+    database: &Database,
+    syncsets: &BTreeSet<Uuid>,
+    labels: Labels,
+) -> Result<Vec<(Matter, usize)>, DispatchError> {
+    const QUERY: &str = "weigh_names";
+    let text = format!(
+        "select i.id::text, n.is_full, r.count, 1 + coalesce(d.size, 0) / 256 from unnest($1::text[]::uuid[]) i(id) \
+           left join towline_guard g on g.syncset = i.id \
+           left join lateral (select length({resources}::text) as size from syncsets s where s.kind = 'syncsets' and s.id = i.id and {named} \
+             union all select length({resources}::text) from selectorsyncsets s where s.kind = 'selectorsyncsets' and s.id = i.id and {named} \
+             limit 1) d on true \
+           cross join lateral (select d.size is not null and ($2 or (g.held and g.cause = 'unreadable')) as is_full, \
+             exists (select from towline_lost l where l.syncset = i.id and l.objects is not null) as is_noted) n \
+           cross join lateral (select count(*) from (select from towline_result r where r.syncset = i.id limit {UNITS}) r) r \
+         where n.is_full or n.is_noted order by i.id",
+        resources = resources("s.data"),
+        named = names_by_labels("s.data"),
+    );
+    if syncsets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_unknown = labels == Labels::Unknown;
+    let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&is_unknown as _, Type::BOOL)];
+    let mut matters = Vec::new();
+    let rows = database.all(QUERY, &text, &params).await?;
+    for (syncset, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
+        let is_full: Option<bool> = column(QUERY, row, 1)?;
+        let stretch = Stretch { syncset, after: None, until: None, only_noted: is_full != Some(true) };
+        let (clusters, each) = (count(column(QUERY, row, 2)?), count(i64::from(column::<i32>(QUERY, row, 3)?)));
+        let units = clusters.saturating_mul(each).saturating_add(1);
+        if units <= UNITS {
+            matters.push((Matter::Compared(stretch), units));
+            continue;
+        }
+        let text = format!("select t.cluster::text from ({}) t", deletable("$1::text::uuid"));
+        let rows = database.all("names_tracked", &text, &[(&syncset.to_string() as _, Type::TEXT)]).await?;
+        let tracked = ids("names_tracked", &rows)?;
+        matters.extend(split(stretch, &tracked, each).into_iter().map(|part| (Matter::Compared(part), UNITS)));
+    }
+    Ok(matters)
+}
+
+/// Parts of a stretch that each take a transaction: of a cluster so many units. The last one has no end.
+fn split(stretch: Stretch, clusters: &[Uuid], each: usize) -> Vec<Stretch> {
+    let most = (UNITS / each.max(1)).max(1);
+    let (mut parts, mut after) = (Vec::new(), stretch.after);
+    for until in clusters.chunks(most).filter_map(|part| part.last().copied()) {
+        parts.push(Stretch { after, until: Some(until), ..stretch });
+        after = Some(until);
+    }
+    parts.push(Stretch { after, ..stretch });
+    parts
 }
 
 /// Each syncset looks at the clusters where a pass has applied it, which all have a result, or which it has lost, and reads its
@@ -83,9 +157,10 @@ pub(in crate::syncset::dispatch) async fn decisions(
 ) -> Result<Vec<BTreeSet<Uuid>>, DispatchError> {
     const QUERY: &str = "weigh_decisions";
     let text = format!(
-        "select i.id::text, 1 + 2 * l.count + coalesce(r.count, 0) from unnest($1::text[]::uuid[]) i(id) \
-           join towline_guard g on g.syncset = i.id and not g.gone and not g.always and (not g.held or g.cause = 'unmatched') \
-           cross join lateral (select count(*) from (select from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
+        "select i.id::text, 1 + l.units + coalesce(r.count, 0) from unnest($1::text[]::uuid[]) i(id) \
+           join towline_guard g on g.syncset = i.id and not g.gone and not g.always and (not g.held or g.cause in ('unmatched', 'renamed')) \
+           cross join lateral (select count(*), coalesce(sum(2 + coalesce(jsonb_array_length(l.objects), 0)), 0)::bigint as units \
+             from (select l.objects from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
            left join lateral (select count(*) from (select from towline_result r where r.syncset = i.id \
              limit least(10 * (l.count + 1), {UNITS})) r) r on l.count > $2 or g.held order by i.id"
     );
@@ -109,6 +184,7 @@ fn docket_of(page: &[Matter]) -> Docket {
     let mut docket = Docket::default();
     for matter in page {
         match matter {
+            Matter::Compared(stretch) => docket.compared.insert(*stretch),
             Matter::Syncset(id) => docket.syncsets.insert(*id),
             Matter::Relabelled(id) => docket.relabelled.insert(*id),
         };
@@ -153,7 +229,21 @@ mod tests {
     fn a_page_of_both_keeps_syncsets_and_clusters_apart() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let docket = docket_of(&[Matter::Syncset(one), Matter::Relabelled(other)]);
-        assert_eq!(docket, Docket { syncsets: [one].into(), relabelled: [other].into() });
+        assert_eq!(docket, Docket { syncsets: [one].into(), relabelled: [other].into(), ..Docket::default() });
+    }
+
+    #[test]
+    fn the_clusters_of_a_syncset_are_split_without_a_gap() {
+        let [one, two, three] = [1, 2, 3].map(Uuid::from_u128);
+        let stretch = Stretch { syncset: Uuid::from_u128(9), after: None, until: None, only_noted: true };
+        let part = |after, until| Stretch { after, until, ..stretch };
+        let clusters = [one, two, three];
+        assert_eq!(
+            split(stretch, &clusters, UNITS / 2),
+            [part(None, Some(two)), part(Some(two), Some(three)), part(Some(three), None)]
+        );
+        assert_eq!(split(stretch, &clusters, UNITS * 2)[0], part(None, Some(one)), "each by itself");
+        assert_eq!(split(stretch, &[], 1), [stretch]);
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::texts;
 use crate::db::{self, Json, Transaction, Type};
 use crate::syncset::rules::guard::{Dropped, Objects};
+use crate::syncset::rules::renaming::Finding;
 
 /// A row of `towline_guard`, but for what the statement adds.
 #[derive(Debug, Serialize)]
@@ -26,12 +27,34 @@ pub(super) struct Row {
     pub(super) dropped: Option<Vec<Dropped>>,
 }
 
-/// Clusters that a syncset matches no more, or again.
+/// A row of `towline_lost` for objects that get other names.
+#[derive(Debug, Serialize)]
+struct Renamed {
+    cluster: Uuid,
+    syncset: Uuid,
+    at: Moment,
+    back: bool,
+    objects: Objects,
+}
+
+/// When a loss counts as made.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Moment {
+    Now,
+    /// It does not count.
+    Approved,
+    /// When it was noted first.
+    Noted,
+}
+
+/// Clusters that a syncset matches no more, or again, and those where it loses objects that get other names.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     new: Vec<(Uuid, Uuid, bool)>,
     again: Vec<(Uuid, Uuid)>,
     back: Vec<(Uuid, Uuid)>,
+    renamed: Vec<Renamed>,
     /// Syncsets of which nothing counts any more that they have lost.
     approved: Vec<Uuid>,
 }
@@ -52,6 +75,20 @@ impl Lost {
         self.back.push((cluster, syncset));
     }
 
+    /// Notes what was found out about objects that get other names. `was_back` is what was noted before.
+    pub(super) fn find(&mut self, cluster: Uuid, syncset: Uuid, finding: Finding, was_back: bool, is_approved: bool) {
+        let of_loss = if is_approved { Moment::Approved } else { Moment::Now };
+        let (at, back, objects) = match finding {
+            Finding::Unchanged => return,
+            Finding::Nothing => return self.again.push((cluster, syncset)),
+            Finding::Loses(objects) => (of_loss, false, objects),
+            Finding::Left(objects) => (Moment::Noted, was_back, objects),
+            Finding::Restored(objects) => (Moment::Approved, false, objects),
+            Finding::Back(objects) => (Moment::Noted, true, objects),
+        };
+        self.renamed.push(Renamed { cluster, syncset, at, back, objects });
+    }
+
     /// The deletions of the syncset were approved.
     pub(super) fn approve(&mut self, syncset: Uuid) {
         self.approved.push(syncset);
@@ -68,11 +105,17 @@ impl Lost {
              insert into towline_lost as l (cluster, syncset, at) \
                select cluster, syncset, case when approved then '-infinity' else now() end \
                from unnest($4::text[]::uuid[], $5::text[]::uuid[], $6::boolean[]) n(cluster, syncset, approved) \
-               on conflict (cluster, syncset) do update set at = excluded.at, back = false where l.back";
+               on conflict (cluster, syncset) do update set at = excluded.at, back = false, objects = null \
+                 where l.back or l.objects is not null";
+        const RENAMED: &str = "insert into towline_lost (cluster, syncset, at, back, objects) \
+             select r.cluster, r.syncset, case r.at when 'now' then now() when 'approved' then '-infinity' else coalesce( \
+               (select l.at from towline_lost l where l.cluster = r.cluster and l.syncset = r.syncset), now()) end, r.back, r.objects \
+             from jsonb_to_recordset($1) r(cluster uuid, syncset uuid, at text, back boolean, objects jsonb) \
+             on conflict (cluster, syncset) do update set at = excluded.at, back = excluded.back, objects = excluded.objects";
         const BACK: &str = "update towline_lost set back = true where ctid = any(array(select \
                (select l.ctid from towline_lost l where l.cluster = b.cluster and l.syncset = b.syncset) \
                from unnest($1::text[]::uuid[], $2::text[]::uuid[]) b(cluster, syncset)))";
-        let Self { new, again, back, approved } = self;
+        let Self { new, again, back, renamed, approved } = self;
         let pairs = |pairs: &[(Uuid, Uuid)]| {
             let (clusters, syncsets): (Vec<Uuid>, Vec<Uuid>) = pairs.iter().copied().unzip();
             (texts(&clusters), texts(&syncsets))
@@ -81,6 +124,10 @@ impl Lost {
             let (clusters, syncsets) = pairs(back);
             let params = [(&clusters as _, Type::TEXT_ARRAY), (&syncsets as _, Type::TEXT_ARRAY)];
             transaction.execute("write_back", BACK, &params).await?;
+        }
+        if !renamed.is_empty() {
+            let renamed = Json(renamed);
+            transaction.execute("write_renamed", RENAMED, &[(&renamed as _, Type::JSONB)]).await?;
         }
         if new.is_empty() && again.is_empty() && approved.is_empty() {
             return Ok(());

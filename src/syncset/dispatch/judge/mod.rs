@@ -9,12 +9,17 @@
 //! there, it is decided which syncsets have lost too many. Each step is split into transactions of bounded cost; what they store permits
 //! nothing before the cursor has moved, and a turn that is repeated finds it.
 //!
+//! Labels may also give objects other names. So on clusters that got other labels, what syncsets with such names track is compared with
+//! what they name now, and what they lose is noted in the same table. If it is not known which labels were changed, this is done for all
+//! clusters of a syncset before it is judged.
+//!
 //! What counts is what is stored when a change is judged. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
 
 mod clusters;
 mod cost;
 mod guards;
+mod renamed;
 mod syncsets;
 
 use std::collections::BTreeSet;
@@ -28,7 +33,7 @@ use crate::db::Transaction;
 use crate::job::mass_change;
 
 pub(super) use self::clusters::decide;
-pub(super) use self::cost::{MOST, decisions, pages};
+pub(super) use self::cost::{Labels, MOST, decisions, pages};
 pub(super) use self::syncsets::everything;
 
 /// What judging has changed.
@@ -84,9 +89,11 @@ impl Court {
         docket: &Docket,
     ) -> Result<Verdicts, DispatchError> {
         let whole: Vec<Uuid> = docket.syncsets.iter().copied().collect();
-        let mut verdicts = self.syncsets(transaction, &whole).await?;
         let relabelled: Vec<Uuid> = docket.relabelled.iter().copied().collect();
-        verdicts.add(self.clusters(transaction, &relabelled, &whole).await?);
+        renamed::compare_stretches(transaction, &docket.compared).await?;
+        // An approval of a syncset that is judged as a whole is for what is noted before.
+        let mut verdicts = self.clusters(transaction, &relabelled, &whole).await?;
+        verdicts.add(self.syncsets(transaction, &whole).await?);
         Ok(verdicts)
     }
 }

@@ -15,6 +15,7 @@ use crate::syncset::dispatch::tracked::deletable;
 use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Change, Dropped, Objects, State, dropped_since};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+use crate::syncset::store::is_left;
 
 /// Most clusters whose objects are looked at, and most of their objects, where documents are not known any more.
 const SAMPLE: usize = 500;
@@ -23,7 +24,7 @@ const OBJECTS: usize = 5_000;
 const REPLACED: usize = 32;
 
 /// Version, kind, namespace and name of a resource.
-type Resource = [Option<String>; 4];
+pub(super) type Resource = [Option<String>; 4];
 /// The spec of a document without resources and patches, and its resources.
 type Replaced = (serde_json::Value, Option<Vec<Resource>>);
 
@@ -52,10 +53,12 @@ struct Subject {
     now: String,
     /// Clusters that count as lost, on which nothing is tracked any more.
     executed: usize,
-    /// Clusters that count as lost, and to which objects were applied again since.
+    /// Clusters that count as lost, and to which objects were applied again since, or those that it lost under other names are deleted.
     applied_again: usize,
     /// Clusters that count as lost, on which something is still to be deleted.
     lost: usize,
+    /// Those of them that it matches, and lost objects on because they got other names.
+    renamed: usize,
     /// Clusters on which it tracks objects.
     tracks: usize,
 }
@@ -188,13 +191,14 @@ impl Court {
             executed: count(column(query, row, 17)?),
             applied_again: 0,
             lost: 0,
+            renamed: 0,
             tracks: 0,
         })
     }
 }
 
 /// The resources of a document's data, as an expression.
-fn resources(data: &str) -> String {
+pub(super) fn resources(data: &str) -> String {
     format!(
         "case when jsonb_typeof({data} #> '{{spec,resources}}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
              e->>'apiVersion', e->>'kind', e #>> '{{metadata,namespace}}', e #>> '{{metadata,name}}')) \
@@ -234,6 +238,7 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
         approval: subject.approval,
         lost: subject.lost + subject.applied_again + executed,
         executed: subject.applied_again + executed,
+        renamed: subject.renamed,
         tracks: subject.tracks + executed,
     };
     let cause = facts.judge();
@@ -302,16 +307,18 @@ async fn look_at_clusters(
     // Each is looked up: the server may have last analyzed the tables when they were empty, and would join them row by row.
     let text = format!(
         "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, \
-           l.at is not null and not l.back, coalesce(l.at > {since}, false), t.is_tracked \
+           l.at is not null and not l.back, coalesce(l.at > {since}, false), t.is_tracked, \
+           l.objects is not null, coalesce(l.objects is not null and t.is_tracked and not l.back and l.at > {since} and ({is_left}), false) \
          from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
            cross join lateral (select x.cluster, true as is_tracked from ({deletable}) x \
              union all select u.cluster, false from towline_lost u where u.syncset = i.id and not exists ( \
                select from towline_applied a where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = u.cluster)) t \
            cross join lateral (select c.namespace, c.name, c.labels from clusters c \
              where c.kind = 'clusters' and c.id = t.cluster and c.deleted_at is null limit 1) c \
-           left join lateral (select l.at, l.back from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
+           left join lateral (select l.* from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
         since = since("g"),
         deletable = deletable("i.id"),
+        is_left = is_left("l"),
     );
     let known: Vec<String> = subjects.iter().map(|subject| subject.id.to_string()).collect();
     let selects =
@@ -327,10 +334,21 @@ async fn look_at_clusters(
         let is_lost = subject.state.loses(column(QUERY, &row, 2)?, column(QUERY, &row, 3)?, &labels);
         let (was_lost, counts) = (column::<bool>(QUERY, &row, 5)?, column::<bool>(QUERY, &row, 6)?);
         let is_tracked: bool = column(QUERY, &row, 7)?;
+        let deletes = matches!(subject.state, State::Living { deletes: true, .. });
         subject.tracks += usize::from(is_tracked);
         if subject.state == State::Unreadable {
             continue;
         }
+        let (is_renamed, is_left) = (column::<bool>(QUERY, &row, 8)?, column::<bool>(QUERY, &row, 9)?);
+        if is_renamed && (is_left || !is_lost || !is_tracked) {
+            // What is noted there stays right: it was compared before. More than that counts only once.
+            let has_counted = is_tracked && counts && (deletes || is_lost);
+            subject.renamed += usize::from(has_counted);
+            subject.lost += usize::from(has_counted && is_left);
+            subject.applied_again += usize::from(has_counted && !is_left);
+            continue;
+        }
+        let was_lost = was_lost && !is_renamed;
         // What was lost, deleted and applied again was deleted all the same.
         let was_deleted = is_tracked && counts && !was_lost && !is_lost;
         subject.applied_again += usize::from(was_deleted);

@@ -19,7 +19,7 @@ fn config_maps(names: std::ops::Range<usize>) -> Objects {
 }
 
 fn case(held: Option<Cause>, change: Change, lost: usize, tracks: usize) -> Case {
-    Case { held, change, approval: Approval::None, lost, executed: 0, tracks }
+    Case { held, change, approval: Approval::None, lost, executed: 0, renamed: 0, tracks }
 }
 
 const STAYS: Change = Change::Living { drops: false };
@@ -66,6 +66,27 @@ fn what_was_held_stays_held_until_it_is_taken_back() {
     }
     assert_eq!(case(Some(Cause::Gone), Change::Gone, 0, 0).judge(), None, "nothing is left to delete");
     assert_eq!(case(Some(Cause::Unreadable), STAYS, 0, 50).judge(), None, "it can be read again");
+}
+
+#[test]
+fn clusters_where_objects_get_other_names_count_with_those_that_are_matched_no_more() {
+    for (lost, renamed, cause) in [
+        (10, 10, None),
+        (11, 11, Some(Cause::Renamed)),
+        (12, 7, Some(Cause::Renamed)),
+        (12, 6, Some(Cause::Unmatched)),
+        (12, 0, Some(Cause::Unmatched)),
+    ] {
+        assert_eq!(Case { renamed, ..case(None, STAYS, lost, 50) }.judge(), cause, "{renamed} of {lost}");
+    }
+    for held in [Cause::Renamed, Cause::Unmatched] {
+        let left = Case { renamed: 2, executed: 1, ..case(Some(held), STAYS, 2, 50) };
+        assert_eq!(left.judge(), Some(Cause::Renamed), "one is left");
+        assert_eq!(Case { executed: 2, ..left }.judge(), None, "all are taken back or carried out");
+    }
+    for cause in Cause::ALL {
+        assert_eq!(Cause::of_name(cause.as_str()), Some(cause));
+    }
 }
 
 #[test]

@@ -154,11 +154,7 @@ impl Wanted {
     /// definition of a kind has all objects of its group.
     pub fn may_want(&self, object: &ObjectRef) -> bool {
         let key = (object.group.clone(), object.kind.clone(), object.name.clone());
-        let is_blocked = |(group, kind): &(String, String)| {
-            (*group == object.group && *kind == object.kind)
-                || is_namespace(object)
-                || group_defined_by(object).is_some_and(|defined| defined == group)
-        };
+        let is_blocked = |(group, kind): &(String, String)| may_be_in(group, kind, object);
         self.anything || self.unplaced.contains(&key) || self.kinds.iter().any(is_blocked)
     }
 
@@ -196,6 +192,13 @@ pub fn placed(object: &ObjectRef, scope: Scope) -> ObjectRef {
 pub fn is_within(object: &ObjectRef, outer: &ObjectRef) -> bool {
     (is_namespace(outer) && object.namespace == outer.name)
         || group_defined_by(outer).is_some_and(|group| object.group == group)
+}
+
+/// Whether an object of this kind whose name is not known could be this one, or be in it.
+pub fn may_be_in(group: &str, kind: &str, object: &ObjectRef) -> bool {
+    (group == object.group && kind == object.kind)
+        || is_namespace(object)
+        || group_defined_by(object).is_some_and(|defined| defined == group)
 }
 
 /// Whether it is a namespace.
