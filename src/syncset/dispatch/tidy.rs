@@ -11,11 +11,13 @@ use crate::documents::Grant;
 use crate::syncset::store::is_left;
 
 /// A syncset is held as long as anybody tracks its objects, or until those of the clusters that it matches no more, or under other names,
-/// where it tracks some have been removed. Objects that were adopted are never deleted.
+/// where it tracks some have been removed. Objects that were adopted are never deleted. What edits have dropped counts no more then, unless
+/// the hold was about labels.
 fn release() -> String {
     format!(
         "update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
-           objects = coalesce(held_objects, objects) where held and cause is distinct from 'unreadable' and ( \
+           objects = coalesce(held_objects, objects), \
+           dropped = case when cause in ('unmatched', 'renamed') then dropped end where held and cause is distinct from 'unreadable' and ( \
            not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked and not a.adopted) \
            or (cause in ('unmatched', 'renamed') and not exists (select from towline_lost l where l.syncset = g.syncset and not l.back \
              and l.at > '-infinity' and ({})))) \

@@ -100,6 +100,28 @@ fn what_was_applied_between_two_judgements_is_not_dropped_unseen() {
     });
 }
 
+/// As after an approval: what is tracked then was applied afterwards.
+#[test]
+fn what_edits_have_dropped_before_a_release_counts_no_more() {
+    run(async {
+        let court = Court::new("released", 12).await;
+        let selects = of_env("prod");
+        for (generation, maps) in [(2, 8), (3, 6), (4, 5)] {
+            court.changes(selector(generation, &selects, maps, &[])).await;
+            assert_eq!(court.held().await, None, "{maps} are left");
+        }
+        court.changes(selector(5, &selects, 4, &[])).await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "six of ten");
+        court.stage.run("update towline_applied set tracked = false").await;
+        court.tidied().await;
+        assert_eq!(court.held().await, None, "nobody tracks anything");
+        assert_eq!(court.stage.number("select count(*) from towline_guard where dropped is not null").await, 0);
+        court.stage.run("update towline_applied set tracked = true where name < 'm4'").await;
+        court.changes(selector(6, &selects, 3, &[])).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed), "one of four");
+    });
+}
+
 #[test]
 fn edits_that_drop_little_each_are_held_once_they_drop_much_within_ten_minutes() {
     run(async {
