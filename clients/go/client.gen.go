@@ -2749,10 +2749,14 @@ type ClientInterface interface {
 
 	// GetClusterSync Read a document
 	//
+	// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+	//
 	// Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
 	GetClusterSync(ctx context.Context, namespace string, name string, params *GetClusterSyncParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchClusterSyncStatusWithBody Change parts of the status; needs role `admin`
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2761,12 +2765,16 @@ type ClientInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody Change parts of the status; needs role `admin`
 	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	//
 	// Takes a body of the `application/json-patch+json` content type.
 	//
 	// Corresponds with PATCH /v1/clustersyncs/{namespace}/{name}/status (the `PatchClusterSyncStatus` operationId).
 	PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody(ctx context.Context, namespace string, name string, params *PatchClusterSyncStatusParams, body PatchClusterSyncStatusApplicationJSONPatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody Change parts of the status; needs role `admin`
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes a body of the `application/merge-patch+json` content type.
 	//
@@ -2775,12 +2783,16 @@ type ClientInterface interface {
 
 	// ReplaceClusterSyncStatusWithBody Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatusWithBody(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplaceClusterSyncStatus Replace the status; needs role `admin`, and the version in `If-Match` or in the body
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3510,6 +3522,8 @@ func (c *Client) ListClusterSyncs(ctx context.Context, params *ListClusterSyncsP
 
 // GetClusterSync Read a document
 //
+// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+//
 // Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
 func (c *Client) GetClusterSync(ctx context.Context, namespace string, name string, params *GetClusterSyncParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetClusterSyncRequest(c.Server, namespace, name, params)
@@ -3524,6 +3538,8 @@ func (c *Client) GetClusterSync(ctx context.Context, namespace string, name stri
 }
 
 // PatchClusterSyncStatusWithBody Change parts of the status; needs role `admin`
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3542,6 +3558,8 @@ func (c *Client) PatchClusterSyncStatusWithBody(ctx context.Context, namespace s
 
 // PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody Change parts of the status; needs role `admin`
 //
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+//
 // Takes a body of the `application/json-patch+json` content type.
 //
 // Corresponds with PATCH /v1/clustersyncs/{namespace}/{name}/status (the `PatchClusterSyncStatus` operationId).
@@ -3558,6 +3576,8 @@ func (c *Client) PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody(ctx 
 }
 
 // PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody Change parts of the status; needs role `admin`
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes a body of the `application/merge-patch+json` content type.
 //
@@ -3576,6 +3596,8 @@ func (c *Client) PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody(ctx
 
 // ReplaceClusterSyncStatusWithBody Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
@@ -3592,6 +3614,8 @@ func (c *Client) ReplaceClusterSyncStatusWithBody(ctx context.Context, namespace
 }
 
 // ReplaceClusterSyncStatus Replace the status; needs role `admin`, and the version in `If-Match` or in the body
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8708,12 +8732,16 @@ type ClientWithResponsesInterface interface {
 
 	// GetClusterSyncWithResponse Read a document
 	//
+	// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
 	GetClusterSyncWithResponse(ctx context.Context, namespace string, name string, params *GetClusterSyncParams, reqEditors ...RequestEditorFn) (*GetClusterSyncResponse, error)
 
 	// PatchClusterSyncStatusWithBodyWithResponse Change parts of the status; needs role `admin`
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8722,12 +8750,16 @@ type ClientWithResponsesInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	//
 	// Takes a body of the `application/json-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /v1/clustersyncs/{namespace}/{name}/status (the `PatchClusterSyncStatus` operationId).
 	PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBodyWithResponse(ctx context.Context, namespace string, name string, params *PatchClusterSyncStatusParams, body PatchClusterSyncStatusApplicationJSONPatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchClusterSyncStatusResponse, error)
 
 	// PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8736,12 +8768,16 @@ type ClientWithResponsesInterface interface {
 
 	// ReplaceClusterSyncStatusWithBodyWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatusWithBodyWithResponse(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplaceClusterSyncStatusResponse, error)
 
 	// ReplaceClusterSyncStatusWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
+	//
+	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12395,6 +12431,8 @@ func (c *ClientWithResponses) ListClusterSyncsWithResponse(ctx context.Context, 
 
 // GetClusterSyncWithResponse Read a document
 //
+// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
@@ -12407,6 +12445,8 @@ func (c *ClientWithResponses) GetClusterSyncWithResponse(ctx context.Context, na
 }
 
 // PatchClusterSyncStatusWithBodyWithResponse Change parts of the status; needs role `admin`
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12421,6 +12461,8 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithBodyWithResponse(ctx con
 
 // PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 //
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+//
 // Takes a body of the `application/json-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /v1/clustersyncs/{namespace}/{name}/status (the `PatchClusterSyncStatus` operationId).
@@ -12433,6 +12475,8 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithApplicationJSONPatchPlus
 }
 
 // PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12447,6 +12491,8 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithApplicationMergePatchPlu
 
 // ReplaceClusterSyncStatusWithBodyWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
@@ -12459,6 +12505,8 @@ func (c *ClientWithResponses) ReplaceClusterSyncStatusWithBodyWithResponse(ctx c
 }
 
 // ReplaceClusterSyncStatusWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
+//
+// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -43,6 +43,7 @@ mod shared;
 mod store;
 mod tail;
 mod template;
+mod to_delete;
 mod validate;
 mod weight;
 mod whole;

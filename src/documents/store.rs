@@ -7,6 +7,7 @@ use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
 use super::room::Share;
+use super::to_delete;
 use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};
@@ -108,23 +109,24 @@ impl Store {
 
     /// A document.
     pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
-        let Some(row) = self.columns(key).await? else { return Ok(None) };
+        let Some(row) = self.columns(key, "status").await? else { return Ok(None) };
         let item = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?;
         item.map(|item| Ok(item.document()?)).transpose()
     }
 
-    /// A document to be printed.
+    /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete.
     pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
-        let Some(row) = self.columns(key).await? else { return Ok(None) };
+        let status = if key.kind.is_shown_as_stored() { "status".to_owned() } else { to_delete::status() };
+        let Some(row) = self.columns(key, &status).await? else { return Ok(None) };
         let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
         Ok(version.map(|version| FoundRow { row, kind: key.kind, version }))
     }
 
-    /// The columns of an item of a list, behind whether the database is whole.
-    async fn columns(&self, key: &Key) -> Result<Option<Row>, ListError> {
+    /// The columns of an item of a list, with this status, behind whether the database is whole.
+    async fn columns(&self, key: &Key, status: &str) -> Result<Option<Row>, ListError> {
         const COLUMNS: &str = "1::bigint as number, namespace, name, version, id::text, generation, labels::text, \
-            annotations::text, finalizers, created_at, updated_at, deleted_at, data::text, status::text";
-        self.row(FoundRow::QUERY, COLUMNS, key).await
+            annotations::text, finalizers, created_at, updated_at, deleted_at, data::text";
+        self.row(FoundRow::QUERY, &format!("{COLUMNS}, {status}::text as status"), key).await
     }
 
     /// A document with its sealed field.

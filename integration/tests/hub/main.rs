@@ -24,6 +24,7 @@ mod rotation;
 mod rough_bodies;
 mod secrets;
 mod tls;
+mod to_delete;
 mod values;
 mod walk;
 mod watches;

@@ -29,6 +29,7 @@ mod report;
 mod requests;
 mod script;
 mod switching;
+mod to_delete;
 mod waking;
 mod walk;
 mod watching;

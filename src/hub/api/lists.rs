@@ -24,7 +24,9 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     let found = api.documents.store().found(&key).await?;
     let found = found.ok_or_else(|| not_found(&key))?;
     let version = found.version();
-    if etag::is_known(&asked.parts.headers, version)? {
+    let is_known = etag::is_known(&asked.parts.headers, version)?;
+    // What is shown beside a document changes without its version.
+    if is_known && kind.is_shown_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
     // While it is printed, its row is there, too.

@@ -38,6 +38,9 @@ fn describe(operation: &routes::Operation) -> Operation {
     let tag = kind.map_or("apply", Kind::plural);
     let mut described =
         OperationBuilder::new().operation_id(Some(id(action, kind))).tag(tag).summary(Some(about(action)));
+    if kind == Some(Kind::ClusterSync) {
+        described = described.description(about_deletions(action));
+    }
     described = described.parameters(kind.filter(|_| operation.path.ends_with('}') || is_of_status(action)).map(path));
     for name in action.parameters() {
         // A kind without namespaces has none to select by.
@@ -120,6 +123,22 @@ fn id(action: Action, kind: Option<Kind>) -> String {
 
 fn is_of_status(action: Action) -> bool {
     matches!(action, Action::ReplaceStatus | Action::PatchStatus)
+}
+
+/// What the status of a `ClusterSync` shows that is not stored in it.
+fn about_deletions(action: Action) -> Option<&'static str> {
+    match action {
+        Action::Read => Some(
+            "Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as \
+             `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; \
+             `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is \
+             never 304; lists and watches have none.",
+        ),
+        Action::ReplaceStatus | Action::PatchStatus => {
+            Some("`resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.")
+        }
+        _ => None,
+    }
 }
 
 fn about(action: Action) -> &'static str {
