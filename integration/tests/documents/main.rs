@@ -10,6 +10,7 @@
 )]
 
 mod answers;
+mod applied;
 mod claims;
 mod compaction;
 mod dispatch;

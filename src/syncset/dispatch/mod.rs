@@ -33,6 +33,7 @@ mod turn;
 pub use actor::{DispatchObserver, Dispatcher};
 pub use error::DispatchError;
 pub use held::{HeldSyncset, approve, held};
+pub(super) use selection::{Parameter, Parameters, Selection};
 pub use turn::{Dispatch, Turn};
 
 /// The ids in the first column of a statement's rows.

@@ -6,7 +6,7 @@ use crate::db::{Json, Param, Type};
 
 /// A selector with the namespaces to which it is limited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Selection {
+pub(in crate::syncset) struct Selection {
     needs: Vec<Need>,
     namespaces: Namespaces,
 }
@@ -33,10 +33,10 @@ enum Need {
 
 /// Parameters of a statement, collected while its text is built.
 #[derive(Debug, Default)]
-pub(super) struct Parameters(Vec<Parameter>);
+pub(in crate::syncset) struct Parameters(Vec<Parameter>);
 
 #[derive(Debug)]
-pub(super) enum Parameter {
+pub(in crate::syncset) enum Parameter {
     Text(String),
     Texts(Vec<String>),
     Labels(Vec<Json<Value>>),
@@ -44,13 +44,13 @@ pub(super) enum Parameter {
 
 impl Parameters {
     /// Adds one, and returns what stands for it in the statement.
-    pub(super) fn add(&mut self, parameter: Parameter) -> String {
+    pub(in crate::syncset) fn add(&mut self, parameter: Parameter) -> String {
         self.0.push(parameter);
         format!("${}", self.0.len())
     }
 
     /// As the statement takes them.
-    pub(super) fn as_params(&self) -> Vec<Param<'_>> {
+    pub(in crate::syncset) fn as_params(&self) -> Vec<Param<'_>> {
         fn param(parameter: &Parameter) -> Param<'_> {
             match parameter {
                 Parameter::Text(text) => (text, Type::TEXT),
@@ -64,7 +64,7 @@ impl Parameters {
 
 impl Selection {
     /// What a document says. `None` if that can't be read, as it may be after a newer release has run.
-    pub(super) fn parse(selector: Option<&Value>, namespaces: Option<&Value>) -> Option<Self> {
+    pub(in crate::syncset) fn parse(selector: Option<&Value>, namespaces: Option<&Value>) -> Option<Self> {
         let mut needs = Vec::new();
         match given(selector) {
             None => {}
@@ -88,7 +88,7 @@ impl Selection {
     }
 
     /// How much work its condition is for each cluster: the values that are compared. It has no more parameters than that.
-    pub(super) fn weight(&self) -> usize {
+    pub(in crate::syncset) fn weight(&self) -> usize {
         let of = |need: &Need| match need {
             Need::In(_, values) | Need::NotIn(_, values) => values.len().max(1),
             _ => 1,
@@ -97,7 +97,7 @@ impl Selection {
     }
 
     /// The condition on `c`, a row of the clusters.
-    pub(super) fn condition(&self, parameters: &mut Parameters) -> String {
+    pub(in crate::syncset) fn condition(&self, parameters: &mut Parameters) -> String {
         let mut text = "c.kind = 'clusters'".to_owned();
         for need in &self.needs {
             text.push_str(" and ");
