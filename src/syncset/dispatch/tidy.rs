@@ -25,6 +25,7 @@ fn release() -> String {
         is_left("l")
     )
 }
+
 /// It is judged under a lock of the same row.
 const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
      where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp() \
