@@ -37,7 +37,7 @@ use crate::{Error, users};
 /// The most bytes of a request.
 const LARGEST_REQUEST: usize = 4 << 20;
 /// A slow server answers after this time.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW: Duration = Duration::from_millis(5_500);
 /// What a real one notes of an object with ten fields.
 const FIELDS: &str = "{\"f:data\":{\".\":{},\"f:text\":{},\"f:value\":{}},\"f:metadata\":{\"f:annotations\":{\"f:towline.dev/syncset\":{},\
                       \"f:towline.dev/syncset-id\":{}},\"f:labels\":{\"f:hive.openshift.io/managed\":{}}}}";
@@ -47,7 +47,7 @@ const FIELDS: &str = "{\"f:data\":{\".\":{},\"f:text\":{},\"f:value\":{}},\"f:me
 pub enum Behavior {
     /// It answers at once.
     Answers,
-    /// It answers after 5 s.
+    /// It answers after 5.5 s, and a cluster has to answer within 5.
     IsSlow,
     /// It sends the beginning of an answer, and then nothing.
     StopsHalfWay,

@@ -35,6 +35,10 @@ pub(super) const STEADY_POOL_IDLE: Duration = Duration::from_secs(90);
 /// The most bytes of an answer that is not a success. A `Status` has a few kilobytes.
 pub(super) const LARGEST_REFUSAL: usize = 256 << 10;
 
+/// The most bytes of an answer's head, and of what a connection reads at a time. An API server's head has a kilobyte. hyper would let
+/// the buffer grow to 400 KiB with a long list, and keep it for as long as the connection is kept.
+const LARGEST_HEAD: usize = 32 << 10;
+
 /// The layers between a request and the API server. A clone of it is cheap, and sends at once, while kube's client passes
 /// every request to another task.
 pub(super) type Transport = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
@@ -103,6 +107,7 @@ pub(super) fn connect(
     let client: HyperClient<_, FencedBody> = HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(pool_idle)
+        .http1_max_buf_size(LARGEST_HEAD)
         // hyper retries a request if a reused connection was closed before the request was sent. It never sends twice what
         // it has written, so that stays enabled.
         .build(connector);

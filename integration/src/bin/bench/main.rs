@@ -12,6 +12,7 @@ mod daemon;
 mod hub;
 mod leases;
 mod load_kind;
+mod marks;
 mod measure;
 mod options;
 mod phases;

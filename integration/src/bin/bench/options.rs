@@ -366,7 +366,7 @@ pub(crate) enum Death {
     Swallows,
     /// It stops in the midst of each answer.
     Stops,
-    /// It answers after 5 s.
+    /// It answers too late: after 5.5 s.
     Slow,
 }
 

@@ -9,6 +9,7 @@ use super::reads::PAGE;
 use super::selectors::Selected;
 use super::watches::Watched;
 use super::writes::Written;
+use crate::marks::{Mark, Wanted, table};
 use crate::measure::Latency;
 use crate::options::HubOptions;
 use crate::report::write_json;
@@ -21,23 +22,6 @@ const FILE: &str = "target/bench/hub.json";
 const SETTING: &str = "one PostgreSQL server with the settings that it is installed with, all on this machine over loopback; towline's release \
                        build, each replica a process of its own; clusters of 2 KB with six labels and a kubeconfig of 1 KB, no keys_file; vacuumed \
                        between steps";
-
-/// A figure, and what it has to be.
-#[derive(Debug, Serialize)]
-struct Mark {
-    what: String,
-    ours: f64,
-    wanted: Option<Wanted>,
-    kept: bool,
-}
-
-/// A bound.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Wanted {
-    AtLeast(f64),
-    Below(f64),
-}
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -55,7 +39,7 @@ pub(crate) fn finish(options: &HubOptions, all: &[Measured]) -> Result<(), Strin
     println!("\nthe hub, medians of {} runs, {} clusters: {SETTING}; {fsync}\n", options.runs, options.clusters);
     print!("{}", selectors(all));
     let marks = marks(options, all);
-    println!("\n{}", table(&marks));
+    println!("\n{}", table("the hub", &marks));
     let HubOptions { clusters, documents, fsync, .. } = *options;
     write_json(FILE, &Report { setting: SETTING, clusters, documents, fsync, runs: all, marks: &marks })
 }
@@ -116,12 +100,7 @@ impl Marks<'_> {
     /// The median of a figure over the runs that have it.
     fn add(&mut self, what: &str, wanted: Option<Wanted>, figure: impl Fn(&Measured) -> Option<f64>) {
         let Some(ours) = median(self.all.iter().filter_map(figure).collect()) else { return };
-        let kept = match wanted {
-            None => true,
-            Some(Wanted::AtLeast(least)) => ours >= least,
-            Some(Wanted::Below(most)) => ours < most,
-        };
-        self.marks.push(Mark { what: what.to_owned(), ours, wanted, kept });
+        self.marks.push(Mark::new(what, ours, wanted));
     }
 
     fn writes(&mut self, what: &str, least: Option<Wanted>, round: impl Fn(&Measured) -> Option<&Written>) {
@@ -132,21 +111,6 @@ impl Marks<'_> {
         self.add(&format!("{what}, peak MiB of towline"), None, |run| Some(round(run)?.cost.towline_peak_mib));
         self.add(&format!("{what}, MiB of PostgreSQL"), None, |run| Some(round(run)?.cost.database_mib));
     }
-}
-
-fn table(marks: &[Mark]) -> String {
-    let mut text = format!("{:<66}{:>10}  {:<10}\n", "the hub, marks (medians)", "towline", "wanted");
-    for mark in marks {
-        let wanted = match mark.wanted {
-            None => String::new(),
-            Some(Wanted::AtLeast(least)) => format!(">= {least}"),
-            Some(Wanted::Below(most)) => format!("< {most}"),
-        };
-        let kept = if mark.kept { "" } else { "missed" };
-        // Writing to a string can't fail.
-        let _ = writeln!(text, "{:<66}{:>10.3}  {wanted:<10}{kept}", mark.what, mark.ours);
-    }
-    text
 }
 
 /// The lists by selector, with how PostgreSQL found the documents in the last run.

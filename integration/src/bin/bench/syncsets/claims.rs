@@ -1,6 +1,6 @@
-//! How long workers have one cluster.
+//! How long workers have a cluster that is dead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::documents;
 use super::world::World;
 
 /// Between two looks.
@@ -21,9 +22,11 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Begins to look.
-    pub(super) async fn watch(world: &World) -> Result<Self, Error> {
-        const CLAIMED: &str = "SELECT cluster::text, token FROM towline_work WHERE holder IS NOT NULL";
+    /// Begins to look at the clusters with these numbers.
+    pub(super) async fn watch(world: &World, dead: impl Iterator<Item = usize>) -> Result<Self, Error> {
+        const CLAIMED: &str = "SELECT d.name, w.token FROM towline_work w JOIN towline_documents d ON d.id = w.cluster \
+                               WHERE w.holder IS NOT NULL";
+        let dead: HashSet<String> = dead.map(documents::name).collect();
         let sql = world.another_connection().await?;
         let longest = Arc::new(Mutex::new(Duration::ZERO));
         let looking = tokio::spawn({
@@ -33,6 +36,7 @@ impl Claims {
                 while let Ok(rows) = sql.query(CLAIMED, &[]).await {
                     let now = Instant::now();
                     let claims = rows.iter().map(|row| (row.get::<_, String>(0), row.get::<_, i64>(1)));
+                    let claims = claims.filter(|(cluster, _)| dead.contains(cluster));
                     since = claims
                         .map(|claim| (since.get(&claim).copied().unwrap_or(now), claim))
                         .map(|(at, claim)| (claim, at))

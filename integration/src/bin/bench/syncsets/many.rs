@@ -38,14 +38,15 @@ pub(super) async fn all(world: &mut World, options: &SyncsetOptions) -> Result<V
     all.push(changed(world, options, "one object changed in all", clusters).await?.most(2.0).told());
     all.push(full_pass(world, "full pass of all").await?.most(3.0).told());
     all.push(labels(world, options, "one label of one cluster").await?.told());
-    let Dead { dead, silent } = die(world, options).await?;
-    let claims = Claims::watch(world).await?;
+    let dead = die(world, options).await?;
+    let mortals = (0..clusters).filter(|number| is_mortal(*number));
+    let claims = Claims::watch(world, mortals.clone()).await?;
     let measured = changed(world, options, "one changed, as a tenth dies", clusters - dead).await?;
     all.push(Measured { longest_claim: Some(claims.longest()), ..measured }.told());
     let measured = labels(world, options, "one label, as a tenth dies").await?;
-    world.silent(silent).await?;
+    world.silent(dead).await?;
     all.push(Measured { longest_claim: Some(claims.longest()), ..measured }.told());
-    let claims = Claims::watch(world).await?;
+    let claims = Claims::watch(world, mortals).await?;
     let measured = changed(world, options, "one changed, a tenth is dead", clusters - dead).await?;
     all.push(Measured { longest_claim: Some(claims.longest()), ..measured }.told());
     all.push(labels(world, options, "one label, a tenth is dead").await?.told());
@@ -137,19 +138,11 @@ async fn labels(world: &World, options: &SyncsetOptions, what: &'static str) -> 
     phase.of_singles(Latency::taken(taken), options.singles).await
 }
 
-/// How many clusters have died.
-struct Dead {
-    dead: usize,
-    /// Those that are going to be found silent. A write to a slow one may be just in time.
-    silent: usize,
-}
-
-/// A tenth of the clusters dies at once.
-async fn die(world: &mut World, options: &SyncsetOptions) -> Result<Dead, Error> {
-    let (mut dead, mut silent) = (0, 0);
+/// A tenth of the clusters dies at once. Returns how many these are.
+async fn die(world: &mut World, options: &SyncsetOptions) -> Result<usize, Error> {
+    let mut dead = 0;
     for number in (0..options.clusters).filter(|number| is_mortal(*number)) {
         dead += 1;
-        silent += usize::from(world.death(number) != Some(Death::Slow));
         match world.death(number) {
             Some(Death::Stops) => world.simulated()?.set_behavior(number, Behavior::StopsHalfWay),
             Some(Death::Slow) => world.simulated()?.set_behavior(number, Behavior::IsSlow),
@@ -157,5 +150,5 @@ async fn die(world: &mut World, options: &SyncsetOptions) -> Result<Dead, Error>
         }
     }
     world.cut_links().await?;
-    Ok(Dead { dead, silent })
+    Ok(dead)
 }

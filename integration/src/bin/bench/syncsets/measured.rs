@@ -21,7 +21,7 @@ pub(crate) struct Measured {
     pub(crate) objects: usize,
     /// The most requests a cluster that this may take.
     pub(crate) most_requests: Option<f64>,
-    /// The longest time that a worker had one cluster, in seconds.
+    /// The longest time that a worker had one dead cluster, in seconds.
     pub(crate) longest_claim: Option<f64>,
     pub(crate) cost: Cost,
 }

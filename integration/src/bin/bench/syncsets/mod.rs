@@ -7,6 +7,7 @@
 mod claims;
 mod documents;
 mod many;
+mod marks;
 mod measured;
 mod meter;
 mod outage;

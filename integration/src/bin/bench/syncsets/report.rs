@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::marks::marks;
 use super::measured::Measured;
+use crate::marks::{self, Mark};
 use crate::options::{Scenario, SyncsetOptions};
 use crate::report::write_json;
 use crate::summary::median;
@@ -18,6 +20,7 @@ struct Report<'a> {
     setting: &'a str,
     size: &'a str,
     runs: &'a [Vec<Measured>],
+    marks: &'a [Mark],
 }
 
 /// What is measured, in words.
@@ -43,11 +46,13 @@ pub(crate) fn finish(options: &SyncsetOptions, scenario: Scenario, all: &[Vec<Me
     let (size, clusters) = (size(options, scenario), options.clusters);
     println!("\nsyncsets, medians of {} runs, {size}: {SETTING}\n", options.runs);
     print!("{}", table(all, clusters));
+    let marks = marks(options, scenario, all);
+    println!("\n{}", marks::table("syncsets", &marks));
     let file = match scenario {
         Scenario::Real => "target/bench/syncsets.json",
         Scenario::Simulated => "target/bench/syncsets-simulated.json",
     };
-    write_json(file, &Report { setting: SETTING, size: &size, runs: all })?;
+    write_json(file, &Report { setting: SETTING, size: &size, runs: all, marks: &marks })?;
     let excess: Vec<String> = all.iter().flatten().filter_map(|measured| measured.excess(clusters)).collect();
     if excess.is_empty() { Ok(()) } else { Err(excess.join("; ")) }
 }
