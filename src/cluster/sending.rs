@@ -170,7 +170,7 @@ impl Cluster {
         let connection = self.ready_connection()?;
         let claim = self.guard.claim()?;
         let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
-        let deadline = self.shared.limits.request_timeout;
+        let deadline = self.urgent.unwrap_or(self.shared.limits.request_timeout);
         if self.shared.reach.is_none() || self.urgent.is_some() {
             return self.exchange(&connection, request, &asked, deadline, claim, reading).await;
         }

@@ -163,8 +163,7 @@ impl<'c> Executor<'c> {
     async fn write_first(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
         let (cluster, fence) = (self.cluster.clone(), self.fence.clone());
         let probed_after = PROBED_AFTER.min(within / 2);
-        let written = self.answered_within(step, Duration::MAX);
-        tokio::pin!(written);
+        let mut written = Box::pin(self.answered_within(step, Duration::MAX));
         if let Ok(written) = timeout(probed_after, &mut written).await {
             return written;
         }
@@ -172,8 +171,10 @@ impl<'c> Executor<'c> {
         tokio::select! {
             biased;
             written = &mut written => return written,
-            probed = cluster.probe(within - probed_after) => {
-                if let Some(stop) = probed.err().as_ref().and_then(Failed::of_probe) {
+            probed = cluster.probe(within.saturating_sub(probed_after)) => {
+                // Whatever else it answers, it lives, and the write may still be carried out.
+                let failed = probed.err().map(|error| Failed::of(&error, Missing::Unclear));
+                if let Some(Failed::Stopped(stop @ Stop::Silent { .. })) = failed {
                     return Err(stop);
                 }
             }

@@ -35,11 +35,9 @@ impl Marks<'_> {
             ("one object removed", None, 2.0, None),
         ] {
             self.add(&format!("{what}, s"), seconds.map(Wanted::Below), of(what, |run| run.seconds));
-            let each = of(what, |run| Some(run.cost.requests as f64));
-            #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
-            let clusters = options.clusters as f64;
+            let clusters = options.clusters;
             self.add(&format!("{what}, requests a cluster"), Some(Wanted::AtMost(requests)), |run| {
-                Some(each(run)? / clusters)
+                run.iter().find(|phase| phase.what == what).map(|phase| phase.requests_each(clusters))
             });
             self.add(
                 &format!("{what}, CPU s"),

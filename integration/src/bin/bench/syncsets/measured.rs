@@ -66,10 +66,16 @@ impl Measured {
         self
     }
 
-    /// Says so where it took more requests than it may.
-    pub(crate) fn excess(&self, clusters: usize) -> Option<String> {
+    /// Requests a cluster.
+    pub(super) fn requests_each(&self, clusters: usize) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
         let each = self.cost.requests as f64 / clusters as f64;
+        each
+    }
+
+    /// Says so where it took more requests than it may.
+    pub(crate) fn excess(&self, clusters: usize) -> Option<String> {
+        let each = self.requests_each(clusters);
         let most = self.most_requests.filter(|most| each > *most)?;
         Some(format!("{}: {each:.2} requests a cluster instead of at most {most}", self.what))
     }

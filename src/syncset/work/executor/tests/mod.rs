@@ -285,6 +285,12 @@ async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_clus
         assert!(!executor.is_answered());
     }
     assert_eq!(server.lines().len(), 3, "one was not sent");
+    // Lists and discovery have the same deadline.
+    for step in [list("ConfigMap", 0), Step::Resolve { api_version: "apps/v1", kind: "Deployment", wait: false }] {
+        let stop = executor.carry_out(&step, SHORT).await.unwrap_err();
+        assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
+        assert!(!executor.is_answered());
+    }
     server.answer(|_| whole(200, &metadata()));
     executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
     assert!(executor.is_answered());
@@ -311,22 +317,24 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
         assert_eq!(server.lines()[1..], ["GET /version"]);
         assert!(!executor.is_answered());
     }
-    // Slow, and it lives: the write has the time that it needs.
-    let gate = Gate::default();
-    let opened = gate.clone();
-    server.answer(move |line| match line {
-        "GET /version" => {
-            opened.open();
-            whole(200, &json!({"major": "1", "minor": "30", "gitVersion": "v1.30.0"}))
-        }
-        _ => Reply::Held(gate.clone(), Box::new(whole(200, &metadata()))),
-    });
-    server.lines();
-    let mut executor = Executor::new(&mut client, &fence);
-    executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
-    executor.carry_out(&writes[0], LONG).await.unwrap().unwrap();
-    assert_eq!(server.lines()[0], "GET /version", "a request is noted when it is answered");
-    assert!(executor.is_answered());
+    // Slow, and it lives, whatever it answers: the write has the time that it needs.
+    for code in [200, 403, 429, 503] {
+        let gate = Gate::default();
+        let opened = gate.clone();
+        server.answer(move |line| match line {
+            "GET /version" => {
+                opened.open();
+                whole(code, &json!({"major": "1", "minor": "30", "gitVersion": "v1.30.0"}))
+            }
+            _ => Reply::Held(gate.clone(), Box::new(whole(200, &metadata()))),
+        });
+        server.lines();
+        let mut executor = Executor::new(&mut client, &fence);
+        executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
+        executor.carry_out(&writes[0], LONG).await.unwrap().unwrap();
+        assert_eq!(server.lines()[0], "GET /version", "a request is noted when it is answered");
+        assert!(executor.is_answered());
+    }
     // After an answer nothing is probed.
     let mut executor = Executor::new(&mut client, &fence);
     server.answer(|_| whole(200, &metadata()));
