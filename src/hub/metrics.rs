@@ -42,7 +42,7 @@ pub(super) const ALL: &[Metric] = &[
     Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
     Metric::counter(
         HUB_UNREADABLE_ROWS_TOTAL,
-        "Rows of the log that can't be read, each of which has ended all watches",
+        "Rows of the log that can't be read, each of which has ended the watches that it may concern",
     ),
 ];
 

@@ -305,12 +305,27 @@ fn metadata_alone_are_the_beginning_of_each_event() {
 }
 
 #[test]
-fn a_row_of_an_unknown_kind_is_skipped_and_one_that_cannot_be_read_ends_the_watches_but_not_the_tail() {
+fn a_row_of_an_unknown_kind_is_skipped_and_one_that_cannot_be_read_ends_the_watches_of_its_place_alone() {
     run(async {
         let world = World::new("unreadable").await;
         let replica = world.tail(RING);
         let version = world.cluster("a", "gold", 1).await;
         let mut watch = start(&replica.tail, all(), Some(version)).await;
+        let gold = all().selected_by("tier=gold").expect("a selector");
+        let in_place = [gold, all().in_namespace("n").expect("a namespace"), all().named("b").expect("a name")];
+        let elsewhere = [
+            Filter::of(Kind::Secret),
+            all().in_namespace("m").expect("a namespace"),
+            all().named("c").expect("a name"),
+        ];
+        let mut ended = Vec::new();
+        for filter in in_place {
+            ended.push(start(&replica.tail, filter, Some(version)).await);
+        }
+        let mut others = Vec::new();
+        for filter in elsewhere {
+            others.push(start(&replica.tail, filter, Some(version)).await);
+        }
         let insert = async |kind: &str, document: &str| {
             let row = format!(
                 "insert into towline_log values (nextval('towline_version'), now(), gen_random_uuid(), '{kind}', \
@@ -323,14 +338,41 @@ fn a_row_of_an_unknown_kind_is_skipped_and_one_that_cannot_be_read_ends_the_watc
         assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, 2)));
         insert("clusters", "{}").await;
         assert!(matches!(ending(&mut watch).await, Ending::Gone));
+        for watch in &mut ended {
+            // Some show the change before the row.
+            let ending = loop {
+                match tokio::time::timeout(LIMIT, watch.next()).await.expect("an ending in time") {
+                    Ok(event) => assert_eq!(event.resume_version(), Some(version)),
+                    Err(ending) => break ending,
+                }
+            };
+            assert!(matches!(ending, Ending::Gone));
+        }
         // A watch that resumes from behind it sees what follows.
         let mut watch = start(&replica.tail, all(), Some(version + 1)).await;
         let version = world.cluster("a", "gold", 3).await;
         assert_eq!(seen(&next(&mut watch).await), ("MODIFIED", document("a", version, 3)));
+        // The others go on, and have missed nothing.
+        let labels = json!({});
+        let written = [
+            world.put(7, Kind::Secret, ("n", "b"), &labels, &json!({"type": "Opaque"})).await,
+            world.put(8, Kind::Cluster, ("m", "b"), &labels, &json!({})).await,
+            world.put(9, Kind::Cluster, ("n", "c"), &labels, &json!({})).await,
+        ];
+        for (watch, version) in others.iter_mut().zip(written) {
+            let change = loop {
+                match next(watch).await {
+                    Event::Bookmark { .. } => {}
+                    change => break change,
+                }
+            };
+            assert_eq!(change.resume_version(), Some(version));
+        }
     });
 }
 
-/// A foreign program can write anything into the log. Nobody knows which watches such a row concerns, so all learn of it.
+/// A foreign program can write anything into the log. Nobody knows what such a row says about its document, so that all watches of its
+/// place learn of it.
 #[test]
 fn labels_that_are_no_texts_end_the_watches_but_not_the_tail() {
     run(async {

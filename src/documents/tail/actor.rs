@@ -175,6 +175,17 @@ impl Reader<'_> {
             count += 1;
             match Entry::read_aside(&self.aside, QUERY, row, 4).await {
                 Ok(Some(entry)) => {
+                    if let Err(error) = &entry.change {
+                        self.tail.0.unreadable.fetch_add(1, Ordering::Relaxed);
+                        tracing::error!(
+                            version,
+                            kind = entry.kind.plural(),
+                            namespace = entry.namespace,
+                            name = entry.name,
+                            error = full_text(error),
+                            "a row of the log can't be read, ending the watches of its place"
+                        );
+                    }
                     unannounced += entry.bytes();
                     ring.write().push(entry);
                 }
@@ -183,20 +194,6 @@ impl Reader<'_> {
                 Err(EntryError::Columns(error)) => return Err(error),
                 Err(EntryError::ShutsDown(error)) => {
                     return Err(db::Error::Decode { query: QUERY, source: std::sync::Arc::new(error) });
-                }
-                Err(EntryError::Content(error)) => {
-                    self.tail.0.unreadable.fetch_add(1, Ordering::Relaxed);
-                    // Watches must not miss it without being told.
-                    tracing::error!(
-                        version,
-                        error = full_text(&error),
-                        "a row of the log can't be read, ending all watches"
-                    );
-                    let mut ring = ring.write();
-                    let origin = ring.origin().map(str::to_owned);
-                    let base = ring.base();
-                    ring.restart(version);
-                    ring.follow(&origin.unwrap_or_default(), base);
                 }
             }
             if unannounced > WAKE_AFTER {

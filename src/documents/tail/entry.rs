@@ -27,13 +27,22 @@ pub(super) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labe
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// A change of a document.
+/// A row of the log: what it says about which document, and its change.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) version: i64,
     pub(super) kind: Kind,
     pub(super) namespace: String,
     pub(super) name: String,
+    /// An error if the document is none or labels are not texts: a foreign program wrote it. Every further attempt fails in the same way.
+    pub(super) change: Result<Change, UnreadableRow>,
+    /// When it was read.
+    pub(super) read_at: Instant,
+}
+
+/// A change of a document.
+#[derive(Debug)]
+pub(super) struct Change {
     pub(super) labels: Arc<Labels>,
     /// The labels before; `None` if the document was created. Most changes leave them as they are, and share them.
     pub(super) old_labels: Option<Arc<Labels>>,
@@ -41,20 +50,18 @@ pub(super) struct Entry {
     pub(super) after: Option<Object>,
     /// The document before, with the version of this change; only if it was removed or its labels have changed.
     pub(super) before: Option<Object>,
-    /// When it was read.
-    pub(super) read_at: Instant,
 }
 
-/// A row of the log that can't be read.
+/// A watch can't know what it would see of a row, which can't be read. It ends with 410: its client, which lists again, has missed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+/// Why a row was not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EntryError {
     /// It does not have the expected columns.
     #[error(transparent)]
     Columns(#[from] db::Error),
-    /// Its document is none, or labels are not texts: a foreign program wrote it. Every further attempt fails in the same way. It
-    /// is not skipped either: a watch with a selector could not know whether it concerns it.
-    #[error(transparent)]
-    Content(#[from] UnreadableRow),
     /// This process is ending.
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
@@ -76,33 +83,61 @@ impl Entry {
     pub(super) fn read(query: &'static str, row: &Row, first: usize) -> Result<Option<Self>, EntryError> {
         let version = column(query, row, first)?;
         let Some(kind) = Kind::of_plural(column(query, row, first + 1)?) else { return Ok(None) };
-        let document = |index| -> Result<Option<Object>, EntryError> {
-            let Some(text) = column::<Option<&str>>(query, row, index)? else { return Ok(None) };
-            let document = Document { version, ..Document::from_row(text)? };
-            Ok(Some(Object::of(&document)))
-        };
-        let parse = |text: &str| serde_json::from_str::<Labels>(text).map_err(UnreadableRow::from);
-        let labels = Arc::new(parse(column(query, row, first + 4)?)?);
-        let old_labels = column::<Option<&str>>(query, row, first + 6)?.map(parse).transpose()?;
+        let change = Change::read(
+            version,
+            column(query, row, first + 4)?,
+            column(query, row, first + 6)?,
+            [column(query, row, first + 5)?, column(query, row, first + 7)?],
+        );
         let entry = Self {
             version,
             kind,
             namespace: column(query, row, first + 2)?,
             name: column(query, row, first + 3)?,
-            old_labels: old_labels.map(|old| if old == *labels { Arc::clone(&labels) } else { Arc::new(old) }),
-            labels,
-            after: document(first + 5)?,
-            before: document(first + 7)?,
+            change,
             read_at: Instant::now(),
         };
         Ok(Some(entry))
     }
 
-    /// What a watch with this filter sees of the change; `None` if the filter matches neither before nor after it.
-    pub(super) fn seen_through(&self, filter: &Filter) -> Option<Event> {
+    /// What a watch with this filter sees of the row; `None` if the filter matches the document neither before nor after the change. A row
+    /// that can't be read concerns all watches of its place, whatever they select.
+    pub(super) fn seen_through(&self, filter: &Filter) -> Result<Option<Event>, Unreadable> {
         if !filter.covers(self.kind, &self.namespace, &self.name) {
-            return None;
+            return Ok(None);
         }
+        self.change.as_ref().map(|change| change.seen_through(filter)).map_err(|_| Unreadable)
+    }
+
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        OVERHEAD + self.namespace.len() + self.name.len() + self.change.as_ref().map_or(0, Change::bytes)
+    }
+}
+
+impl Change {
+    /// Reads labels and documents, each after and before the change.
+    fn read(
+        version: i64,
+        labels: &str,
+        old_labels: Option<&str>,
+        [after, before]: [Option<&str>; 2],
+    ) -> Result<Self, UnreadableRow> {
+        let document = |text: &str| -> Result<Object, UnreadableRow> {
+            Ok(Object::of(&Document { version, ..Document::from_row(text)? }))
+        };
+        let parse = |text: &str| serde_json::from_str::<Labels>(text).map_err(UnreadableRow::from);
+        let labels = Arc::new(parse(labels)?);
+        let old_labels = old_labels.map(parse).transpose()?;
+        Ok(Self {
+            old_labels: old_labels.map(|old| if old == *labels { Arc::clone(&labels) } else { Arc::new(old) }),
+            labels,
+            after: after.map(document).transpose()?,
+            before: before.map(document).transpose()?,
+        })
+    }
+
+    fn seen_through(&self, filter: &Filter) -> Option<Event> {
         let did_match = self.old_labels.as_ref().is_some_and(|labels| filter.selects(labels));
         match &self.after {
             Some(after) if filter.selects(&self.labels) => {
@@ -114,8 +149,7 @@ impl Entry {
         }
     }
 
-    /// The memory that it takes.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let of_label = |(key, value): (&String, &String)| key.len() + value.len() + LABEL;
         let of_labels = |labels: &Labels| {
             if labels.is_empty() {
@@ -127,7 +161,7 @@ impl Entry {
         let objects = [&self.after, &self.before].into_iter().flatten().map(Object::bytes).sum::<usize>();
         let old_labels = self.old_labels.as_ref().filter(|old| !Arc::ptr_eq(old, &self.labels));
         let labels = of_labels(&self.labels) + old_labels.map_or(0, |old| of_labels(old));
-        OVERHEAD + self.namespace.len() + self.name.len() + labels + objects
+        labels + objects
     }
 }
 
@@ -155,12 +189,20 @@ pub(super) mod tests {
             kind: Kind::Cluster,
             namespace: "foo".to_owned(),
             name: name.to_owned(),
-            labels: Arc::new(last.labels.clone()),
-            old_labels: before.as_ref().map(|before| Arc::new(before.labels.clone())),
-            after: after.as_ref().map(Object::of),
-            before: before.as_ref().filter(|_| has_before).map(Object::of),
+            change: Ok(Change {
+                labels: Arc::new(last.labels.clone()),
+                old_labels: before.as_ref().map(|before| Arc::new(before.labels.clone())),
+                after: after.as_ref().map(Object::of),
+                before: before.as_ref().filter(|_| has_before).map(Object::of),
+            }),
             read_at: Instant::now(),
         }
+    }
+
+    /// A row of the same place that a foreign program has written.
+    pub(in super::super) fn unreadable(version: i64, name: &str) -> Entry {
+        let unreadable = Change::read(version, "{\"a\": 1}", None, [None, None]).map(drop);
+        Entry { change: Err(unreadable.expect_err("no text")), ..change(version, name, [None, Some(&[])]) }
     }
 
     fn selected_by(selector: &str) -> Filter {
@@ -184,19 +226,27 @@ pub(super) mod tests {
             ([silver, None], None),
         ] {
             let entry = change(7, "c1", states);
-            assert_eq!(entry.seen_through(&selected_by("tier=gold")), expected, "{states:?}");
+            assert_eq!(entry.seen_through(&selected_by("tier=gold")), Ok(expected), "{states:?}");
         }
     }
 
     #[test]
     fn a_change_of_another_place_is_not_seen() {
-        let entry = change(7, "c1", [None, Some(&[])]);
         let all = || Filter::of(Kind::Cluster);
-        assert!(entry.seen_through(&all()).is_some());
-        assert!(entry.seen_through(&all().in_namespace("foo").expect("a namespace")).is_some());
-        assert_eq!(entry.seen_through(&all().in_namespace("bar").expect("a namespace")), None);
-        assert_eq!(entry.seen_through(&all().named("c2").expect("a name")), None);
-        assert_eq!(entry.seen_through(&Filter::of(Kind::Secret)), None);
+        let own = [all(), all().in_namespace("foo").expect("a namespace"), all().named("c1").expect("a name")];
+        let others = [
+            all().in_namespace("bar").expect("a namespace"),
+            all().named("c2").expect("a name"),
+            Filter::of(Kind::Secret),
+        ];
+        let entry = change(7, "c1", [None, Some(&[])]);
+        assert!(own.iter().all(|filter| matches!(entry.seen_through(filter), Ok(Some(Event::Added(_))))));
+        assert!(others.iter().all(|filter| entry.seen_through(filter) == Ok(None)));
+        let entry = unreadable(7, "c1");
+        assert!(own.iter().all(|filter| entry.seen_through(filter) == Err(Unreadable)));
+        assert!(others.iter().all(|filter| entry.seen_through(filter) == Ok(None)));
+        assert_eq!(entry.seen_through(&selected_by("tier=gold")), Err(Unreadable), "it may have matched");
+        assert_eq!(entry.bytes(), OVERHEAD + "fooc1".len());
     }
 
     #[test]
@@ -208,10 +258,11 @@ pub(super) mod tests {
         let labels = r#""tier":"gold""#.len() + NODE + LABEL + "tiergold".len();
         assert_eq!(labelled.bytes(), small.bytes() + labels + rendered);
         let gold = Arc::new(Labels::from([("tier".to_owned(), "gold".to_owned())]));
-        let both = |old_labels| Entry {
-            labels: Arc::clone(&gold),
-            old_labels: Some(old_labels),
-            ..change(7, "c1", [None, Some(&[])])
+        let both = |old_labels| {
+            let entry = change(7, "c1", [None, Some(&[])]);
+            let change =
+                entry.change.map(|change| Change { labels: Arc::clone(&gold), old_labels: Some(old_labels), ..change });
+            Entry { change, ..entry }
         };
         assert_eq!(
             both(Arc::clone(&gold)).bytes(),
@@ -241,7 +292,7 @@ pub(super) mod tests {
                     continue;
                 }
                 let entry = change(version, "c1", [present.as_deref(), next.as_deref()]);
-                match entry.seen_through(&filter) {
+                match entry.seen_through(&filter).expect("it can be read") {
                     Some(Event::Added(object)) => prop_assert!(replayed.replace(object).is_none()),
                     Some(Event::Modified(object)) => prop_assert!(replayed.replace(object).is_some()),
                     Some(Event::Deleted(object)) => {

@@ -86,7 +86,8 @@ pub struct TailState {
     pub base: i64,
     /// Events in the ring, and their size in bytes.
     pub ring: (usize, usize),
-    /// Rows of the log that could not be read since the start of the process: a foreign program wrote them. Each ended all watches.
+    /// Rows of the log that could not be read since the start of the process: a foreign program wrote them. Each ended the watches of its
+    /// place.
     pub unreadable: u64,
     /// Why the last connection was lost; `None` since the log could be read again.
     pub failure: Option<db::Error>,

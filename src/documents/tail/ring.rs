@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::entry::Entry;
+use super::entry::{Entry, Unreadable};
 use super::event::Event;
 use crate::documents::filter::Filter;
 
@@ -40,7 +40,7 @@ pub(super) enum Next {
     Nothing(Option<Instant>),
     /// Events behind its position have left the ring.
     Missed,
-    /// The ring has been emptied.
+    /// The ring has been emptied, or the next row is one that can't be read and may concern the watch.
     Gone,
 }
 
@@ -173,9 +173,13 @@ impl Ring {
             self.entries.len()
         };
         for entry in self.entries.range(begin..) {
-            if let Some(event) = entry.seen_through(filter) {
-                *position = entry.version;
-                return Next::Found(event, entry.read_at);
+            match entry.seen_through(filter) {
+                Ok(None) => {}
+                Ok(Some(event)) => {
+                    *position = entry.version;
+                    return Next::Found(event, entry.read_at);
+                }
+                Err(Unreadable) => return Next::Gone,
             }
         }
         // A watch may be ahead: its state was read after the tail's last read.

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch as latest;
 use tokio::time::Instant;
 
+use super::entry::Unreadable;
 use super::event::{Ending, Event};
 use super::held::Share;
 use super::ring::{Next, Start};
@@ -226,8 +227,10 @@ impl Watch {
                 share
             }
             Read::Window(window, share) => {
+                let seen = window.entries.iter().filter_map(|entry| entry.seen_through(&self.filter).transpose());
+                let seen = seen.collect::<Result<Vec<_>, Unreadable>>().map_err(|Unreadable| ListError::Gone)?;
                 self.position = window.position;
-                self.ready.extend(window.entries.iter().filter_map(|entry| entry.seen_through(&self.filter)));
+                self.ready.extend(seen);
                 share
             }
         };

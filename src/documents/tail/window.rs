@@ -46,6 +46,16 @@ pub(super) async fn read(
         window.position = version;
         match Entry::read_aside(aside, QUERY, row, 1).await {
             Ok(Some(entry)) => {
+                if let Err(error) = &entry.change {
+                    // Every further attempt would come here again. A client that starts again with the state does not.
+                    let error = full_text(error);
+                    tracing::error!(
+                        version,
+                        error,
+                        "a row of the log can't be read, ending the watch that resumes before it"
+                    );
+                    return Err(ListError::Gone);
+                }
                 bytes += entry.bytes();
                 window.entries.push(entry);
             }
@@ -53,16 +63,6 @@ pub(super) async fn read(
             Ok(None) => {}
             Err(EntryError::Columns(error)) => return Err(error.into()),
             Err(EntryError::ShutsDown(error)) => return Err(error.into()),
-            Err(EntryError::Content(error)) => {
-                // Every further attempt would come here again. A client that starts again with the state does not.
-                let error = full_text(&error);
-                tracing::error!(
-                    version,
-                    error,
-                    "a row of the log can't be read, ending the watch that resumes before it"
-                );
-                return Err(ListError::Gone);
-            }
         }
         // Rows that are left unread end the connection. That is rare: the statement itself returns few large documents.
         if bytes > MAX_BYTES {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::documents::Kind;
-use crate::documents::tail::entry::tests::change;
+use crate::documents::tail::entry::tests::{change, unreadable};
 
 fn created(version: i64, labels: &[(&str, &str)]) -> Entry {
     change(version, &format!("c{version}"), [None, Some(labels)])
@@ -78,6 +78,29 @@ fn a_restart_ends_all_watches_whatever_their_position() {
         assert_eq!(ring.next(epoch, &mut position, &everything()), Next::Gone);
     }
     assert_eq!(seen(&ring, 11, &everything()), (vec![], 11));
+}
+
+#[test]
+fn a_row_that_can_not_be_read_ends_the_watches_that_come_to_it_and_may_concern_them() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    ring.push(created(11, &[]));
+    ring.push(unreadable(12, "c12"));
+    ring.push(created(13, &[]));
+    let gold = everything().selected_by("tier=gold").expect("a selector");
+    let named = |name: &str| everything().named(name).expect("a name");
+    let end = |filter: &Filter, mut position| match ring.next(ring.epoch(), &mut position, filter) {
+        Next::Found(event, _) => event.resume_version(),
+        Next::Gone => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((end(&everything(), 10), end(&everything(), 11)), (Some(11), None), "not before its turn");
+    assert_eq!(end(&gold, 10), None);
+    assert_eq!(end(&named("c12"), 10), None);
+    assert_eq!(end(&everything(), 12), Some(13), "behind it");
+    assert_eq!(seen(&ring, 10, &named("c13")), (vec![13], 13));
+    assert_eq!(seen(&ring, 10, &Filter::of(Kind::Secret)), (vec![], 13));
+    assert_eq!(seen(&ring, 10, &everything().in_namespace("bar").expect("a namespace")), (vec![], 13));
 }
 
 #[test]
