@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::aside::{Aside, ShutsDown};
-use super::body::{Charge, LARGEST, LARGEST_BUILT};
+use super::body::{Body, Charge, LARGEST, LARGEST_BUILT};
 use super::decide::{Action, Context, Decision, Fresh, Part, Request, Verdict, decide, exists};
-use super::document::Document;
+use super::document::{Document, Key};
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::kind::Kind;
@@ -22,6 +22,7 @@ use super::list_error::ListError;
 use super::problem::{Problem, ProblemKind};
 use super::room::{Party, Room, Share};
 use super::store::{Store, Stored, StoredRow};
+use super::validate::{check_without_key, key_with_faults};
 use super::weight::Weight;
 use super::writer::{Prepared, WriterHandle};
 
@@ -33,6 +34,8 @@ const ROUNDS: u32 = 5;
 const MEMORY: usize = 64 << 20;
 /// A change that takes no more is not counted.
 const FREE: usize = 256 << 10;
+/// The field of a syncset with texts of patches.
+const PATCHES: [&str; 2] = ["spec", "patches"];
 /// How long a change waits for its turn to have more, in all. A turn takes about a second, and a client as long to send a body.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -92,6 +95,22 @@ impl Documents {
 
     /// Carries out a request with a body of this weight. Its sender has the right to it.
     ///
+    /// The key of a new document, from its body. If it has none, the problem has all faults of the body, those of its patches as far as
+    /// there is room to read them.
+    pub async fn key_of(&self, kind: Kind, body: &Body, party: Party) -> Result<Key, Problem> {
+        let (key, faults) = key_with_faults(kind, body);
+        if faults.is_empty() {
+            return Ok(key);
+        }
+        let (memory, body, has_patches) = (self.memory.share(party), body.clone(), body.has_elements(PATCHES));
+        let check = move || {
+            let all = AtomicUsize::new(0);
+            let charge = |more: usize| reserve(&memory, all.fetch_add(more, Ordering::Relaxed).saturating_add(more));
+            check_without_key(&key, &body, faults, &charge).map(|()| key)
+        };
+        if has_patches { self.aside.apart(check).await } else { check() }
+    }
+
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
     /// if it had to wait for room.
     pub async fn change(&self, request: Request, weight: Weight, party: Party) -> Result<Done, Problem> {
@@ -172,7 +191,7 @@ impl Asked {
             let bytes = weight.built.saturating_add(present_built);
             reserve(&memory, bytes).map_err(|_| Undecided::NoRoom(bytes))?;
             let present = present.map(StoredRow::read).transpose()?;
-            let (decision, item) = with_copies(bytes, &request.action, &memory, |charge| {
+            let (decision, item) = with_room(bytes, &request.action, &memory, |charge| {
                 let context = Context { keyring: &keyring, fresh: Fresh::draw(), charge };
                 decided(present.as_ref(), &request, &context)
             })?;
@@ -182,8 +201,8 @@ impl Asked {
     }
 }
 
-/// Decides with memory for what copies build beside so many bytes.
-fn with_copies<T>(
+/// Decides with memory for what copies and the texts of patches build beside so many bytes.
+fn with_room<T>(
     bytes: usize,
     action: &Action,
     memory: &Share,
@@ -196,9 +215,10 @@ fn with_copies<T>(
     };
     let decided = decide(&charge).map_err(|problem| {
         if is_full.load(Ordering::Relaxed) {
-            // Where the copies end is not known before they are made.
+            // Where the copies end is not known before they are made, nor how large a text with aliases is.
             let built = bytes.saturating_mul(1 << doublings(action)).min(LARGEST_BUILT);
-            Undecided::NoRoom(bytes.saturating_add(built))
+            let all = all.load(Ordering::Relaxed);
+            Undecided::NoRoom(bytes.saturating_add(built).max(all.saturating_mul(2)))
         } else {
             Undecided::Problem(problem)
         }
@@ -267,7 +287,6 @@ fn doublings(action: &Action) -> u32 {
 
 /// Whether texts of patches are read: each takes a thread where it is YAML, and its aliases may make 4 MiB of a short one.
 fn reads_patches(request: &Request, present: Option<&StoredRow>) -> bool {
-    const PATCHES: [&str; 2] = ["spec", "patches"];
     if !matches!(request.key.kind, Kind::SyncSet | Kind::SelectorSyncSet) {
         return false;
     }

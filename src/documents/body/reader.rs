@@ -22,7 +22,7 @@ pub(in crate::documents) struct Limits<'c> {
     /// Levels of objects and lists.
     pub(in crate::documents) levels: usize,
     /// Bytes that are built, about.
-    pub(super) built: usize,
+    pub(in crate::documents) built: usize,
     /// Called for all that is built.
     pub(in crate::documents) charge: Charge<'c>,
 }

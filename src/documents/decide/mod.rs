@@ -72,7 +72,7 @@ pub struct Context<'c> {
     pub keyring: &'c Keyring,
     /// Values that are drawn for this decision.
     pub fresh: Fresh,
-    /// Takes room for what the copies of a JSON patch build, before they do.
+    /// Takes room for what the copies of a JSON patch and the texts of a syncset's patches build, before they do.
     pub charge: Charge<'c>,
 }
 
@@ -156,11 +156,11 @@ pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>
         (Action::Create(_), Some(_)) => Err(exists(&request.key)),
         (Action::Create(body), None) => {
             precondition::check_absent(request)?;
-            decided.create(wanted::of_new(&request.key, body)?)
+            decided.create(wanted::of_new(&request.key, body, context.charge)?)
         }
         (Action::Apply(body), None) => {
             precondition::check_absent(request)?;
-            decided.create(apply::to_new(wanted::of_new(&request.key, body)?)?)
+            decided.create(apply::to_new(wanted::of_new(&request.key, body, context.charge)?)?)
         }
         (Action::Replace(part, body), present) => {
             precondition::check_given(request, body)?;

@@ -40,10 +40,10 @@ impl Wanted {
 }
 
 /// What a body wants of a document that does not exist.
-pub(super) fn of_new(key: &Key, body: &Body) -> Result<Wanted, Problem> {
+pub(super) fn of_new(key: &Key, body: &Body, charge: Charge<'_>) -> Result<Wanted, Problem> {
     let mut faults = Faults::default();
     identity(key, body.fields(), true, &mut faults);
-    let draft = draft(key, body.fields().clone(), true, &mut faults);
+    let draft = draft(key, body.fields().clone(), true, charge, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], None))
 }
 
@@ -52,14 +52,14 @@ pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>
     let document = &present.document;
     match &request.action {
         Action::Replace(Part::Document, body) => {
-            let draft = checked(present, request, body, body.fields().clone())?;
+            let draft = checked(present, request, body, body.fields().clone(), charge)?;
             Ok(Wanted::of(draft, &document.finalizers, None))
         }
         Action::Apply(body) => {
-            let draft = checked(present, request, body, body.fields().clone())?;
+            let draft = checked(present, request, body, body.fields().clone(), charge)?;
             apply::to_present(document, draft)
         }
-        Action::Merge(Part::Document, patch) => merged(present, request, patch),
+        Action::Merge(Part::Document, patch) => merged(present, request, patch, charge),
         Action::Patch(Part::Document, operations) => {
             let mut edit = sealed::Patching::of(document);
             let mut patched = Value::Object(visible(document)?);
@@ -72,7 +72,7 @@ pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>
             precondition::check(present, request, &Identity::default())?;
             applied?;
             let body = Body::of(patched)?;
-            let draft = checked(present, request, &body, body.fields().clone())?;
+            let draft = checked(present, request, &body, body.fields().clone(), charge)?;
             Ok(Wanted::of(draft, &[], edit.into_edit()))
         }
         // Conditions and all else of these are decided elsewhere.
@@ -90,15 +90,21 @@ pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>
 }
 
 /// Checks conditions and fields; faults in the fields come last.
-fn checked(present: &Stored, request: &Request, body: &Body, fields: Map<String, Value>) -> Result<Draft, Problem> {
+fn checked(
+    present: &Stored,
+    request: &Request,
+    body: &Body,
+    fields: Map<String, Value>,
+    charge: Charge<'_>,
+) -> Result<Draft, Problem> {
     let mut faults = Faults::default();
     let given = precondition::identity_of(request, body, &mut faults);
     precondition::check(present, request, &given)?;
-    let draft = draft(&request.key, fields, false, &mut faults);
+    let draft = draft(&request.key, fields, false, charge, &mut faults);
     faults.into_result().map(|()| draft)
 }
 
-fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, Problem> {
+fn merged(present: &Stored, request: &Request, patch: &Body, charge: Charge<'_>) -> Result<Wanted, Problem> {
     let document = &present.document;
     let mut faults = Faults::default();
     let given = precondition::identity_of(request, patch, &mut faults);
@@ -119,7 +125,7 @@ fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, P
     if extent_of_map(&merged).bytes > LARGEST {
         return Err(too_large());
     }
-    let draft = draft(&request.key, merged, false, &mut faults);
+    let draft = draft(&request.key, merged, false, charge, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], edit))
 }
 

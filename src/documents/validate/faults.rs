@@ -77,7 +77,7 @@ impl Faults {
     /// A problem if there are any. What is known to be wrong is wrong whatever the rest is.
     pub(in crate::documents) fn into_result(self) -> Result<(), Problem> {
         match (self.found.is_empty(), self.is_busy) {
-            (true, true) => Err(Problem::new(ProblemKind::Busy, "there is no thread to read YAML")),
+            (true, true) => Err(Problem::new(ProblemKind::Busy, "there is no thread or no memory to read the patches")),
             (true, false) => Ok(()),
             (false, _) => Err(Problem::invalid(self.found)),
         }

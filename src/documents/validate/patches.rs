@@ -5,14 +5,20 @@ use serde_json::{Value, json};
 use super::faults::Faults;
 use super::fields::{object, required, word};
 use super::objects;
-use crate::documents::body::Path;
+use crate::documents::body::{Charge, Path};
 use crate::documents::patch_text::{InvalidPatch, PatchForm, PatchReader};
 
 const KNOWN: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch"];
 const TYPES: [&str; 3] = ["strategic", "merge", "json"];
 
-/// Checks patches, and fills in their types.
-pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool, faults: &mut Faults) -> Value {
+/// Checks patches, and fills in their types. `charge` takes room for what their texts build.
+pub(super) fn patches(
+    patches: &[Value],
+    parent: &Path<'_>,
+    are_templates: bool,
+    charge: Charge<'_>,
+    faults: &mut Faults,
+) -> Value {
     let patches_path = parent.field("patches");
     let mut checked = Vec::with_capacity(patches.len());
     // For all together: aliases may make much of a short text.
@@ -33,7 +39,12 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
             if are_templates && text.contains("{{") {
                 objects::template(text, &path.field("patch"), faults);
             } else {
-                content(text, patch_type, &path.field("patch"), &mut reader, faults);
+                let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
+                match reader.check(text, form, charge) {
+                    Ok(()) => {}
+                    Err(InvalidPatch::Busy) => faults.cannot_check(),
+                    Err(error) => faults.add(&path.field("patch"), error.to_string(), form.allowed()),
+                }
             }
         }
         let mut filled = fields.clone();
@@ -41,14 +52,4 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
         checked.push(Value::Object(filled));
     }
     Value::Array(checked)
-}
-
-/// Checks the text of a patch: JSON or YAML, of the form that its type has.
-fn content(text: &str, patch_type: &str, path: &Path<'_>, reader: &mut PatchReader, faults: &mut Faults) {
-    let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
-    match reader.read(text, form) {
-        Ok(_) => {}
-        Err(InvalidPatch::Busy) => faults.cannot_check(),
-        Err(error) => faults.add(path, error.to_string(), form.allowed()),
-    }
 }

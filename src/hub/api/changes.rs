@@ -15,7 +15,7 @@ use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
     self, Aside, Body, Cause, Charge, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request,
-    Verdict, Weight, key_of_body, manifests_of_json, manifests_of_yaml,
+    Verdict, Weight, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -46,7 +46,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     };
     let key = match (key, &wanted) {
         (Some(key), _) => key,
-        (None, documents::Action::Create(body)) => new_key(&asked, kind, body)?,
+        (None, documents::Action::Create(body)) => new_key(api, &asked, kind, body).await?,
         // Only a new document's key is in its body.
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
@@ -92,8 +92,8 @@ fn wanted(action: Action, media: Media, text: &[u8], charge: Charge<'_>) -> Resu
 
 /// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
 /// nothing to a caller without rights.
-fn new_key(asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
-    let key = key_of_body(kind, body);
+async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
+    let key = api.documents.key_of(kind, body, asked.caller.digest()).await;
     if let Ok(key) = &key {
         asked.permit(kind, &key.namespace)?;
     }
@@ -213,7 +213,7 @@ async fn apply_one(
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
-    let key = new_key(asked, kind, &body)?;
+    let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
     let done = api.documents.change(request, weight, asked.caller.digest()).await?;
     Ok((done.verdict, done.document.version))
