@@ -49,9 +49,9 @@ pub struct Documents {
     memory: Room,
 }
 
-/// What has become of a request.
+/// What has become of a request. `A` is the room of its answer.
 #[derive(Debug)]
-pub struct Done {
+pub struct Done<A> {
     /// In a word.
     pub verdict: Verdict,
     /// The document as it is now; a removed one as it was last. After a dry run, as it would be: with the present version and times.
@@ -59,21 +59,23 @@ pub struct Done {
     /// Bytes of the longest text that it was made from.
     length: usize,
     memory: Share,
+    answer: A,
 }
 
-impl Done {
-    /// The document as clients see it, as JSON, and the memory that it has until it is sent. A large one is printed by `aside`.
-    pub async fn print(self, aside: &Aside) -> Result<(Vec<u8>, Share), Problem> {
-        let Self { document, memory, .. } = self;
+impl<A> Done<A> {
+    /// The document as clients see it, as JSON, and the room that it has until it is sent. What the decision had of the memory for changes is
+    /// free then, however slow the client is. A large one is printed by `aside`.
+    pub async fn print(self, aside: &Aside) -> Result<(Vec<u8>, A), Problem> {
+        let Self { document, memory, answer, .. } = self;
         let print = move || {
             // Texts, numbers and maps with text keys always become JSON.
             let json = serde_json::to_vec(&document).unwrap_or_default();
-            drop(document);
-            memory.shrink(json.len());
-            Ok((json, memory))
+            drop((document, memory));
+            Ok(json)
         };
         let printed: Result<_, ShutsDown> = aside.run(self.length, print).await;
-        printed.map_err(|error| Problem::new(ProblemKind::OutcomeUnknown, error.to_string()))
+        let json = printed.map_err(|error| Problem::new(ProblemKind::OutcomeUnknown, error.to_string()))?;
+        Ok((json, answer))
     }
 }
 
@@ -93,8 +95,6 @@ impl Documents {
         &self.aside
     }
 
-    /// Carries out a request with a body of this weight. Its sender has the right to it.
-    ///
     /// The key of a new document, from its body. If it has none, the problem has all faults of the body, those of its patches as far as
     /// there is room to read them.
     pub async fn key_of(&self, kind: Kind, body: &Body, party: Party) -> Result<Key, Problem> {
@@ -111,9 +111,19 @@ impl Documents {
         if has_patches { self.aside.apart(check).await } else { check() }
     }
 
+    /// Carries out a request with a body of this weight. Its sender has the right to it.
+    ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
     /// if it had to wait for room.
-    pub async fn change(&self, request: Request, weight: Weight, party: Party) -> Result<Done, Problem> {
+    ///
+    /// `admit` is told the size of the answer before anything is written, and gives it room or refuses the request.
+    pub async fn change<A>(
+        &self,
+        request: Request,
+        weight: Weight,
+        party: Party,
+        admit: impl Fn(usize) -> Result<A, Problem>,
+    ) -> Result<Done<A>, Problem> {
         let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
         let until = Instant::now() + PATIENCE;
         let read = || async { Ok(self.store.stored(&request.key).await?) };
@@ -125,7 +135,7 @@ impl Documents {
             in_turn(present, self.memory.share(party), until, &read, attempt)
         };
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
-        rounds(&request, &read, decide, write).await
+        rounds(&request, &read, decide, admit, write).await
     }
 }
 
@@ -143,6 +153,8 @@ struct Decided<I> {
     /// What is to be written.
     item: Option<I>,
     length: usize,
+    /// Bytes of the answer, up to the digits of the version and the times.
+    answer: usize,
     memory: Share,
 }
 
@@ -195,7 +207,8 @@ impl Asked {
                 let context = Context { keyring: &keyring, fresh: Fresh::draw(), charge };
                 decided(present.as_ref(), &request, &context)
             })?;
-            Ok(Decided { decision, item: item.map(Prepared::from), length, memory })
+            let answer = printed_length(&decision.document);
+            Ok(Decided { decision, item: item.map(Prepared::from), length, answer, memory })
         };
         if reads_patches { aside.apart(decide).await } else { aside.run(length, decide).await }
     }
@@ -318,13 +331,36 @@ fn decided(
     Ok((decision, item))
 }
 
+/// Bytes of the document as clients see it.
+fn printed_length(document: &Document) -> usize {
+    let mut counted = Counted(0);
+    // Counting does not fail, and a document always becomes JSON.
+    let _ = serde_json::to_writer(&mut counted, document);
+    counted.0
+}
+
+/// Counts what is written to it.
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Reads, decides and writes until no other write comes first.
-async fn rounds<P, I, R, D, W>(
+async fn rounds<P, I, A, R, D, W>(
     request: &Request,
     read: impl Fn() -> R,
     decide: impl Fn(Option<P>) -> D,
+    admit: impl Fn(usize) -> Result<A, Problem>,
     write: impl Fn(I) -> W,
-) -> Result<Done, Problem>
+) -> Result<Done<A>, Problem>
 where
     R: Future<Output = Result<Option<P>, Problem>>,
     D: Future<Output = Result<Decided<I>, Problem>>,
@@ -334,14 +370,16 @@ where
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
         let present = if is_creation && !request.dry_run { None } else { read().await? };
-        let Decided { decision, item, length, memory } = decide(present).await?;
+        let Decided { decision, item, length, answer, memory } = decide(present).await?;
+        // What was written can't be refused any more.
+        let answer = admit(answer)?;
         let verdict = decision.verdict;
         let Some(item) = item else {
-            return Ok(Done { verdict, document: decision.document, length, memory });
+            return Ok(Done { verdict, document: decision.document, length, memory, answer });
         };
         match write(item).await? {
             Outcome::Written { version, at } => {
-                return Ok(Done { verdict, document: decision.written(version, &at), length, memory });
+                return Ok(Done { verdict, document: decision.written(version, &at), length, memory, answer });
             }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}

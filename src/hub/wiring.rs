@@ -263,6 +263,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         metrics: Arc::clone(&hub.metrics),
         bodies: Bodies::default(),
         answers: Bodies::of_answers(),
+        answers_to_changes: Bodies::of_answers_to_changes(),
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         mounted: hub.routes.all(),

@@ -5,8 +5,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
+use crate::db::DatabaseSource;
 use crate::documents::decide::{IfMatch, Part};
-use crate::documents::{Body, Expected, Key, Kind, Operations};
+use crate::documents::writer::Writer;
+use crate::documents::{Body, Expected, Key, Kind, Operations, open};
 
 /// A syncset with this version.
 fn stored(version: i64) -> Stored {
@@ -23,7 +25,17 @@ struct Told {
     written: RefCell<Vec<Expected>>,
 }
 
-async fn ask(request: &Request, mut conflicts: i64, told: &Told) -> Result<Done, Problem> {
+async fn ask(request: &Request, conflicts: i64, told: &Told) -> Result<Done<()>, Problem> {
+    ask_with_room(request, conflicts, told, |_| Ok(())).await
+}
+
+/// The same with this room for answers.
+async fn ask_with_room<A>(
+    request: &Request,
+    mut conflicts: i64,
+    told: &Told,
+    admit: impl Fn(usize) -> Result<A, Problem>,
+) -> Result<Done<A>, Problem> {
     conflicts += 1;
     let is_absent = matches!(request.action, Action::Create(_));
     let read = || async {
@@ -40,14 +52,12 @@ async fn ask(request: &Request, mut conflicts: i64, told: &Told) -> Result<Done,
         let keyring = Keyring::default();
         let context = Context { keyring: &keyring, fresh: Fresh::draw(), charge: &|_| Ok(()) };
         let decided = decided(present.as_ref(), request, &context);
-        std::future::ready(decided.map(|(decision, item)| Decided {
-            decision,
-            item,
-            length: 0,
-            memory: memory().share(None),
+        std::future::ready(decided.map(|(decision, item)| {
+            let answer = printed_length(&decision.document);
+            Decided { decision, item, length: 0, answer, memory: memory().share(None) }
         }))
     };
-    rounds(request, read, decide, write).await
+    rounds(request, read, decide, admit, write).await
 }
 
 fn request(action: Action) -> Request {
@@ -250,18 +260,114 @@ async fn a_short_syncset_whose_patches_have_aliases_keeps_the_runtime_s_thread_f
 }
 
 #[tokio::test]
-async fn an_answer_keeps_its_memory_until_it_is_sent_and_what_its_values_had_beside_is_free() {
+async fn an_answer_has_room_of_its_own_and_none_of_the_memory_for_changes() {
     let (room, aside) = (memory(), Aside::default());
+    let answers = Room::new(MEMORY, "answers");
     let memory = room.share(None);
     reserve(&memory, 40 << 20).expect("there is room");
     let mut document = stored(41).document;
     document.status.insert("text".to_owned(), "x".repeat(4 << 20).into());
-    let done = Done { verdict: Verdict::Changed, document: document.clone(), length: 4 << 20, memory };
-    let (json, memory) = done.print(&aside).await.expect("printed");
+    let answer = answers.share(None);
+    answer.take(printed_length(&document)).expect("there is room");
+    let done = Done { verdict: Verdict::Changed, document: document.clone(), length: 4 << 20, memory, answer };
+    let (json, answer) = done.print(&aside).await.expect("printed");
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).ok(), serde_json::to_value(&document).ok());
-    assert_eq!(room.taken().0, json.len());
-    drop(memory);
-    assert_eq!(room.taken().0, 0);
+    assert_eq!((room.taken().0, answers.taken().0), (0, json.len()));
+    drop(answer);
+    assert_eq!(answers.taken().0, 0);
+}
+
+#[tokio::test]
+async fn a_change_has_room_for_its_answer_in_every_round_before_it_is_written() {
+    let patch = request(Action::Merge(Part::Document, labels()));
+    let told = Told::default();
+    let admitted = RefCell::new(Vec::new());
+    let admit = |bytes| {
+        admitted.borrow_mut().push((bytes, told.written.borrow().len()));
+        if admitted.borrow().len() > 2 { Err(Problem::new(ProblemKind::Busy, "no room")) } else { Ok(()) }
+    };
+    let problem = ask_with_room(&patch, 4, &told, admit).await.expect_err("no room");
+    assert_eq!(problem.kind, ProblemKind::Busy);
+    let length = serde_json::to_vec(&ask(&patch, 0, &Told::default()).await.expect("written").document).expect("JSON");
+    // The version has one digit more there.
+    assert_eq!(*admitted.borrow(), [(length.len() - 1, 0), (length.len() - 1, 1), (length.len() - 1, 2)]);
+    assert_eq!(told.written.borrow().len(), 2, "what is refused is not written");
+}
+
+/// A syncset whose patches have these texts.
+fn with_patches(texts: &[String]) -> Body {
+    let patch = |text: &String| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b", "patchType": "merge", "patch": text});
+    let patches: Vec<_> = texts.iter().map(patch).collect();
+    Body::from_json(json!({"spec": {"patches": patches}}).to_string().as_bytes()).expect("a body")
+}
+
+/// A short text of many small maps: MiB of them.
+fn aliases(mib: usize) -> String {
+    // A map of an entry takes about 700 bytes.
+    let maps = vec!["{a: 1}"; 100].join(", ");
+    format!("a: &a [{maps}]\nb: [{}]", vec!["*a"; mib * 15].join(", "))
+}
+
+#[tokio::test]
+async fn texts_of_patches_have_room_before_they_are_read_and_one_has_it_after_the_other() {
+    let world = World::new(10);
+    let decided = world.ask(Action::Apply(with_patches(&vec![aliases(2); 4])), ONE).await.expect("decided");
+    let (taken, _) = world.room.taken();
+    assert!((1 << 20..4 << 20).contains(&taken), "{taken}");
+    drop(decided);
+    let other = world.room.share(None);
+    other.reserve(MEMORY - (1 << 20)).expect("there is room");
+    let mut asked = Box::pin(world.ask(Action::Apply(with_patches(&[aliases(2)])), ONE));
+    let is_waiting = || world.room.share(Some([3; 32])).reserve(1).is_err();
+    while !is_waiting() {
+        assert!(asked.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.room.taken().0, MEMORY - (1 << 20), "whoever waits has nothing");
+    drop(other);
+    assert_eq!(asked.await.map(|decided| decided.decision.verdict), Ok(Verdict::Changed));
+    assert_eq!(world.room.taken(), (0, 0));
+}
+
+#[tokio::test]
+async fn patches_that_need_the_whole_room_are_decided_after_a_few_turns() {
+    let world = World::new(10);
+    let decided = world.ask(Action::Apply(with_patches(&[aliases(70)])), ONE).await.expect("decided");
+    assert_eq!(world.room.taken(), (MEMORY, 1));
+    drop(decided);
+    let other = world.room.share(None);
+    other.reserve(MEMORY / 2).expect("there is room");
+    let reads = *world.reads.borrow();
+    let mut asked = Box::pin(world.ask(Action::Apply(with_patches(&[aliases(70)])), ONE));
+    let is_waiting = || world.room.share(Some([3; 32])).reserve(1).is_err();
+    while !is_waiting() {
+        assert!(asked.as_mut().now_or_never().is_none());
+        tokio::task::yield_now().await;
+    }
+    drop(other);
+    assert_eq!(asked.await.map(|decided| decided.decision.verdict), Ok(Verdict::Changed));
+    assert!(*world.reads.borrow() - reads <= 10, "each turn has twice as much room as the last one needed");
+}
+
+#[tokio::test]
+async fn a_body_without_a_key_has_the_faults_of_its_patches_told_as_far_as_there_is_room() {
+    let url = "postgres://nobody@127.0.0.1:1/none".parse().expect("a URL");
+    let database = open(DatabaseSource::Url(Box::new(url)));
+    let (_writer, handle) = Writer::new(database.clone(), Arc::new(()));
+    let (_keys, keyring) = watch::channel(Arc::new(Keyring::default()));
+    let documents = Documents::new(Store::new(database), handle, keyring);
+    // A list is no merge patch.
+    let body = with_patches(&["[1]".to_owned(), format!("- {}", aliases(2).replace('\n', "\n  "))]);
+    let faults = async || {
+        let problem = documents.key_of(Kind::SelectorSyncSet, &body, ONE).await.expect_err("no key");
+        problem.faults.into_iter().map(|fault| fault.pointer).collect::<Vec<_>>()
+    };
+    assert_eq!(faults().await, ["/name", "/spec/patches/0/patch", "/spec/patches/1/patch"]);
+    assert_eq!(documents.memory.taken(), (0, 0));
+    let other = documents.memory.share(None);
+    other.reserve(MEMORY).expect("there is room");
+    assert_eq!(faults().await, ["/name", "/spec/patches/0/patch"], "the large one can't be read now");
+    assert_eq!(documents.memory.taken(), (MEMORY, 0));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The bodies of requests and of answers, which have a limit in all: the texts of requests and the values that are built of them, which
-//! take many times as much; and in a room of their own what clients have not taken of the answers to reads.
+//! take many times as much; and in rooms of their own what clients have not taken of the answers.
 //!
 //! The first [`FREE`] bytes of each text, and of what is built of it, are free: their sum is bounded by the number of requests, and so
 //! small requests never wait for large ones. The rest takes room that all requests share, as it arrives: a client that only announces a large body takes none. The
@@ -25,6 +25,9 @@ const ROOM: usize = 176 << 20;
 
 /// The room for answers that clients have not taken, in bytes: twelve pages of the largest size.
 const ANSWERS: usize = 96 << 20;
+/// What answers to changes have beside it, in bytes: eight of the largest size. Clients that read slowly keep nobody from changing documents
+/// until others have changed as many and do not take the answers either.
+const ANSWERS_TO_CHANGES: usize = 32 << 20;
 
 /// The room for bodies.
 pub(in crate::hub) struct Bodies(Room);
@@ -92,6 +95,11 @@ impl Bodies {
     /// The room for answers.
     pub(in crate::hub) fn of_answers() -> Self {
         Self(Room::new(ANSWERS, "large answers are under way"))
+    }
+
+    /// The room that answers to changes have beside that for all answers.
+    pub(in crate::hub) fn of_answers_to_changes() -> Self {
+        Self(Room::new(ANSWERS_TO_CHANGES, "large answers are under way"))
     }
 
     fn of_size(most: usize) -> Self {

@@ -51,17 +51,16 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(request, weight, asked.caller.digest()).await?;
+    let admit = |bytes| api.room_for_changed(asked.caller.digest(), bytes);
+    let done = api.documents.change(request, weight, asked.caller.digest(), admit).await?;
     let status = match done.verdict {
         Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
         Verdict::Created | Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
     };
     let (verdict, version, key) = (done.verdict, done.document.version, done.document.key());
-    let (json, memory) = done.print(api.documents.aside()).await?;
-    // A client that reads slowly keeps no other from changing documents, unless there is no room for its answer elsewhere.
-    let memory = api.answers.share(asked.caller.digest(), json.len()).unwrap_or(memory);
-    let mut answer = document_answer(status, version, bodies::answer(json, memory));
+    let (json, room) = done.print(api.documents.aside()).await?;
+    let mut answer = document_answer(status, version, bodies::answer_of(json, room));
     if verdict == Verdict::Created && dry_run {
         // It has no version.
         answer.headers_mut().remove(ETAG);
@@ -215,7 +214,8 @@ async fn apply_one(
     }
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change(request, weight, asked.caller.digest()).await?;
+    // The answer has the verdicts alone.
+    let done = api.documents.change(request, weight, asked.caller.digest(), |_| Ok(())).await?;
     Ok((done.verdict, done.document.version))
 }
 

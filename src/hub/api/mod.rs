@@ -40,10 +40,10 @@ use super::metrics::{HubMetrics, Route};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::{Refused, refuse};
-use super::tokens::{Place, Role};
+use super::tokens::{Place, Role, TokenDigest};
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Tail, not_found};
+use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Share, Tail, not_found};
 use crate::http::{Server, ServerTls};
 use crate::job::routes::ApiRoute;
 
@@ -60,6 +60,7 @@ pub(super) struct Api {
     pub(super) metrics: Arc<HubMetrics>,
     pub(super) bodies: Bodies,
     pub(super) answers: Bodies,
+    pub(super) answers_to_changes: Bodies,
     pub(super) outages: Arc<Outages>,
     /// Whether the schema is there.
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
@@ -67,6 +68,14 @@ pub(super) struct Api {
     pub(super) mounted: Vec<Arc<ApiRoute>>,
     /// Ends the watches.
     pub(super) stop: CancellationToken,
+}
+
+impl Api {
+    /// The room for an answer that shows a changed document of so many bytes. It is taken before the change is made: without it, the change is
+    /// refused.
+    fn room_for_changed(&self, token: Option<TokenDigest>, bytes: usize) -> Result<Share, Problem> {
+        self.answers.share(token, bytes).or_else(|_| self.answers_to_changes.share(token, bytes))
+    }
 }
 
 /// A request whose caller is known.

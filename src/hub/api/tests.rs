@@ -59,6 +59,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         metrics: Arc::new(HubMetrics::new()),
         bodies: Bodies::default(),
         answers: Bodies::of_answers(),
+        answers_to_changes: Bodies::of_answers_to_changes(),
         outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         mounted,
