@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::header::{ETAG, IF_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -111,6 +111,9 @@ fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     }
 }
 
+/// Most faults that an apply tells of all its documents together, beside the first one of each: of a body of a few MiB there may be a hundred
+/// thousand, and their text takes many times as much.
+const MOST_FAULTS: usize = 1_000;
 /// A longer text is no name.
 const LONGEST_NAME: usize = 253;
 
@@ -129,6 +132,12 @@ struct Applied<'a> {
     resource_version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ProblemBody<'a>>,
+}
+
+/// The answer to an apply.
+#[derive(Serialize)]
+struct AllApplied<'a> {
+    items: Vec<Applied<'a>>,
 }
 
 /// What became of one document of an apply. The document itself is not kept: a thousand of them may be large.
@@ -164,9 +173,9 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
             .await?
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
-    let mut is_away = false;
+    let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
     for manifest in manifests {
-        let outcome = match manifest {
+        let mut outcome = match manifest {
             Err(problem) => Outcome { named: Named::default(), result: Err(problem) },
             Ok(manifest) => {
                 let named = Named::of(manifest.kind, &manifest.body);
@@ -174,14 +183,16 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 Outcome { named, result }
             }
         };
-        if let Err(problem) = &outcome.result {
+        if let Err(problem) = &mut outcome.result {
+            problem.faults.truncate(faults_left.max(1));
+            problem.faults.shrink_to_fit();
+            faults_left = faults_left.saturating_sub(problem.faults.len());
             api.outages.note(problem);
             is_away |= problem.cause.as_ref().is_some_and(Cause::is_outage);
         }
         outcomes.push(outcome);
     }
-    let items: Vec<Applied<'_>> = outcomes.iter().map(applied).collect();
-    Ok(json(&serde_json::json!({ "items": items })).into_response())
+    Ok(json(&AllApplied { items: outcomes.iter().map(applied).collect() }))
 }
 
 /// How the documents of an apply are read from a text.

@@ -308,6 +308,22 @@ async fn an_apply_names_what_failed_and_stops_where_the_database_does() {
 }
 
 #[tokio::test]
+async fn an_apply_tells_a_thousand_faults_and_one_of_each_document_behind_them() {
+    let api = api(Access::Local);
+    let labels: serde_json::Map<String, Value> =
+        (0..150).map(|number| (format!("!{number}"), serde_json::json!("x"))).collect();
+    let text = serde_json::json!(vec![serde_json::json!({"kind": "Cluster", "labels": labels}); 30]);
+    let request = Request::post("/v1/apply").header(HOST, "localhost").header(CONTENT_TYPE, "application/json");
+    let (status, answer) = send(&api, request.body(Body::from(text.to_string())).expect("a request")).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let items = answer["items"].as_array().expect("items");
+    let told: Vec<usize> =
+        items.iter().map(|item| item["problem"]["errors"].as_array().expect("faults").len()).collect();
+    assert_eq!(told, [[100; 10].as_slice(), &[1; 20]].concat());
+    assert!(items.iter().all(|item| item["problem"]["errors"][0]["pointer"] == "/name"), "the first one");
+}
+
+#[tokio::test]
 async fn before_the_keys_are_read_a_new_kubeconfig_is_refused() {
     let api = api_with(Access::Local, Keyring::unread());
     let body = r#"{"name": "one", "namespace": "foo", "kubeconfig": "canary"}"#;
