@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use integration::postgres::{ADMIN, Transport};
 use integration::{Postgres, Towline};
 
-use crate::world::run;
+use crate::world::{LIMIT, run};
 
 /// Exit code and everything that was said of a section with these keys.
 async fn check(name: &str, keys: &str) -> (Option<i32>, String) {
@@ -67,5 +67,28 @@ fn a_hub_that_other_machines_can_reach_does_not_start_without_tokens_keys_and_tl
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{told}");
         tells(&told, &["tokens_file", "keys_file", "tls_cert"]);
+    });
+}
+
+/// C2: a variable that happens to be there does not give the daemon another database. It has variables of its own.
+#[test]
+fn towline_run_reads_no_postgres_params() {
+    run(async {
+        let path = file("params.toml", "[hub]\nlisten = \"\"\n");
+        let path = path.to_str().expect("a path");
+        let params = ("POSTGRES_PARAMS", "host=127.0.0.1 dbname=none");
+        let own = ("TOWLINE__HUB__DATABASE_URL", "postgres://me@127.0.0.1/none");
+        for command in [&["run", "--config", path][..], &["check", path]] {
+            let env = [params];
+            let output = tokio::time::timeout(LIMIT, Towline::command_with(command.iter().copied(), &env))
+                .await
+                .expect("it ends");
+            let output = output.expect("it runs");
+            let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {told}");
+            tells(&told, &["exactly one of `database_url` and `database_url_file`"]);
+        }
+        let output = Towline::command_with(["check", path], &[params, own]).await.expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
     });
 }

@@ -16,7 +16,7 @@ use crate::world::{Hub, LIMIT, database, run};
 const MOST_REQUESTS: usize = 256;
 
 /// A client that sends what it likes.
-struct Raw(TcpStream);
+pub(crate) struct Raw(TcpStream);
 
 impl Raw {
     async fn connect(hub: &Hub) -> Self {
@@ -25,7 +25,7 @@ impl Raw {
     }
 
     /// One that has sent this.
-    async fn sending(hub: &Hub, text: &str) -> Self {
+    pub(crate) async fn sending(hub: &Hub, text: &str) -> Self {
         let mut client = Self::connect(hub).await;
         // What the server has refused may be reset.
         let _ = client.0.write_all(text.as_bytes()).await;
@@ -38,7 +38,7 @@ impl Raw {
     }
 
     /// The status of the answer; none where the connection ends without one.
-    async fn status(&mut self) -> Option<u16> {
+    pub(crate) async fn status(&mut self) -> Option<u16> {
         let mut head = Vec::new();
         let reading = async {
             while !head.windows(2).any(|end| end == b"\r\n") {

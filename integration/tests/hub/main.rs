@@ -18,6 +18,8 @@ mod grants;
 mod injection;
 mod large;
 mod limits;
+mod loopback;
+mod memory;
 mod outages;
 mod page;
 mod rotation;

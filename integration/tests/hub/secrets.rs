@@ -97,3 +97,41 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
         assert_eq!(rotate(&["hub", "rotate-key"]).await.0, Some(1));
     });
 }
+
+/// S1: without keys the start warns, and the fields are stored as they are until a rotation encrypts them.
+#[test]
+fn fields_that_were_stored_without_keys_are_encrypted_by_a_rotation() {
+    run(async {
+        let database = database("nokeys").await;
+        let sql = database.client(ADMIN).await.expect("a connection");
+        let stored = async || -> Vec<u8> {
+            sql.query_one("select sealed from clusters where name = 'c'", &[]).await.expect("a row").get(0)
+        };
+        let warning = "without keys_file kubeconfigs and secrets are stored unencrypted";
+        let open = Hub::start(&database, &[]).await;
+        assert!(open.towline.log().expect("a log").contains(warning));
+        let body = json!({"name": "c", "namespace": "foo", "kubeconfig": CANARY}).to_string();
+        let created = open.expect(201, "/v1/clusters", &["--json", &body]).await.json();
+        assert_eq!(stored().await, [b"\0", CANARY.as_bytes()].concat());
+        drop(open);
+
+        let file = folder("nokeys").join("keys");
+        std::fs::write(&file, KEYS[0]).expect("a file");
+        let (path, params) = (file.display().to_string(), database.url(ADMIN));
+        let env = [("POSTGRES_PARAMS", params.as_str()), ("TOWLINE__HUB__KEYS_FILE", path.as_str())];
+        let rotate = async |args: &[&str]| Towline::command_with(args, &env).await.expect("it runs").status.code();
+        assert_eq!(rotate(&["hub", "rotate-key", "--check"]).await, Some(1), "one has no key");
+        assert_eq!(rotate(&["hub", "rotate-key"]).await, Some(0));
+        assert_eq!(rotate(&["hub", "rotate-key", "--check"]).await, Some(0));
+        let sealed = stored().await;
+        assert!(sealed.starts_with(b"\x01\x03one"), "{sealed:?}");
+        assert!(!sealed.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{sealed:?}");
+
+        let hub = Hub::start(&database, &[("TOWLINE__HUB__KEYS_FILE", &path)]).await;
+        assert!(!hub.towline.log().expect("a log").contains(warning));
+        assert_eq!(hub.expect(200, "/v1/clusters/foo/c", &[]).await.json(), created);
+        // The value is the same: setting it again is no change.
+        let same = ["-X", "PATCH", "-H", "content-type: application/merge-patch+json", "-d", &body];
+        assert_eq!(hub.expect(200, "/v1/clusters/foo/c", &same).await.json(), created);
+    });
+}

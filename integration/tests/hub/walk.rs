@@ -141,3 +141,40 @@ fn server_sent_events_have_the_version_as_their_id_and_resume_from_it() {
         hub.expect(410, &gone, &[]).await;
     });
 }
+
+/// D3: a document with finalizers stays until the last of them is removed, and the answers say which it is.
+#[test]
+fn a_document_with_finalizers_is_deleted_when_the_last_of_them_is_removed() {
+    run(async {
+        let hub = Hub::start(&database("finalizers").await, &[]).await;
+        let path = "/v1/clusters/foo/a";
+        let body = json!({"name": "a", "namespace": "foo", "kubeconfig": "k",
+            "finalizers": ["example.com/one", "example.com/two"]})
+        .to_string();
+        hub.expect(201, "/v1/clusters", &["--json", &body]).await;
+        let mut watch = hub.watch("/v1/clusters?watch=true", &[]);
+        assert_eq!(watch.event().await.0, "ADDED");
+        let patch = async |status: u16, finalizers: &[&str]| {
+            let body = json!({"finalizers": finalizers, "labels": {"left": finalizers.len().to_string()}}).to_string();
+            hub.expect(status, path, &["-X", "PATCH", "-H", MERGE, "-d", &body]).await.json()
+        };
+        let deleting = hub.expect(202, path, &["-X", "DELETE"]).await.json();
+        assert!(deleting["deletedAt"].is_string(), "{deleting}");
+        assert_eq!(hub.expect(202, path, &["-X", "DELETE"]).await.json(), deleting, "deleting again changes nothing");
+        let refused = patch(422, &["example.com/one", "example.com/three"]).await;
+        assert_eq!(refused["errors"][0]["pointer"], "/finalizers/1", "{refused}");
+        let one = patch(200, &["example.com/one"]).await;
+        assert_eq!(hub.expect(200, path, &[]).await.json(), one);
+        let removed = patch(200, &[]).await;
+        assert_eq!(removed["labels"], json!({"left": "1"}), "its last state");
+        hub.expect(404, path, &[]).await;
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            seen.push(watch.event().await);
+        }
+        let kinds: Vec<&str> = seen.iter().map(|(kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, ["MODIFIED", "MODIFIED", "DELETED"]);
+        assert_eq!((&seen[0].1, &seen[1].1), (&deleting, &one));
+        assert_eq!(seen[2].1["labels"], json!({"left": "1"}));
+    });
+}

@@ -1,4 +1,4 @@
-//! What a client that does not read costs the others (T6).
+//! How many watches a replica serves, and what a client that does not read costs the others (T6).
 
 use integration::eventually;
 use integration::postgres::ADMIN;
@@ -6,7 +6,8 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::world::{Hub, LIMIT, database, run};
+use crate::limits::Raw;
+use crate::world::{Hub, LIMIT, database, folder, grant, run};
 
 impl Hub {
     /// The watches that it serves now, as its metrics have them.
@@ -16,7 +17,7 @@ impl Hub {
         sample.and_then(|sample| sample.parse().ok()).ok_or_else(|| "no sample".to_owned())
     }
 
-    async fn serves(&self, watchers: usize) {
+    pub(crate) async fn serves(&self, watchers: usize) {
         eventually(format!("the number of watches to be {watchers}"), LIMIT, async || match self.watchers().await? {
             count if count == watchers => Ok(()),
             count => Err(count.to_string()),
@@ -98,5 +99,136 @@ fn a_watch_whose_time_ends_before_it_could_begin_ends_without_events() {
         hub.serves(0).await;
         let answer = hub.expect(200, path, &[]).await;
         assert!(answer.body.contains("ADDED") && answer.body.contains("initial-events-end"), "{answer:?}");
+    });
+}
+
+/// The head of a watch by this token.
+fn watch_by(token: Option<&str>) -> String {
+    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    format!("GET /v1/clusters?watch=true HTTP/1.1\r\nhost: localhost\r\n{token}\r\n")
+}
+
+/// Opens a watch, which must be served.
+async fn opened(hub: &Hub, token: Option<&str>) -> Raw {
+    let mut client = Raw::sending(hub, &watch_by(token)).await;
+    assert_eq!(client.status().await, Some(200));
+    client
+}
+
+/// Asks for a watch that is one too many, and returns the title of the problem.
+async fn refused(hub: &Hub, token: Option<&str>) -> String {
+    let token = token.map(|token| format!("authorization: Bearer {token}"));
+    let args: Vec<&str> = token.iter().flat_map(|token| ["-H", token.as_str()]).collect();
+    let answer = hub.expect(429, "/v1/clusters?watch=true", &args).await;
+    assert!(answer.head.contains("retry-after: 1"), "{answer:?}");
+    assert!(answer.head.contains("content-type: application/problem+json"), "{answer:?}");
+    let problem = answer.json();
+    assert_eq!((&problem["type"], &problem["status"]), (&json!("urn:towline:problem:busy"), &json!(429)));
+    problem["title"].as_str().expect("a title").to_owned()
+}
+
+/// Asks for a watch until it is served.
+async fn let_in(hub: &Hub, token: Option<&str>) -> Raw {
+    eventually("another watch to be let in", LIMIT, async || {
+        let mut client = Raw::sending(hub, &watch_by(token)).await;
+        match client.status().await {
+            Some(200) => Ok(client),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .expect("a watch")
+}
+
+#[test]
+fn one_watch_more_than_max_watchers_is_refused_until_another_one_ends() {
+    run(async {
+        let hub = Hub::start(&database("mostwatches").await, &[("TOWLINE__HUB__MAX_WATCHERS", "3")]).await;
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.push(opened(&hub, None).await);
+        }
+        hub.serves(3).await;
+        for _ in 0..3 {
+            assert_eq!(refused(&hub, None).await, "too many requests are under way");
+        }
+        hub.expect(200, "/v1/clusters", &[]).await;
+        assert_eq!(hub.watchers().await, Ok(3), "those that are there go on");
+        open.pop();
+        open.push(let_in(&hub, None).await);
+        refused(&hub, None).await;
+        drop(open);
+        hub.serves(0).await;
+        let again = [let_in(&hub, None).await, let_in(&hub, None).await, let_in(&hub, None).await];
+        hub.serves(again.len()).await;
+    });
+}
+
+#[test]
+fn one_token_holds_at_most_half_of_max_watchers() {
+    run(async {
+        let file = folder("halfwatches").join("tokens");
+        let grants = [grant("read", "*", "one").await, grant("read", "*", "two").await];
+        std::fs::write(&file, grants.concat()).expect("a file");
+        let path = file.display().to_string();
+        let env = [("TOWLINE__HUB__MAX_WATCHERS", "4"), ("TOWLINE__HUB__TOKENS_FILE", path.as_str())];
+        let hub = Hub::start(&database("halfwatches").await, &env).await;
+        let (one, two) = (Some("one"), Some("two"));
+        let mut of_one = vec![opened(&hub, one).await, opened(&hub, one).await];
+        for _ in 0..5 {
+            assert_eq!(refused(&hub, one).await, "the token has 2 watches already", "it takes no place of others");
+        }
+        let of_two = [opened(&hub, two).await, opened(&hub, two).await];
+        assert_eq!(refused(&hub, two).await, "too many requests are under way", "all places are taken");
+        of_one.pop();
+        of_one.push(let_in(&hub, one).await);
+        drop((of_one, of_two));
+        hub.serves(0).await;
+    });
+}
+
+/// T7: a watch that can't go on ends with a line that says so, in the form of its stream. A row of the log that nobody can read ends those
+/// that it may concern, and no other one.
+#[test]
+fn a_row_that_can_not_be_read_ends_the_watches_of_its_place_with_an_error_line() {
+    run(async {
+        let database = database("unreadable").await;
+        let hub = Hub::start(&database, &[]).await;
+        let create = async |namespace: &str, name: &str| {
+            let body = json!({"namespace": namespace, "name": name, "kubeconfig": "k"}).to_string();
+            hub.expect(201, "/v1/clusters", &["--json", &body]).await.json()
+        };
+        let version = create("foo", "a").await["resourceVersion"].as_str().expect("a version").to_owned();
+        let path = |parameters: &str| format!("/v1/clusters?watch=true&resourceVersion={version}{parameters}");
+        let mut lines = hub.watch(&path("&namespace=foo"), &[]);
+        let mut events = hub.watch(&path("&labelSelector=a%3Db"), &["-H", "accept: text/event-stream"]);
+        let mut others =
+            [hub.watch(&path("&namespace=bar"), &[]), hub.watch(&path("&fieldSelector=metadata.name%3Dc"), &[])];
+        hub.serves(4).await;
+        let row = "insert into towline_log values (nextval('towline_version'), now(), gen_random_uuid(), 'clusters', \
+             gen_random_uuid(), 'foo', 'b', '{}', null, '{}'); notify towline";
+        database.client(ADMIN).await.expect("a connection").batch_execute(row).await.expect("a row");
+        let gone = json!({"type": "ERROR", "object":
+            {"type": "urn:towline:problem:gone", "title": "the version is no longer available", "status": 410}});
+        for (watch, begin) in [(&mut lines, ""), (&mut events, "data: ")] {
+            let line = loop {
+                let line = watch.line().await.expect("a line");
+                if !line.contains("BOOKMARK") && !line.is_empty() && !line.starts_with("id: ") {
+                    break line;
+                }
+            };
+            let json = line.strip_prefix(begin).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(serde_json::from_str::<serde_json::Value>(json).expect("JSON"), gone);
+            while let Some(line) = watch.line().await {
+                assert_eq!(line, "", "it ends in order");
+            }
+        }
+        let created = create("bar", "c").await;
+        for watch in &mut others {
+            assert_eq!(watch.event().await, ("ADDED".to_owned(), created.clone()));
+        }
+        let metrics = hub.towline.admin().metrics().await.expect("metrics");
+        assert!(metrics.contains("towline_hub_unreadable_rows_total 1"), "{metrics}");
+        hub.serves(2).await;
     });
 }
