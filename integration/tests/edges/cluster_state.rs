@@ -16,6 +16,8 @@ use towline::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
 use towline::syncset::rules::wanted::{Deletions, Live};
 use towline::syncset::work::{Client, Executor, Stop};
 
+use crate::world::LIMIT;
+
 /// A `SyncSet`.
 pub(crate) struct Set {
     name: String,
@@ -137,7 +139,7 @@ impl State {
                     rows.save(&writes);
                     Ok(Answer::Stored)
                 }
-                step => executor.carry_out(&step, None).await?,
+                step => executor.carry_out(&step, LIMIT).await?,
             };
             pass.reply(reply);
         }

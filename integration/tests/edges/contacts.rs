@@ -107,7 +107,7 @@ impl Applied {
                     return *outcome;
                 }
                 Step::Store(writes) => (Ok(Answer::Stored), writes.applied),
-                step => (executor.carry_out(&step, None).await.unwrap(), Vec::new()),
+                step => (executor.carry_out(&step, LIMIT).await.unwrap(), Vec::new()),
             };
             self.rows.extend(stored.into_iter().map(|row| (row.object.clone(), row)));
             pass.reply(reply);
