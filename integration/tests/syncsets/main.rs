@@ -20,6 +20,7 @@ mod drift;
 mod explain;
 mod failures;
 mod guard;
+mod judging;
 mod kinds;
 mod moves;
 mod pausing;
