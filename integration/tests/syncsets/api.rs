@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use integration::eventually;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::script::{Says, Script, TOKEN};
-use crate::world::{Stage, run};
+use crate::world::{LIMIT, Stage, condition, run};
 
+/// How the first line of an apply begins.
+const SENT: &str = "PATCH /api/v1/namespaces/ns/configmaps/";
 const PLAIN: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nrequest_timeout = \"5s\"";
 
 /// Starts one. `first` is asked before it answers a request: `PATCH /api/v1/namespaces/ns/configmaps/a`.
@@ -108,9 +113,78 @@ fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
         let failed = &status["syncSets"][0];
         assert_eq!((&failed["result"], &failed["reason"]), (&json!("Failure"), &json!("Rejected")), "{status}");
         assert_eq!(failed["failureMessage"], "failed to apply resource 0: slow: TooManyRequests");
-        let of = |name: &str| count(&server, &format!("PATCH /api/v1/namespaces/ns/configmaps/{name}"));
-        assert_eq!((of("slow"), of("other"), of("after")), (3, 1, 0));
-        assert_eq!(count(&server, "GET /version"), 1, "whether it answers others");
+        // In one pass, which ends with the other syncset. What has failed is tried again soon.
+        let mut requests = server.requests();
+        let end = requests.iter().position(|line| line.starts_with(&format!("{SENT}other"))).unwrap();
+        requests.truncate(end);
+        let of = |start: &str| requests.iter().filter(|line| line.starts_with(start)).count();
+        assert_eq!((of(&format!("{SENT}slow")), of("GET /version")), (3, 1), "whether it answers others");
+        assert_eq!((count(&server, &format!("{SENT}other")), count(&server, &format!("{SENT}after"))), (1, 0));
+    });
+}
+
+/// With a new kubeconfig nothing is known of the cluster: as long as its identity can't be read, nothing follows, and that is told
+/// (rule 31).
+#[test]
+fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
+    run(async {
+        const IDENTITY: &str = "GET /api/v1/namespaces/kube-system";
+        let stage = Stage::with("unidentified", PLAIN, 1).await;
+        let code = Arc::new(AtomicU16::new(200));
+        let says = Arc::clone(&code);
+        let server = start(move |path| {
+            let code = says.load(Ordering::Relaxed);
+            (code != 200 && path == IDENTITY).then(|| status(code, "ByTest", "kube-system"))
+        })
+        .await;
+        register(&stage, &server.kubeconfig()).await;
+        stage.syncset("base", "Sync", &[map("first")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        for (round, refused) in [403, 404, 500].into_iter().enumerate() {
+            code.store(refused, Ordering::Relaxed);
+            let before = server.requests().len();
+            // One change of both, as a pass sees it.
+            stage.pause(true).await;
+            let mut kubeconfig = server.kubeconfig();
+            kubeconfig["preferences"] = json!({"round": round});
+            stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": kubeconfig.to_string()})).await;
+            let new = format!("new-{round}");
+            stage.wants("base", &[map(&new)]).await;
+            stage.pause(false).await;
+            let unreachable = stage.unreachable("west-1").await;
+            assert_eq!(unreachable["reason"], "ErrorConnectingToCluster", "{unreachable}");
+            let message = unreachable["message"].as_str().unwrap();
+            assert!(message.starts_with("failed to read the UID of namespace kube-system: "), "{refused}: {message}");
+            // Nor when it is asked again.
+            stage.at_rest().await;
+            let again = "update towline_pace set retry_at = now(); update towline_work set ready_at = now(); \
+                 select pg_notify('towline_work', '')";
+            stage.sql.batch_execute(again).await.unwrap();
+            let since = || server.requests().split_off(before);
+            let is_identity = |line: &String| line.starts_with(&format!("{IDENTITY} "));
+            eventually("the identity to be asked for again", LIMIT, async || {
+                let asked = since();
+                if asked.iter().filter(|line| is_identity(line)).count() > 1 {
+                    Ok(())
+                } else {
+                    Err(format!("{asked:?}"))
+                }
+            })
+            .await
+            .unwrap();
+            stage.at_rest().await;
+            let asked = since();
+            assert!(
+                asked.iter().all(|line| is_identity(line) || line.starts_with("GET /version ")),
+                "{refused}: {asked:?}"
+            );
+            let status = stage.get(&stage.path("clustersyncs", "west-1")).await["status"].clone();
+            assert_eq!(condition(&status, "Unreachable").unwrap()["status"], "True", "{status}");
+            code.store(200, Ordering::Relaxed);
+            stage.sql.batch_execute(again).await.unwrap();
+            stage.succeeds("west-1", "base", round as u64 + 2).await;
+            assert_eq!(count(&server, &format!("{SENT}{new}")), 1, "{:?}", since());
+        }
     });
 }
 
