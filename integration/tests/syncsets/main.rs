@@ -28,6 +28,7 @@ mod reachability;
 mod removal;
 mod report;
 mod requests;
+mod resync;
 mod script;
 mod switching;
 mod to_delete;

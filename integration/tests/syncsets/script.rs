@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What the server does with a request.
@@ -20,6 +21,8 @@ pub(crate) enum Says {
     Garbage,
     /// Nothing, ever.
     Nothing,
+    /// This status and body, once the test has added a permit, which it takes.
+    Later(Arc<Semaphore>, u16, String),
 }
 
 /// A running server. It ends when dropped.
@@ -114,7 +117,13 @@ async fn serve(stream: TcpStream, says: impl Fn(&str, Vec<String>, &[u8]) -> Say
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await?;
-        match says(first.trim(), head, &body) {
+        let mut says = says(first.trim(), head, &body);
+        if let Says::Later(permits, status, body) = says {
+            // Nobody closes it.
+            permits.acquire().await.unwrap().forget();
+            says = Says::Body(status, body);
+        }
+        match says {
             Says::Body(status, body) => {
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -134,7 +143,7 @@ async fn serve(stream: TcpStream, says: impl Fn(&str, Vec<String>, &[u8]) -> Say
                 stream.write_all(b"\0\xff\xfe SSH-2.0-OpenSSH_9.9\r\n\r\n").await?;
                 return Ok(());
             }
-            Says::Nothing => std::future::pending().await,
+            Says::Nothing | Says::Later(..) => std::future::pending().await,
         }
     }
 }
