@@ -8,6 +8,16 @@ use serde_json::{Value, json};
 use crate::script::{Says, Script, TOKEN, kubeconfig};
 use crate::world::{SYNCSETS, Stage, condition, run};
 
+/// The tables that syncsets have.
+pub(crate) const STATE: [&str; 7] = [
+    "towline_applied",
+    "towline_guard",
+    "towline_lost",
+    "towline_pace",
+    "towline_patched",
+    "towline_result",
+    "towline_work",
+];
 /// The default of `deny_networks`.
 const GUARDED: &str = "[syncsets]\nrequest_timeout = \"5s\"";
 const PLAIN: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nrequest_timeout = \"5s\"";
@@ -182,7 +192,7 @@ impl Stage {
     }
 
     /// Nothing that anybody can see has one of these texts.
-    async fn never_shows(&self, canaries: &[&str]) {
+    pub(crate) async fn never_shows(&self, canaries: &[&str]) {
         self.at_rest().await;
         let mut shown = vec![("the log", self.log())];
         let admin = self.replicas[0].towline().admin();
@@ -192,8 +202,11 @@ impl Stage {
             let list = self.send(&Request::get(&format!("/v1/{plural}"))).await.success().unwrap();
             shown.push((plural, String::from_utf8_lossy(&list.body).into_owned()));
         }
-        let rows = self.sql.query("select coalesce(message, '') from towline_result", &[]).await.unwrap();
-        shown.push(("results", rows.iter().map(|row| row.get::<_, String>(0)).collect()));
+        // Whatever is stored of passes and deletions.
+        for table in STATE {
+            let rows = self.sql.query(&format!("select t::text from {table} t"), &[]).await.unwrap();
+            shown.push((table, rows.iter().map(|row| row.get::<_, String>(0) + "\n").collect()));
+        }
         for (what, text) in shown {
             for canary in canaries {
                 let at = text.find(canary);

@@ -30,6 +30,7 @@ mod report;
 mod requests;
 mod resync;
 mod script;
+mod secrecy;
 mod switching;
 mod to_delete;
 mod waking;
