@@ -18,6 +18,7 @@ mod deletions;
 mod diff;
 mod drift;
 mod explain;
+mod facts;
 mod failures;
 mod guard;
 mod judging;
