@@ -84,9 +84,8 @@ fn a_server_that_the_set_up_refuses_is_not_used() {
         let stage = Stage::new("refused").await;
         let refuse = "DO $$ BEGIN RAISE EXCEPTION 'the server is in recovery'; END $$";
         let database = Database::with_set_up(source(&stage.place.url(ADMIN)), refuse);
-        let begun = Instant::now();
+        // It is told why: had it waited for a connection until its patience ended, it would be told that instead.
         let pooled = database.all("nothing", "SELECT", &[]).await.expect_err("no connection");
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is told at once");
         let beside = database.connect("writer").await.map(drop).expect_err("no connection");
         let session = database.session("tail").await.map(drop).expect_err("no connection");
         for error in [pooled, beside, session] {

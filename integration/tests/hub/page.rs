@@ -34,8 +34,13 @@ fn the_commands_of_the_page_do_what_it_says() {
             towline() { local command=$1; shift; "$TOWLINE" "$command" --hub "$HUB" "$@"; }
             "#;
         let announced = commands.replace("# 422", "&& exit 1 || echo refused");
+        // The page watches for three seconds; here the watch lasts until it has shown the event, however long that takes.
+        let watched = announced
+            .replace("&timeoutSeconds=3' &", "&timeoutSeconds=60' > watched 2>&1 &")
+            .replace("\nwait\n", "\nuntil grep -q ADDED watched; do sleep 0.1; done\ncat watched\n");
+        assert!(watched.matches("watched").count() == 3, "{watched}");
         let output = Command::new("bash")
-            .args(["-c", &format!("{prelude}\n{announced}")])
+            .args(["-c", &format!("{prelude}\n{watched}")])
             .current_dir(&folder)
             .envs([("HUB", hub.url.as_str()), ("POSTGRES_PARAMS", &database.url(ADMIN))])
             .env("TOWLINE", towline)
@@ -46,7 +51,6 @@ fn the_commands_of_the_page_do_what_it_says() {
         assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
         for part in [
             "\"name\":\"cluster1\"",
-            "cluster1",
             "\"type\":\"BOOKMARK\"",
             "{\"type\":\"ADDED\"",
             "\"items\":[",
@@ -59,6 +63,8 @@ fn the_commands_of_the_page_do_what_it_says() {
         ] {
             assert!(said.contains(part), "no {part} in {said}");
         }
+        let row = |line: &str| line.split('|').map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+        assert!(said.lines().any(|line| row(line).starts_with(&["foo", "cluster1"].map(str::to_owned))), "{said}");
         assert!(!said.contains("foobar"), "{said}");
     });
 }

@@ -1,9 +1,8 @@
 //! A watch of the config maps of a test, which sees every moment at which one is absent.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use integration::{ControlPlane, eventually};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
@@ -26,19 +25,27 @@ impl Watching {
     /// From now on.
     pub(crate) async fn begin(stage: &Stage, plane: &ControlPlane) -> Self {
         let maps = stage.maps(plane).await;
-        let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+        let mut version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&seen);
         let watch = tokio::spawn(async move {
-            let mut events = pin!(maps.watch(&WatchParams::default().timeout(290), &version).await.unwrap());
-            while let Some(event) = events.try_next().await.unwrap() {
-                let seen = match event {
-                    WatchEvent::Added(map) => ("added", map.name_any()),
-                    WatchEvent::Deleted(map) => ("deleted", map.name_any()),
-                    WatchEvent::Modified(_) | WatchEvent::Bookmark(_) => continue,
-                    WatchEvent::Error(error) => panic!("{error}"),
-                };
-                shared.lock().push(seen);
+            // The server ends each watch after some minutes, and the next one resumes there.
+            loop {
+                let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+                while let Ok(Some(event)) = events.try_next().await {
+                    let (what, map) = match event {
+                        WatchEvent::Added(map) => (Some("added"), map),
+                        WatchEvent::Deleted(map) => (Some("deleted"), map),
+                        WatchEvent::Modified(map) => (None, map),
+                        WatchEvent::Bookmark(bookmark) => {
+                            version = bookmark.metadata.resource_version;
+                            continue;
+                        }
+                        WatchEvent::Error(error) => panic!("{error}"),
+                    };
+                    version = map.resource_version().unwrap();
+                    shared.lock().extend(what.map(|what| (what, map.name_any())));
+                }
             }
         });
         Self { seen, watch }
