@@ -10,4 +10,5 @@ mod page;
 mod pause;
 mod resync;
 mod rights;
+mod routes;
 mod world;

@@ -16,7 +16,7 @@ fn file(name: &str, text: &str) -> PathBuf {
 }
 
 /// A hub that knows these tokens, each named after its grant.
-async fn guarded(name: &str, grants: &[(&str, &str)]) -> Stage {
+pub(crate) async fn guarded(name: &str, grants: &[(&str, &str)]) -> Stage {
     let mut lines = String::new();
     for (role, namespaces) in grants {
         lines += &grant(role, namespaces, &token(role, namespaces)).await;
@@ -25,7 +25,7 @@ async fn guarded(name: &str, grants: &[(&str, &str)]) -> Stage {
     Stage::with(name, "[syncsets]\n", &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await
 }
 
-fn token(role: &str, namespaces: &str) -> String {
+pub(crate) fn token(role: &str, namespaces: &str) -> String {
     format!("{role}-{}", namespaces.replace('*', "all"))
 }
 
@@ -114,19 +114,10 @@ fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
 }
 
 #[test]
-fn routes_of_syncsets_are_described_and_counted_as_those_of_the_hub() {
+fn routes_of_syncsets_are_counted_as_those_of_the_hub() {
     run(async {
         let stage = Stage::new("described").await;
         let mut client = stage.replica.client();
-        let description = shown(&mut client, "/openapi.json").await;
-        for (path, method, id) in [
-            ("/v1/clusters/{namespace}/{name}/resync", "post", "resyncCluster"),
-            ("/v1/clusters/resync", "post", "resyncClusters"),
-            ("/v1/syncset-failures", "get", "listSyncSetFailures"),
-            ("/v1/syncset-diffs", "post", "diffSyncSet"),
-        ] {
-            assert_eq!(description["paths"][path][method]["operationId"], id, "{path}");
-        }
         let reply = client.send(&Request::post("/v1/clusters/resync?labelselector=a", &json!({}))).await;
         let reply = reply.expect("an answer");
         let problem = reply.json().expect("JSON");
