@@ -30,7 +30,7 @@ pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
-pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver};
+pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};
 pub use server::{Observer, Peer, Server};
 pub use tls::{CertificateError, CertificateFiles, ServerTls};

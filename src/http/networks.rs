@@ -101,6 +101,21 @@ pub enum Denied {
     },
 }
 
+/// A name has no address that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("the name {name} can't be resolved")]
+pub struct Unresolved {
+    name: String,
+    source: std::io::Error,
+}
+
+impl Unresolved {
+    /// Why a name can't be resolved.
+    pub(crate) fn of(name: impl Into<String>, source: std::io::Error) -> Self {
+        Self { name: name.into(), source }
+    }
+}
+
 impl FromIterator<Network> for DeniedNetworks {
     fn from_iter<I: IntoIterator<Item = Network>>(networks: I) -> Self {
         Self(networks.into_iter().collect())
@@ -167,9 +182,10 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let (denied, asked) = (self.denied.clone(), name.as_str().to_owned());
-        let resolving = self.inner.call(name).map_err(BoxError::from);
+        let resolving = self.inner.call(name);
         Box::pin(async move {
-            let found: Vec<SocketAddr> = resolving.await?.collect();
+            let found = resolving.await.map_err(|source| Unresolved::of(asked.as_str(), source))?;
+            let found: Vec<SocketAddr> = found.collect();
             allowed(&denied, asked, found).map_err(BoxError::from)
         })
     }

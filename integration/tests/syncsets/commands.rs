@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use integration::{Towline, eventually};
+use integration::Towline;
 use serde_json::Value;
 
-use crate::world::{LIMIT, Stage};
+use crate::world::Stage;
 
 /// A file with a document.
 pub(crate) fn file(name: &str, document: &Value) -> PathBuf {
@@ -42,16 +42,11 @@ impl Stage {
         self.command(&["explain", &format!("{}/{cluster}", self.namespace), object]).await
     }
 
-    /// Waits until `towline diff` prints a line: the API server shows a changed value by a time in seconds.
+    /// `towline diff` prints a line.
     pub(crate) async fn tells(&self, document: &Value, line: &str) -> String {
-        let told = eventually(format!("the line {line}"), LIMIT, async || {
-            let told = self.compared(document).await;
-            if told.lines().any(|found| found == line) { Ok(told) } else { Err(told) }
-        });
-        match told.await {
-            Ok(told) => told,
-            Err(error) => panic!("{error}\n{}", self.log()),
-        }
+        let told = self.compared(document).await;
+        assert!(told.lines().any(|found| found == line), "no {line} in\n{told}\n{}", self.log());
+        told
     }
 }
 

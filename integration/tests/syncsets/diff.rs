@@ -1,14 +1,14 @@
 //! `towline diff`, as an operator types it: a dry run on real edges (rule 42).
 
-use integration::ControlPlane;
 use integration::hub::Request;
+use integration::{ControlPlane, eventually};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::attackers::base64;
 use crate::commands::file;
 use crate::kinds::{definition, widget};
-use crate::world::{Stage, condition, run};
+use crate::world::{LIMIT, Stage, condition, run};
 
 /// Data of all config maps, by which it is seen that a dry run has changed nothing.
 async fn state(stage: &Stage, plane: &ControlPlane) -> Value {
@@ -67,6 +67,66 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
         let found = stage.send(&Request::get("/v1/syncsets/diff/base")).await.json().unwrap();
         assert_eq!(found["generation"], 1, "{found}");
+    });
+}
+
+/// The API server's times are whole seconds: a dry run in the second of a write gives the entry of a manager the same one. (The object
+/// that is patched was created with a field: of one without any the API server notes no managers until it is applied.)
+#[test]
+fn a_diff_right_after_a_write_tells_a_changed_value() {
+    run(async {
+        let stage = Stage::new("diff-at-once").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage
+            .maps(plane)
+            .await
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(json!({"metadata": {"name": "patched"}, "data": {"theirs": "1"}})).unwrap(),
+            )
+            .await
+            .unwrap();
+        let document = |name: &str, value: &str| {
+            let map = stage.config_map(name, &json!({"value": value}));
+            let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "namespace": stage.namespace,
+                "patchType": "merge", "patch": json!({"data": {"value": value}}).to_string()});
+            let what = match name {
+                "applied" => json!({"resources": [map]}),
+                "updated" => json!({"resources": [map], "applyBehavior": "CreateOrUpdate"}),
+                _ => json!({"patches": [patch]}),
+            };
+            let mut document = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": name,
+                "spec": {"clusterDeploymentRefs": [{"name": "west-1"}]}});
+            document["spec"].as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+            document
+        };
+        let changes = async |document: &Value| {
+            let answer =
+                stage.send(&Request::post("/v1/syncset-diffs", document)).await.success().unwrap().json().unwrap();
+            let compared = &answer["sample"][0];
+            assert_eq!((&compared["obstacle"], &compared["failed"]), (&Value::Null, &json!(0)), "{answer}");
+            compared["change"].clone()
+        };
+        let maps = stage.maps(plane).await;
+        for name in ["applied", "updated", "patched"] {
+            for round in 0..4 {
+                let written = document(name, &round.to_string());
+                if round == 0 {
+                    stage.create("syncsets", &written).await;
+                } else {
+                    stage.replace_spec("syncsets", name, &written["spec"]).await;
+                }
+                eventually("the value to be written", LIMIT, async || {
+                    let found = maps.get_opt(name).await.map_err(|error| error.to_string())?;
+                    let data = json!(found.and_then(|found| found.data));
+                    if data["value"] == round.to_string() { Ok(()) } else { Err(data.to_string()) }
+                })
+                .await
+                .unwrap();
+                assert_eq!(changes(&document(name, "another")).await, 1, "{name}, round {round}");
+                assert_eq!(changes(&written).await, 0, "{name}, round {round}");
+            }
+        }
     });
 }
 

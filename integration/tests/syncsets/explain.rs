@@ -3,10 +3,11 @@
 use integration::eventually;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::commands::has_lines;
 use crate::script::kubeconfig;
-use crate::world::{LIMIT, Stage, run};
+use crate::world::{LIMIT, Stage, edge, run};
 
 #[test]
 fn an_object_is_explained_with_its_syncsets_and_what_others_did_to_it() {
@@ -227,6 +228,79 @@ fn an_object_on_a_cluster_that_does_not_answer_is_explained_as_far_as_it_is_know
         ];
         has_lines(&told, &lines);
         assert!(told.starts_with("cluster    unreachable, "), "{told}");
-        assert!(told.lines().any(|line| line.starts_with("live       not known: failed to connect: ")), "{told}");
+        has_lines(&told, &["live       not known: failed to connect: connection refused"]);
+        // Of a name and of TLS, too, in plain words.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let plain = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await);
+            }
+        });
+        for (url, cause) in [
+            ("https://west-1.invalid".to_owned(), "the name west-1.invalid can't be resolved"),
+            (
+                format!("https://{}", edge(0).await.address()),
+                "the server's certificate is signed by an unknown authority",
+            ),
+            (format!("https://{plain}"), "the server does not speak TLS"),
+        ] {
+            let changed = json!({"kubeconfig": kubeconfig(&url).to_string()});
+            stage.change(&stage.path("clusters", "west-1"), &changed).await;
+            let told = stage.explained("west-1", "ConfigMap/explain-silent/site").await;
+            has_lines(&told, &[&format!("live       not known: failed to connect: {cause}")]);
+        }
+        server.abort();
+    });
+}
+
+/// Rule 11: a namespace that a document gives for a kind without namespaces does not count.
+#[test]
+fn all_who_want_an_object_without_a_namespace_are_told_whatever_namespace_they_give() {
+    run(async {
+        let stage = Stage::new("explain-wide").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let role = |namespace: Option<&str>| {
+            let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": "explain-wide"}, "rules": []});
+            if let Some(namespace) = namespace {
+                role["metadata"]["namespace"] = json!(namespace);
+            }
+            role
+        };
+        // Nothing was sent: the cluster itself says that the kind has no namespaces.
+        stage.pause(true).await;
+        for (name, namespace) in [("a-bare", None), ("b-given", Some("default")), ("c-other", Some("kube-system"))] {
+            stage.syncset(name, "Sync", &[role(namespace)]).await;
+        }
+        let objects = ["ClusterRole/explain-wide", "ClusterRole/default/explain-wide", "ClusterRole/any/explain-wide"];
+        let wanted_by = |state: &str| {
+            [
+                "wanted by  SyncSet explain-wide/a-bare (Sync, Apply, resource 0): superseded".to_owned(),
+                "           SyncSet explain-wide/b-given (Sync, Apply, resource 0): superseded".to_owned(),
+                format!("           SyncSet explain-wide/c-other (Sync, Apply, resource 0): wins, {state}"),
+            ]
+        };
+        for object in objects {
+            let told = stage.explained("west-1", object).await;
+            let expected = wanted_by("to be sent");
+            assert_eq!(told.lines().skip(1).take(3).collect::<Vec<_>>(), expected, "{object}\n{told}");
+        }
+        stage.pause(false).await;
+        stage.succeeds("west-1", "c-other", 1).await;
+        for object in objects {
+            let told = stage.explained("west-1", object).await;
+            let last = wanted_by("sent ")[2].clone();
+            assert!(told.lines().nth(3).is_some_and(|line| line.starts_with(&last)), "{object}\n{told}");
+            has_lines(&told, &["live       in step", "if dropped deleted (tracked, not adopted)"]);
+        }
+        // When the cluster does not answer, it is known from what was sent.
+        let nowhere = json!({"kubeconfig": kubeconfig("https://127.0.0.1:1").to_string()});
+        stage.change(&stage.path("clusters", "west-1"), &nowhere).await;
+        let told = stage.explained("west-1", objects[0]).await;
+        assert_eq!(told.lines().skip(1).take(3).collect::<Vec<_>>(), wanted_by("sent"), "{told}");
+        let roles: kube::Api<k8s_openapi::api::rbac::v1::ClusterRole> =
+            kube::Api::all(plane.client(integration::users::ADMIN).await.unwrap());
+        roles.delete("explain-wide", &kube::api::DeleteParams::default()).await.unwrap();
     });
 }

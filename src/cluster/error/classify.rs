@@ -12,7 +12,7 @@ use super::Error;
 use crate::cluster::Verb;
 use crate::cluster::fence::Expired;
 use crate::config::ClusterName;
-use crate::http::Denied;
+use crate::http::{Denied, Unresolved};
 
 /// The request, for the errors that name it.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +42,8 @@ impl Cause {
     }
 
     fn of_exchange(source: kube::Error) -> Self {
-        let denied = cause::<Denied>(&source).map(ToString::to_string);
-        let plain = denied.or_else(|| plain_reason(&source).map(str::to_owned));
-        let text = plain.unwrap_or_else(|| full_text(&source)).into();
+        let plain = chain(&source).find_map(plain_words);
+        let text = plain.unwrap_or_else(|| full_text(innermost(&source))).into();
         Self { text, source: Some(Arc::new(source)) }
     }
 }
@@ -198,7 +197,7 @@ pub fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
         return text;
     }
     let mut text = error.to_string();
-    let mut source = error.source();
+    let mut source = if error.is::<Cause>() { None } else { error.source() };
     while let Some(inner) = source {
         let part = inner.to_string();
         if !text.contains(&part) {
@@ -238,10 +237,25 @@ fn without_credentials(error: &(dyn std::error::Error + 'static)) -> Option<Stri
     None
 }
 
+/// Why there is no connection, in plain words, if this error is one of the usual ones: of a denied network, of a name, of TLS, or of the
+/// operating system.
+fn plain_words(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(denied) = error.downcast_ref::<Denied>() {
+        return Some(denied.to_string());
+    }
+    if let Some(unresolved) = error.downcast_ref::<Unresolved>() {
+        return Some(unresolved.to_string());
+    }
+    if let Some(fault) = error.downcast_ref::<rustls::Error>() {
+        return Some(of_tls(fault));
+    }
+    plain_reason(error.downcast_ref()?).map(str::to_owned)
+}
+
 /// The operating system's error in plain words, if it is one of the usual ones.
-fn plain_reason(error: &kube::Error) -> Option<&'static str> {
+fn plain_reason(error: &std::io::Error) -> Option<&'static str> {
     use std::io::ErrorKind;
-    Some(match cause::<std::io::Error>(error)?.kind() {
+    Some(match error.kind() {
         ErrorKind::ConnectionRefused => "connection refused",
         ErrorKind::ConnectionReset => "connection reset",
         ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => "connection broken",
@@ -252,16 +266,53 @@ fn plain_reason(error: &kube::Error) -> Option<&'static str> {
     })
 }
 
+/// A fault of TLS in plain words. The names in a server's certificate are not repeated: they are of its choice.
+fn of_tls(fault: &rustls::Error) -> String {
+    use rustls::{CertificateError, Error};
+    match fault {
+        Error::InvalidCertificate(fault) => match fault {
+            CertificateError::UnknownIssuer => "the server's certificate is signed by an unknown authority".to_owned(),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another name".to_owned()
+            }
+            other => format!("the server's certificate is not valid: {other}"),
+        },
+        Error::AlertReceived(alert) => format!("the server ended the TLS handshake: {alert:?}"),
+        Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
+        other => format!("TLS failed: {other}"),
+    }
+}
+
+/// An error and its sources. One of I/O may have another error inside, which is none of its sources.
+fn chain<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        match error.downcast_ref::<std::io::Error>().map(std::io::Error::get_ref) {
+            Some(Some(inside)) => Some(inside),
+            _ => error.source(),
+        }
+    })
+}
+
+/// The error within what only says that a request has failed.
+fn innermost(error: &kube::Error) -> &(dyn std::error::Error + 'static) {
+    let says_nothing = |error: &&(dyn std::error::Error + 'static)| {
+        let is_wrapper = matches!(error.downcast_ref(), Some(kube::Error::Service(_)));
+        error.source().is_some() && (is_wrapper || error.is::<hyper_util::client::legacy::Error>())
+    };
+    chain(error).find(|error| !says_nothing(error)).unwrap_or(error)
+}
+
 /// The first error of a type among an error and its sources.
 fn cause<E: std::error::Error + 'static>(error: &kube::Error) -> Option<&E> {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(inner) = source {
-        if let Some(found) = inner.downcast_ref::<E>() {
-            return Some(found);
-        }
-        source = inner.source();
-    }
-    None
+    chain(error).find_map(|error| error.downcast_ref())
 }
 
 fn is_connect(error: &kube::Error) -> bool {
@@ -320,15 +371,48 @@ mod tests {
         assert_eq!(forbidden.to_string(), "not allowed to create databases.demo.towline.dev in cluster edge: said");
     }
 
+    fn told(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> String {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked { cluster: &cluster, verb: Verb::Get, resource: "secrets", name: Some("one") };
+        asked.failed(kube::Error::Service(error.into())).message()
+    }
+
     #[test]
     fn connection_errors_are_printed_in_plain_words() {
-        let broken = |kind| kube::Error::Service(Box::new(std::io::Error::from(kind)));
+        use std::io::{Error as Io, ErrorKind};
         for (kind, expected) in [
-            (std::io::ErrorKind::ConnectionRefused, Some("connection refused")),
-            (std::io::ErrorKind::TimedOut, Some("connection timed out")),
-            (std::io::ErrorKind::Other, None),
+            (ErrorKind::ConnectionRefused, "no answer: connection refused"),
+            (ErrorKind::TimedOut, "no answer: connection timed out"),
+            (ErrorKind::Other, "no answer: other error"),
         ] {
-            assert_eq!(plain_reason(&broken(kind)), expected, "{kind:?}");
+            assert_eq!(told(Io::from(kind)), expected, "{kind:?}");
+            // As the layer of TLS hands it on.
+            assert_eq!(told(Io::other(Io::from(kind))), expected, "{kind:?}");
+        }
+        let unresolved = Unresolved::of("api.west-1.example.com", Io::other("no such host"));
+        assert_eq!(told(unresolved), "no answer: the name api.west-1.example.com can't be resolved");
+    }
+
+    #[test]
+    fn faults_of_tls_are_printed_in_plain_words_without_names_of_the_server() {
+        use rustls::pki_types::ServerName;
+        use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+        let name = ServerName::try_from("west-1").unwrap();
+        let another_name =
+            CertificateError::NotValidForNameContext { expected: name, presented: vec!["canary".to_owned()] };
+        for (fault, expected) in [
+            (CertificateError::UnknownIssuer.into(), "the server's certificate is signed by an unknown authority"),
+            (CertificateError::Expired.into(), "the server's certificate has expired"),
+            (CertificateError::NotValidYet.into(), "the server's certificate is not valid yet"),
+            (another_name.into(), "the server's certificate is for another name"),
+            (
+                Error::AlertReceived(AlertDescription::CertificateRequired),
+                "the server ended the TLS handshake: CertificateRequired",
+            ),
+            (InvalidMessage::InvalidContentType.into(), "the server does not speak TLS"),
+        ] {
+            let wrapped = std::io::Error::new(std::io::ErrorKind::InvalidData, fault);
+            assert_eq!(told(std::io::Error::other(wrapped)), format!("no answer: {expected}"));
         }
     }
 

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -39,6 +39,8 @@ use crate::syncset::work::{Plan, PrepareError};
 
 /// Longest time for all clusters together.
 const WITHIN: Duration = Duration::from_secs(30);
+/// A second of any cluster's clock, whatever its speed: when it has passed, a write has another time than one before it.
+const SECOND: Duration = Duration::from_millis(1_100);
 /// The version of a syncset that is not stored.
 const PROPOSED: i64 = i64::MAX;
 /// Most objects that an answer names, of all clusters together, and at least of each.
@@ -250,7 +252,7 @@ impl Inspector {
     }
 }
 
-/// Tries what a syncset sends itself.
+/// Tries what a syncset sends itself. What may have been written in the same second is tried again when that is over.
 async fn try_all(
     trial: &Trial<'_>,
     rendered: &Rendered,
@@ -258,6 +260,7 @@ async fn try_all(
     applied: &[AppliedRow],
     compared: &mut Compared,
 ) -> Result<(), Error> {
+    let mut again = Vec::new();
     for desired in trial::ready(rendered) {
         let object = placed(&desired.object, trial.scope(&desired.object));
         if !is_winner(&object) {
@@ -265,8 +268,14 @@ async fn try_all(
             continue;
         }
         let is_adopted = applied.iter().any(|row| row.object == object && row.adopted);
-        compared.note(&object, trial.object(desired, is_adopted).await?);
+        let tried = trial.object(desired, is_adopted).await?;
+        if tried.may_be_outdated {
+            again.push((desired, object, is_adopted));
+        } else {
+            compared.note(&object, tried.verdict);
+        }
     }
+    let outdated_until = Instant::now() + SECOND;
     for rendering in &rendered.secrets {
         if let Rendering::Failed { failure, .. } = rendering {
             compared.note_failure(failure);
@@ -280,6 +289,12 @@ async fn try_all(
             }
             Rendering::Failed { failure, .. } => compared.note_failure(failure),
         }
+    }
+    if !again.is_empty() {
+        sleep_until(outdated_until).await;
+    }
+    for (desired, object, is_adopted) in again {
+        compared.note(&object, trial.object(desired, is_adopted).await?.verdict);
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Who wants an object on a cluster, who sends it, how it is there, and what becomes of it when nobody wants it any more.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -8,13 +10,13 @@ use uuid::Uuid;
 
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
-use crate::cluster::{ManagedFields, Metadata};
+use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::pass::{Manager, PRUNE, Progress, Seen};
+use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
 use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Place, Rendering};
-use crate::syncset::rules::wanted::{Deletions, Live};
+use crate::syncset::rules::wanted::{Deletions, Live, Scope, placed};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::work::{Plan, PrepareError, seen};
 
@@ -79,11 +81,57 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn is(&self, object: &ObjectRef) -> bool {
+    fn is(&self, object: &ObjectRef, scopes: &Scopes) -> bool {
+        let is_place =
+            self.namespace.is_empty() || self.namespace == object.namespace || scopes.of(object) == Scope::Cluster;
+        is_place && self.is_somewhere(object)
+    }
+
+    /// Whether it is this object but for the namespace.
+    fn is_somewhere(&self, object: &ObjectRef) -> bool {
         let is_group = self.group.as_ref().is_none_or(|group| *group == object.group);
-        // A namespace that is given for a kind without namespaces does not count, which is not known here.
-        let is_place = self.namespace == object.namespace || self.namespace.is_empty();
-        is_group && is_place && self.kind == object.kind && self.name == object.name
+        is_group && self.kind == object.kind && self.name == object.name
+    }
+}
+
+/// Whether objects of kinds are in namespaces, by group and kind, as far as it is known. Of a kind without them a namespace that a
+/// document or an operator gives does not count (rule 11).
+#[derive(Debug, Default)]
+struct Scopes(BTreeMap<(String, String), Scope>);
+
+impl Scopes {
+    fn of(&self, object: &ObjectRef) -> Scope {
+        let known = self.0.get(&(object.group.clone(), object.kind.clone()));
+        known.copied().unwrap_or(Scope::Unknown)
+    }
+
+    fn note(&mut self, group: &str, kind: &str, is_namespaced: bool) {
+        let scope = if is_namespaced { Scope::Namespaced } else { Scope::Cluster };
+        self.0.insert((group.to_owned(), kind.to_owned()), scope);
+    }
+
+    /// From the objects that were sent: their rows have no namespace if their kind has none.
+    fn of_rows<'r>(rows: impl IntoIterator<Item = &'r AppliedRow>) -> Self {
+        let mut scopes = Self::default();
+        for AppliedRow { object, .. } in rows.into_iter().filter(|row| row.uid.is_some()) {
+            scopes.note(&object.group, &object.kind, !object.namespace.is_empty());
+        }
+        scopes
+    }
+
+    /// The kinds of these objects of which it is not known and matters: documents and who asks give different namespaces.
+    fn missing<'o>(
+        &self,
+        asked: &Asked,
+        named: impl Iterator<Item = (&'o ObjectRef, Option<&'o String>)>,
+    ) -> BTreeSet<KindId> {
+        let (mut namespaces, mut missing) = (BTreeSet::from([asked.namespace.as_str()]), BTreeSet::new());
+        for (object, api_version) in named.filter(|(object, _)| asked.is_somewhere(object)) {
+            namespaces.insert(object.namespace.as_str());
+            let unknown = api_version.filter(|_| self.of(object) == Scope::Unknown);
+            missing.extend(unknown.map(|api_version| KindId::of(api_version, &object.kind)));
+        }
+        if namespaces.len() > 1 { missing } else { BTreeSet::new() }
     }
 }
 
@@ -91,7 +139,7 @@ impl Asked {
 struct Claim<'l> {
     live: &'l Live,
     place: Place,
-    object: &'l ObjectRef,
+    object: ObjectRef,
     /// What it sends, or why it can't.
     desired: Result<&'l Desired, &'l Failure>,
 }
@@ -118,12 +166,14 @@ impl Inspector {
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
         };
-        let claims = claims_on(&prepared.input.live, asked);
         let applied = &prepared.input.applied;
-        let sent = || applied.iter().find(|row| asked.is(&row.object)).map(|row| &row.object);
-        let object = claims.last().map(|claim| claim.object).or_else(sent).cloned();
+        let scopes = self.scopes(stored, &prepared.input, asked).await;
+        let claims = claims_on(&prepared.input.live, asked, &scopes);
+        let sent = || applied.iter().find(|row| asked.is(&row.object, &scopes)).map(|row| &row.object);
+        let object = claims.last().map(|claim| &claim.object).or_else(sent).cloned();
         // Without a namespace or a group, more than one may be meant: it is the one that is sent last.
-        let claims: Vec<Claim<'_>> = claims.into_iter().filter(|claim| Some(claim.object) == object.as_ref()).collect();
+        let claims: Vec<Claim<'_>> =
+            claims.into_iter().filter(|claim| Some(&claim.object) == object.as_ref()).collect();
         let rows: Vec<AppliedRow> =
             applied.iter().filter(|row| Some(&row.object) == object.as_ref()).cloned().collect();
         let mut wanted_by = shown(&claims, &rows, &snapshot.results);
@@ -157,6 +207,23 @@ impl Inspector {
         })
     }
 
+    /// Whether the kinds that may be meant have namespaces. The cluster is asked only if that is not known from what was sent and matters.
+    async fn scopes(&self, cluster: &StoredCluster, input: &Input, asked: &Asked) -> Scopes {
+        let mut scopes = Scopes::of_rows(&input.applied);
+        let missing = scopes.missing(asked, input.live.iter().flat_map(named));
+        if missing.is_empty() {
+            return scopes;
+        }
+        let Ok(mut client) = self.client(cluster).await else { return scopes };
+        let served = timeout(ANSWER_WITHIN, client.served(&missing, ANSWER_WITHIN)).await;
+        for (id, kind) in served.unwrap_or_default() {
+            if let Ok(kind) = kind {
+                scopes.note(&id.group, &id.kind, kind.namespaced);
+            }
+        }
+        scopes
+    }
+
     async fn look(
         &self,
         cluster: &StoredCluster,
@@ -172,8 +239,18 @@ impl Inspector {
     }
 }
 
+/// The objects that a syncset names, each with its version where it renders.
+fn named(live: &Live) -> impl Iterator<Item = (&ObjectRef, Option<&String>)> {
+    let all = live.rendered.iter().flat_map(|rendered| rendered.resources.iter().chain(&rendered.secrets));
+    all.filter_map(|rendering| match rendering {
+        Rendering::Ready(desired) => Some((&desired.object, Some(&desired.api_version))),
+        Rendering::Failed { known: Known::Object(object), .. } => Some((object, None)),
+        Rendering::Failed { .. } => None,
+    })
+}
+
 /// The syncsets that want an object, in their order.
-fn claims_on<'l>(live: &'l [Live], asked: &Asked) -> Vec<Claim<'l>> {
+fn claims_on<'l>(live: &'l [Live], asked: &Asked, scopes: &Scopes) -> Vec<Claim<'l>> {
     let of = |live: &'l Live| {
         let rendered = live.rendered.as_ref()?;
         let resources = (0..).map(Place::Resource).zip(&rendered.resources);
@@ -184,9 +261,9 @@ fn claims_on<'l>(live: &'l [Live], asked: &Asked) -> Vec<Claim<'l>> {
                 Rendering::Failed { known: Known::Object(object), failure } => (object, Err(failure)),
                 Rendering::Failed { .. } => return None,
             };
-            Some(Claim { live, place, object, desired })
+            asked.is(object, scopes).then(|| Claim { live, place, object: placed(object, scopes.of(object)), desired })
         });
-        all.find(|claim| asked.is(claim.object))
+        all.next()
     };
     live.iter().filter_map(of).collect()
 }
@@ -384,9 +461,38 @@ mod tests {
             namespace: namespace.to_owned(),
             name: "a".to_owned(),
         };
-        assert!(asked(None, "team").is(&object("apps", "team")));
-        assert!(asked(Some("apps"), "team").is(&object("apps", "team")));
-        assert!(!asked(Some(""), "team").is(&object("apps", "team")));
-        assert!(!asked(None, "team").is(&object("apps", "other")));
+        let is = |asked: &Asked, object: &ObjectRef| asked.is(object, &Scopes::default());
+        assert!(is(&asked(None, "team"), &object("apps", "team")));
+        assert!(is(&asked(Some("apps"), "team"), &object("apps", "team")));
+        assert!(!is(&asked(Some(""), "team"), &object("apps", "team")));
+        assert!(!is(&asked(None, "team"), &object("apps", "other")));
+        // Of a kind without namespaces none counts.
+        let mut scopes = Scopes::default();
+        scopes.note("apps", "Deployment", false);
+        assert!(asked(None, "team").is(&object("apps", "other"), &scopes));
+        scopes.note("apps", "Deployment", true);
+        assert!(!asked(None, "team").is(&object("apps", "other"), &scopes));
+    }
+
+    #[test]
+    fn a_cluster_is_asked_about_a_kind_only_if_namespaces_differ_and_nothing_was_sent() {
+        let version = "apps/v1".to_owned();
+        let object = |namespace: &str, name: &str| ObjectRef {
+            group: "apps".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let asked =
+            Asked { kind: "Deployment".to_owned(), group: None, namespace: "team".to_owned(), name: "a".to_owned() };
+        let (same, elsewhere, another) = (object("team", "a"), object("other", "a"), object("other", "b"));
+        let missing = |scopes: &Scopes, named: &[&ObjectRef]| {
+            scopes.missing(&asked, named.iter().map(|object| (*object, Some(&version)))).len()
+        };
+        let mut scopes = Scopes::default();
+        assert_eq!(missing(&scopes, &[&same, &another]), 0);
+        assert_eq!(missing(&scopes, &[&same, &elsewhere]), 1);
+        scopes.note("apps", "Deployment", true);
+        assert_eq!(missing(&scopes, &[&same, &elsewhere]), 0);
     }
 }

@@ -1,10 +1,15 @@
 //! What a syncset would do on one cluster, found out with `dryRun=All`: nothing that is sent here changes anything.
 //!
-//! An object counts as changed if its labels, its annotations or the entry of our manager in its `managedFields` would be others: the
-//! server gives that entry the time of the write if the write changes anything, also a value alone. Within one second after another
-//! write of ours a changed value is not seen.
+//! An object counts as changed if its labels, its annotations or the entry of a manager in its `managedFields` would be others. What is
+//! applied is compared by the entry of our manager: the server gives it the time of the write if that changes anything, also a value alone.
+//! Times are whole seconds, so that within a second after another write of ours a changed value is not seen ([`Tried::may_be_outdated`]),
+//! and the object has to be tried again. What is patched is tried by a manager that owns nothing: it has an entry if anything changes.
+//! Of an object that was created without any field the API server notes no managers until it is applied, so that no patch of a value is seen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::conflict::{conflicts, told};
 use super::fields::taken;
@@ -16,6 +21,27 @@ use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
+
+/// The manager of patches that are tried.
+const TRIED_BY: &str = "towline-diff";
+/// How far the clock of a cluster may be behind ours, so that an object that seems to be written so long ago may have been written just now.
+const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
+
+/// What was found out about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// What would become of it.
+    pub(super) verdict: Verdict,
+    /// Whether a changed value may have been missed, since the object was written in the same second. It is not if the object is tried
+    /// again a second after this.
+    pub(super) may_be_outdated: bool,
+}
+
+impl From<Verdict> for Tried {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, may_be_outdated: false }
+    }
+}
 
 /// What would become of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,14 +129,14 @@ impl<'k> Trial<'k> {
 
     /// What would become of an object. `is_adopted` says that it is known to have existed before us. An error says that the cluster
     /// does not answer.
-    pub(super) async fn object(&self, desired: &Desired, is_adopted: bool) -> Result<Verdict, Error> {
+    pub(super) async fn object(&self, desired: &Desired, is_adopted: bool) -> Result<Tried, Error> {
         let (kind, key) = match self.place(&desired.api_version, &desired.object) {
             Ok(place) => place,
-            Err(NoPlace::Unread(error)) => return settled(error),
+            Err(NoPlace::Unread(error)) => return settled(error).map(Tried::from),
             Err(NoPlace::Unserved(_)) if self.brought.groups.contains(&desired.object.group) => {
-                return Ok(Verdict::Create);
+                return Ok(Verdict::Create.into());
             }
-            Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text)),
+            Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text).into()),
         };
         let desired = if kind.namespaced { desired.clone() } else { desired.clone().without_namespace() };
         // As a pass marks it.
@@ -123,40 +149,46 @@ impl<'k> Trial<'k> {
         let apply = || Request::apply(kind, &key, &body).by(Manager::Apply.as_str()).tried();
         let before = match self.cluster.read_metadata(kind, &key).await {
             Ok(before) => before,
-            Err(error) => return settled(error),
+            Err(error) => return settled(error).map(Tried::from),
         };
         let Some(before) = before else {
             let request = match self.behavior {
                 Behavior::Apply => apply(),
                 _ => Request::create(kind, &key, &body).by(Manager::Update.as_str()).tried(),
             };
-            return match self.cluster.change(request).await {
-                Ok(_) => Ok(Verdict::Create),
-                Err(error) if self.is_explained(&error, &key) => Ok(Verdict::Create),
-                Err(error) => settled(error),
+            let created = match self.cluster.change(request).await {
+                Ok(_) => Verdict::Create,
+                Err(error) if self.is_explained(&error, &key) => Verdict::Create,
+                Err(error) => settled(error)?,
             };
+            return Ok(created.into());
         };
         if before.is_terminating {
-            return Ok(Verdict::Failed("it is being deleted".to_owned()));
+            return Ok(Verdict::Failed("it is being deleted".to_owned()).into());
         }
-        match self.behavior {
-            Behavior::CreateOnly => Ok(Verdict::Same),
+        let verdict = match self.behavior {
+            Behavior::CreateOnly => Verdict::Same,
             Behavior::CreateOrUpdate => {
-                let patched = self.patched(kind, &key, &body, PatchType::Strategic, Manager::Update).await;
-                compared(&before, patched, Manager::Update)
+                let patched = self.patched(kind, &key, &body, PatchType::Strategic).await;
+                compared(&before, patched, is_same_patched)?
             }
             Behavior::Apply => match self.cluster.change(apply()).await {
                 Err(Error::Conflict { message, exists: false }) => {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
                     let owners = owners(&message, &body, &before);
-                    Ok(match compared(&before, forced, Manager::Apply)? {
+                    match compared(&before, forced, is_same_applied)? {
                         Verdict::Failed(text) => Verdict::Failed(text),
                         _ => Verdict::Conflict(owners),
-                    })
+                    }
                 }
-                applied => compared(&before, applied.map(|applied| applied.body), Manager::Apply),
+                applied => {
+                    let verdict = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
+                    let may_be_outdated = verdict == Verdict::Same && was_applied_lately(&before, Timestamp::now());
+                    return Ok(Tried { verdict, may_be_outdated });
+                }
             },
-        }
+        };
+        Ok(verdict.into())
     }
 
     /// What would become of an object that is patched.
@@ -170,8 +202,8 @@ impl<'k> Trial<'k> {
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
-                let patched = self.patched(kind, &key, &patch.body, patch.patch_type, Manager::Patch).await;
-                compared(&before, patched, Manager::Patch)
+                let patched = self.patched(kind, &key, &patch.body, patch.patch_type).await;
+                compared(&before, patched, is_same_patched)
             }
             Ok(None) if is_brought => Ok(Verdict::Same),
             Ok(None) => Ok(Verdict::Failed("there is no such object to patch".to_owned())),
@@ -185,10 +217,9 @@ impl<'k> Trial<'k> {
         key: &ObjectKey,
         body: &serde_json::Value,
         patch_type: PatchType,
-        manager: Manager,
     ) -> Result<Metadata, Error> {
         let send = async |payload| {
-            let request = Request::patch(kind, key, payload).by(manager.as_str()).tried();
+            let request = Request::patch(kind, key, payload).by(TRIED_BY).tried();
             self.cluster.change(request).await.map(|changed| changed.body)
         };
         match patch_type {
@@ -241,21 +272,43 @@ pub(super) fn says_nothing_of_objects(error: &Error) -> bool {
     error.is_unreachable() || matches!(error, Error::Unauthorized { .. })
 }
 
-fn compared(before: &Metadata, after: Result<Metadata, Error>, manager: Manager) -> Result<Verdict, Error> {
+fn compared(
+    before: &Metadata,
+    after: Result<Metadata, Error>,
+    is_same: fn(&Metadata, &Metadata) -> bool,
+) -> Result<Verdict, Error> {
     match after {
-        Ok(after) if is_same(before, &after, manager) => Ok(Verdict::Same),
+        Ok(after) if is_same(before, &after) => Ok(Verdict::Same),
         Ok(_) => Ok(Verdict::Change),
         Err(error) => settled(error),
     }
 }
 
-fn is_same(before: &Metadata, after: &Metadata, manager: Manager) -> bool {
-    let operation = if manager == Manager::Apply { "Apply" } else { "Update" };
-    let is_ours = |entry: &&ManagedFields| {
-        entry.manager == manager.as_str() && entry.operation == operation && entry.subresource.is_empty()
-    };
-    let entry = |metadata: &Metadata| metadata.managers.iter().find(is_ours).cloned();
-    before.labels == after.labels && before.annotations == after.annotations && entry(before) == entry(after)
+/// Whether an apply by our manager has changed nothing, if it was not made within a second after another one.
+fn is_same_applied(before: &Metadata, after: &Metadata) -> bool {
+    before.labels == after.labels && before.annotations == after.annotations && applied(before) == applied(after)
+}
+
+/// Whether a patch by a manager that owned nothing has changed nothing: it owns nothing then, and nobody has lost a field.
+fn is_same_patched(before: &Metadata, after: &Metadata) -> bool {
+    let has = |metadata: &Metadata, entry: &ManagedFields| metadata.managers.contains(entry);
+    let are_same =
+        before.managers.len() == after.managers.len() && after.managers.iter().all(|entry| has(before, entry));
+    before.labels == after.labels && before.annotations == after.annotations && are_same
+}
+
+/// What our manager owns by applies.
+fn applied(metadata: &Metadata) -> Option<&ManagedFields> {
+    metadata.managers.iter().find(|entry| {
+        entry.manager == Manager::Apply.as_str() && entry.operation == "Apply" && entry.subresource.is_empty()
+    })
+}
+
+/// Whether the object may have been applied in this second of the cluster's clock.
+fn was_applied_lately(before: &Metadata, now: Timestamp) -> bool {
+    let Some(entry) = applied(before) else { return false };
+    let time = entry.time.as_ref().and_then(|time| time.parse::<Timestamp>().ok());
+    time.is_none_or(|time| now.duration_since(time) < CLOCKS_DIFFER_BY.try_into().unwrap_or_default())
 }
 
 /// The fields that an apply would take, each with its owner. About a Secret the message names no managers.
@@ -288,11 +341,41 @@ mod tests {
     fn an_object_changes_with_our_entry_and_its_labels_and_not_with_those_of_others() {
         let ours = |time: &str| json!([entry("towline", "Apply", time), entry("hpa", "Update", "t0")]);
         let before = metadata(&json!({"a": "b"}), &ours("t1"));
-        let is_same = |after: &Metadata| is_same(&before, after, Manager::Apply);
+        let is_same = |after: &Metadata| is_same_applied(&before, after);
         assert!(is_same(&metadata(&json!({"a": "b"}), &json!([entry("towline", "Apply", "t1")]))));
         assert!(!is_same(&metadata(&json!({"a": "b"}), &ours("t2"))));
         assert!(!is_same(&metadata(&json!({"a": "c"}), &ours("t1"))));
         assert!(!is_same(&metadata(&json!({"a": "b"}), &json!([entry("towline", "Update", "t1")]))));
+    }
+
+    #[test]
+    fn a_patch_changes_an_object_if_who_tries_it_owns_a_field_then_or_somebody_has_lost_one() {
+        let theirs = [entry("towline-update", "Update", "t1"), entry("hpa", "Update", "t0")];
+        let before = metadata(&json!({"a": "b"}), &json!(theirs));
+        let is_same = |labels: Value, managers: Value| is_same_patched(&before, &metadata(&labels, &managers));
+        assert!(is_same(json!({"a": "b"}), json!([theirs[1], theirs[0]])));
+        assert!(!is_same(json!({"a": "c"}), json!(theirs)));
+        assert!(!is_same(json!({"a": "b"}), json!([theirs[0], theirs[1], entry(TRIED_BY, "Update", "t1")])));
+        let mut less = theirs.clone();
+        less[1]["fieldsV1"] = json!({});
+        assert!(!is_same(json!({"a": "b"}), json!(less)));
+        assert!(!is_same(json!({"a": "b"}), json!([theirs[0]])));
+    }
+
+    #[test]
+    fn what_was_applied_in_the_last_minutes_or_at_an_unknown_time_may_have_been_applied_just_now() {
+        let now: Timestamp = "2026-11-24T02:10:00Z".parse().expect("a time");
+        for (manager, time, expected) in [
+            ("towline", "2026-11-24T02:10:00Z", true),
+            ("towline", "2026-11-24T02:05:01Z", true),
+            ("towline", "2026-11-24T02:05:00Z", false),
+            ("towline", "2026-11-24T03:00:00Z", true),
+            ("towline", "?", true),
+            ("hpa", "2026-11-24T02:10:00Z", false),
+        ] {
+            let before = metadata(&json!({}), &json!([entry(manager, "Apply", time)]));
+            assert_eq!(was_applied_lately(&before, now), expected, "{manager} {time}");
+        }
     }
 
     #[test]
