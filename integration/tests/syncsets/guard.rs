@@ -12,11 +12,11 @@ use crate::commands::has_lines;
 use crate::script::{Says, Script};
 use crate::world::{LIMIT, Stage, condition, run};
 
-const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+pub(crate) const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
 /// More than ten of them may not lose objects.
 const CLUSTERS: usize = 12;
 
-type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
+pub(crate) type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// A stage with clusters `c-0`, `c-1`, … that have a label `env` of `prod`.
 struct Fleet {
@@ -27,7 +27,7 @@ struct Fleet {
 }
 
 /// What an API server says that has config maps alone, each below a path of its own.
-fn api(objects: &Objects, line: &str, body: &[u8]) -> Says {
+pub(crate) fn api(objects: &Objects, line: &str, body: &[u8]) -> Says {
     let mut words = line.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap().split('?').next().unwrap());
     let (cluster, rest) = path.trim_start_matches('/').split_once('/').unwrap();

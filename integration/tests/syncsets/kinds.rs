@@ -1,11 +1,15 @@
 //! Kinds and namespaces that are not there, not yet, or not any more (rules 3, 18, 23 and 28).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use integration::users::ADMIN;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::requests::Requests;
@@ -249,5 +253,87 @@ fn while_an_api_service_is_down_nothing_of_it_is_deleted_and_others_go_on() {
         answers("the object to be deleted", 404).await;
         stage.succeeds("west-1", "base", 3).await;
         assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    });
+}
+
+/// A definition of a kind in these versions, each served or not; the last one is stored.
+fn definition_of(group: &str, versions: &[(&str, bool)]) -> Value {
+    let mut definition = definition(group);
+    let schema = definition["spec"]["versions"][0]["schema"].clone();
+    let last = versions.len() - 1;
+    let version = |(at, (name, served)): (usize, &(&str, bool))| json!({"name": name, "served": served, "storage": at == last, "schema": schema});
+    definition["spec"]["versions"] = versions.iter().enumerate().map(version).collect();
+    definition
+}
+
+/// Rules 11 and 28: an object is the same in every version of its kind.
+#[test]
+fn an_object_whose_kind_moves_to_another_version_is_never_absent() {
+    run(async {
+        let stage = Stage::new("versions").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "versions.example.com";
+        let client = plane.client(ADMIN).await.unwrap();
+        let of_version = |version: &str, size: u32| {
+            let mut widget = widget(&stage, group, "one");
+            (widget["apiVersion"], widget["spec"]["size"]) = (json!(format!("{group}/{version}")), json!(size));
+            widget
+        };
+        let served_as = |version: &str| -> Api<DynamicObject> {
+            let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "Widget"), "widgets");
+            Api::namespaced_with(client.clone(), stage.namespace, &kind)
+        };
+        stage.syncset("base", "Sync", &[definition_of(group, &[("v1alpha1", true)]), of_version("v1alpha1", 1)]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let uid = served_as("v1alpha1").get("one").await.unwrap().uid();
+        // It is asked for all the time under every version: a watch ends when its version is served no more.
+        let (absent, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let asking = {
+            let (absent, stop, seen_as) = (Arc::clone(&absent), Arc::clone(&stop), uid.clone());
+            let apis = ["v1alpha1", "v1"].map(|version| (version, served_as(version)));
+            tokio::spawn(async move {
+                let mut found = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    for (version, api) in &apis {
+                        match api.get("one").await {
+                            Ok(object) if object.uid() == seen_as => found += 1,
+                            Ok(object) => absent.lock().push(format!("another one: {:?}", object.uid())),
+                            // The kind is not served in this version: there is no such path, which is no `Status` about an object.
+                            Err(kube::Error::Api(status)) if status.code == 404 && !status.is_not_found() => {}
+                            Err(error) => absent.lock().push(format!("{version}: {error}")),
+                        }
+                    }
+                }
+                found
+            })
+        };
+        let mut requests = Requests::from_now(&stage, plane).await;
+        // Both versions are served, the object moves, and the old version ends; in one step and in several.
+        let both = [("v1alpha1", true), ("v1", true)];
+        let only_new = [("v1alpha1", false), ("v1", true)];
+        for (generation, resources) in [
+            (2, [definition_of(group, &both), of_version("v1alpha1", 1)]),
+            (3, [definition_of(group, &only_new), of_version("v1", 2)]),
+        ] {
+            stage.wants("base", &resources).await;
+            stage.succeeds("west-1", "base", generation).await;
+        }
+        stage.full_pass().await;
+        stage.succeeds("west-1", "base", 3).await;
+        let found = served_as("v1").get("one").await.unwrap();
+        assert_eq!((found.uid(), &found.data["spec"]["size"]), (uid.clone(), &json!(2)));
+        let deletions: Vec<String> =
+            requests.seen().await.into_iter().filter(|request| request.to_lowercase().starts_with("delete")).collect();
+        assert_eq!(deletions, Vec::<String>::new());
+        stop.store(true, Ordering::Relaxed);
+        assert!(asking.await.unwrap() > 0, "it was never found");
+        assert_eq!(*absent.lock(), Vec::<String>::new());
+        let rows = "select count(*) from towline_applied where kind = 'Widget' and api_version = $1";
+        let row = stage.sql.query_one(rows, &[&format!("{group}/v1")]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 1, "the row of the old version is its row");
+        // It was ours all the time: it goes when nobody wants it any more.
+        stage.wants("base", &[definition_of(group, &only_new)]).await;
+        stage.succeeds("west-1", "base", 4).await;
+        assert!(served_as("v1").get_opt("one").await.unwrap().is_none());
     });
 }

@@ -33,6 +33,7 @@ mod resync;
 mod script;
 mod secrecy;
 mod switching;
+mod throttling;
 mod to_delete;
 mod waking;
 mod walk;

@@ -15,6 +15,8 @@ use tokio::task::{JoinHandle, JoinSet};
 pub(crate) enum Says {
     /// This status and body.
     Body(u16, String),
+    /// 429, with this `Retry-After`.
+    Throttled(&'static str),
     /// A body without an end: a list of which more follows.
     Endless,
     /// What is no HTTP.
@@ -130,6 +132,10 @@ async fn serve(stream: TcpStream, says: impl Fn(&str, Vec<String>, &[u8]) -> Say
                     body.len()
                 );
                 stream.write_all((head + &body).as_bytes()).await?;
+            }
+            Says::Throttled(wait) => {
+                let head = format!("HTTP/1.1 429 X\r\nretry-after: {wait}\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(head.as_bytes()).await?;
             }
             Says::Endless => {
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";

@@ -1,0 +1,108 @@
+//! 429 with `Retry-After` (rule 40): a cluster is asked for nothing until the time is over that its server names, at most 60 s.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use integration::eventually;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::guard::{Objects, SECTION, api};
+use crate::script::{Says, Script};
+use crate::world::{LIMIT, Stage, run};
+
+/// What the server has been asked, and when.
+type Log = Arc<Mutex<Vec<(Instant, String)>>>;
+
+/// A cluster that is in step, and whose server can be told to refuse.
+struct Throttled {
+    stage: Stage,
+    objects: Objects,
+    log: Log,
+    refusals: Arc<Mutex<usize>>,
+    _server: Script,
+}
+
+impl Throttled {
+    /// Of a server that refuses with this `Retry-After`.
+    async fn new(name: &'static str, wait: &'static str) -> Self {
+        let stage = Stage::with(name, SECTION, 1).await;
+        let (objects, log, refusals) = (Objects::default(), Log::default(), Arc::new(Mutex::new(0)));
+        let (shared, seen, left) = (Arc::clone(&objects), Arc::clone(&log), Arc::clone(&refusals));
+        let server = Script::start_with(move |line, body| {
+            seen.lock().push((Instant::now(), line.to_owned()));
+            let mut left = left.lock();
+            if *left > 0 && line.starts_with("PATCH ") {
+                *left -= 1;
+                return Says::Throttled(wait);
+            }
+            api(&shared, line, body)
+        })
+        .await;
+        let kubeconfig = server.kubeconfig_below("/west-1").to_string();
+        stage.create("clusters", &json!({"namespace": name, "name": "west-1", "kubeconfig": kubeconfig})).await;
+        stage.syncset("base", "Sync", &[stage.config_map("first", &json!({}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        assert_eq!(objects.lock().len(), 1);
+        Self { stage, objects, log, refusals, _server: server }
+    }
+
+    /// The syncset gets another object, which is refused so many times. No other change wakes the cluster.
+    async fn wants_another(&self, refusals: usize) {
+        self.log.lock().clear();
+        *self.refusals.lock() = refusals;
+        let wanted = ["first", "second"].map(|name| self.stage.config_map(name, &json!({})));
+        self.stage.wants("base", &wanted).await;
+    }
+
+    /// The places of all PATCH requests in the log.
+    fn patches(&self) -> Vec<usize> {
+        let log = self.log.lock();
+        (0..log.len()).filter(|at| log[*at].1.starts_with("PATCH ")).collect()
+    }
+}
+
+#[test]
+fn a_cluster_that_asks_to_wait_is_left_alone_for_as_long_as_it_says() {
+    run(async {
+        const TOLD: Duration = Duration::from_secs(3);
+        let throttled = Throttled::new("throttled", "3").await;
+        throttled.wants_another(2).await;
+        throttled.stage.succeeds("west-1", "base", 2).await;
+        assert_eq!(throttled.objects.lock().len(), 2);
+        // Each refusal ends what is sent, of any kind, until the time is over.
+        let patches = throttled.patches();
+        let log = throttled.log.lock().clone();
+        assert_eq!(patches.len(), 3, "{log:?}");
+        for at in &patches[..2] {
+            let (refused, next) = (log[*at].0, &log[*at + 1]);
+            assert!(next.0 - refused >= TOLD, "{:?} after the refusal: {}; {log:?}", next.0 - refused, next.1);
+        }
+    });
+}
+
+/// An hour would be that of a proxy with a wrong clock. When the cluster is asked again is read, and not waited for.
+#[test]
+fn no_cluster_is_left_alone_for_more_than_a_minute() {
+    run(async {
+        let throttled = Throttled::new("throttled-long", "3600").await;
+        throttled.wants_another(1).await;
+        let stage = &throttled.stage;
+        let waits = "select extract(epoch from ready_at - now())::float8 from towline_work \
+             where coalesce(until, '-infinity') < now() and ready_at > now() + interval '2 s'";
+        let wait: f64 = eventually("the cluster to wait", LIMIT, async || {
+            let refused = throttled.patches().len();
+            let row = stage.sql.query_opt(waits, &[]).await.map_err(|error| error.to_string())?;
+            row.filter(|_| refused > 0).map(|row| row.get(0)).ok_or_else(|| format!("refused: {refused}"))
+        })
+        .await
+        .unwrap();
+        assert!(wait <= 60.0, "{wait}");
+        assert_eq!(throttled.objects.lock().len(), 1);
+        // As if the minute were over.
+        let over = "update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
+        stage.sql.batch_execute(over).await.unwrap();
+        stage.succeeds("west-1", "base", 2).await;
+        assert_eq!(throttled.objects.lock().len(), 2);
+    });
+}
