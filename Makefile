@@ -34,7 +34,7 @@ test: setup-test ## runs every test, those on real components included
 SEED ?=
 ROUNDS ?=
 .PHONY: soak
-soak: setup-test ## runs the randomized tests for long (SEED=…: the same again; ROUNDS=…: how long, 30)
+soak: setup-test ## runs the randomized tests for long (SEED=…: the same again; ROUNDS=…: how long, 30; of syncsets ten times as many)
 	cargo test --workspace --locked --no-run
 	@seed=$(or $(SEED),$$(date +%s)) rounds=$(or $(ROUNDS),30); \
 	set -eux; \
@@ -45,7 +45,7 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::; \
 	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
 	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional:: ; \
-	cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm::
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm::
 
 .PHONY: clients
 clients: setup-test ## generates the clients of the hub's API anew, from a running hub

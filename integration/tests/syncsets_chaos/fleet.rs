@@ -26,17 +26,20 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(4);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
-static EDGES: [OnceCell<ControlPlane>; 2] = [const { OnceCell::const_new() }; 2];
+/// Clusters are spread over them.
+pub(crate) const EDGES: usize = 3;
+static PLANES: [OnceCell<ControlPlane>; EDGES] = [const { OnceCell::const_new() }; EDGES];
 
 /// Runs a test on the runtime that outlives all tests.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     RUNTIME.block_on(test)
 }
 
-/// The first or second edge.
+/// The edge of a cluster.
 pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
+    let number = number % EDGES;
     let start = async || ControlPlane::start(Options::named(&format!("chaos-{number}"))).await.unwrap();
-    EDGES[number % 2].get_or_init(start).await
+    PLANES[number].get_or_init(start).await
 }
 
 /// A cluster: a document, a namespace on an edge, and an endpoint.

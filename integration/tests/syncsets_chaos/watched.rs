@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use crate::fleet::edge;
+use crate::fleet::{EDGES, edge};
 use crate::oracle::Object;
 
 /// Namespace and object, by UID.
 type Vanished = BTreeMap<String, (String, Object)>;
 
-/// Watches config maps and secrets on both edges.
+/// Watches config maps and secrets on all edges.
 pub(crate) struct Watched {
     vanished: Arc<Mutex<Vanished>>,
     watches: Vec<JoinHandle<()>>,
@@ -28,7 +28,7 @@ impl Watched {
     pub(crate) async fn start() -> Self {
         let vanished = Arc::default();
         let mut watches = Vec::new();
-        for number in 0..2 {
+        for number in 0..EDGES {
             let client = edge(number).await.client(ADMIN).await.unwrap();
             watches.push(watch::<ConfigMap>(client.clone(), false, &vanished).await);
             watches.push(watch::<Secret>(client, true, &vanished).await);
