@@ -124,7 +124,7 @@ impl Endpoint {
         let server = tokio::spawn(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                tokio::spawn(serve(Arc::clone(&serving), stream, peer));
+                tokio::spawn(serve(Arc::clone(&serving), stream, (peer.port(), address.port())));
             }
         });
         Self { address, state, server }
@@ -168,8 +168,8 @@ impl Drop for Endpoint {
     }
 }
 
-async fn serve(state: Arc<State>, stream: TcpStream, peer: SocketAddr) {
-    let process = process_of(peer.port(), &state.traffic).await;
+async fn serve(state: Arc<State>, stream: TcpStream, ports: (u16, u16)) {
+    let process = process_of(ports, &state.traffic).await;
     let answer = service_fn(|request| answer(&state, process, request));
     // A client that is killed ends its connection in any way.
     drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await);
@@ -271,12 +271,12 @@ fn refusal(code: u16) -> Response<Full<Bytes>> {
     response.body(Full::new(status.to_string().into())).expect("a response")
 }
 
-/// The process that has a connection from this port of loopback.
-async fn process_of(port: u16, traffic: &Traffic) -> Option<i32> {
+/// The process that has the connection from one port of loopback to another one.
+async fn process_of(ports: (u16, u16), traffic: &Traffic) -> Option<i32> {
     for _ in 0..LOOKS {
         let known = traffic.processes.lock().clone();
         // The table is not read at one moment, so that a look may miss a socket.
-        if let Some(socket) = inode_of(port).map(|inode| format!("socket:[{inode}]"))
+        if let Some(socket) = inode_of(ports).map(|inode| format!("socket:[{inode}]"))
             && let Some(found) = known.into_iter().find(|process| has_open(*process, &socket))
         {
             return Some(found);
@@ -286,11 +286,12 @@ async fn process_of(port: u16, traffic: &Traffic) -> Option<i32> {
     None
 }
 
-/// The number of the socket that is bound to this port of 127.0.0.1.
-fn inode_of(port: u16) -> Option<String> {
-    let local = format!("0100007F:{port:04X}");
+/// The number of the socket of this connection. A port alone is not enough: it may also have connections to other ports, of which those
+/// that have ended belong to nobody.
+fn inode_of((from, to): (u16, u16)) -> Option<String> {
+    let ends = [from, to].map(|port| format!("0100007F:{port:04X}"));
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    let line = table.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;
+    let line = table.lines().find(|line| line.split_whitespace().skip(1).take(2).eq(&ends))?;
     line.split_whitespace().nth(9).map(str::to_owned)
 }
 

@@ -20,14 +20,20 @@ pub(crate) struct Fenced {
     pub(crate) claim: Option<Claim>,
 }
 
+/// Of so many requests one may be of nobody knows which process: one that was killed before anybody looked.
+const ONE_UNKNOWN_OF: usize = 50;
+
 /// All requests of known processes, each with its claim. Fails if one had none, but for what a process was about to send to a cluster
-/// when it was frozen.
+/// when it was frozen; or if there are none, or too many of which nobody knows the process.
 pub(crate) fn fenced(fleet: &Fleet, claims: &Claims) -> Vec<Fenced> {
-    let mut all = Vec::new();
+    let (mut all, mut unknown) = (Vec::new(), Vec::new());
     let mut late: BTreeMap<(i32, Moment, usize), Vec<Asked>> = BTreeMap::new();
     for (cluster, place) in fleet.places.iter().enumerate() {
         for asked in place.endpoint.asked() {
-            let Some(process) = asked.process else { continue };
+            let Some(process) = asked.process else {
+                unknown.push(asked);
+                continue;
+            };
             let claim = claims.of(&place.id, &fleet.holders[&process], asked.at).cloned();
             if claim.is_none() {
                 let thawed = fleet.thawed.iter().rev().find(|(of, at)| *of == process && *at <= asked.at);
@@ -37,6 +43,13 @@ pub(crate) fn fenced(fleet: &Fleet, claims: &Claims) -> Vec<Fenced> {
             all.push(Fenced { cluster, asked, claim });
         }
     }
+    let few = all.len() / ONE_UNKNOWN_OF;
+    assert!(
+        !all.is_empty() && unknown.len() <= few,
+        "of {} requests {} are of nobody: {unknown:#?}",
+        all.len(),
+        unknown.len()
+    );
     for ((process, thawed, cluster), late) in late {
         let is_harmless = late.len() == 1 && late[0].at < thawed + ABOUT_TO;
         assert!(is_harmless, "process {process} worked on {cluster} without a claim: {late:#?}\n{}", fleet.log());

@@ -78,13 +78,15 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         }
         let claims = Claims::read(&fleet.database).await;
         let requests = fenced(&fleet, &claims);
-        let deletions = check_deletions(&fleet, &requests, &history, &watched);
+        let (deletions, unclaimed) = check_deletions(&fleet, &requests, &history, &watched);
         let (killed, frozen, takeovers) = (incidents.killed, incidents.frozen, claims.takeovers());
         println!(
-            "{} requests, {deletions} deletions, {takeovers} takeovers, {killed} killed, {frozen} frozen",
+            "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen",
             requests.len()
         );
         assert!(killed > 0 && frozen > 0 && takeovers > 0, "{incidents:?} {takeovers}");
+        // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
+        assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
     });
 }
 
@@ -120,8 +122,10 @@ async fn rows(fleet: &Fleet, cluster: usize) -> (usize, usize) {
     (count(0), count(1))
 }
 
-/// Nothing was deleted that was wanted since the claim was granted under which it was deleted, and nothing vanished otherwise.
-fn check_deletions(fleet: &Fleet, requests: &[Fenced], history: &History, watched: &Watched) -> usize {
+/// Nothing was deleted that was wanted since the claim was granted under which it was deleted, and nothing vanished otherwise. How many
+/// deletions had a claim, and how many had none.
+fn check_deletions(fleet: &Fleet, requests: &[Fenced], history: &History, watched: &Watched) -> (usize, usize) {
+    let (mut checked, mut unclaimed) = (0, 0);
     let all = fleet.places.iter().flat_map(|place| place.endpoint.asked());
     let deleted: BTreeSet<String> = all.filter(|asked| asked.status == 200).filter_map(|asked| asked.uid).collect();
     for Fenced { cluster, asked, claim } in requests {
@@ -132,7 +136,11 @@ fn check_deletions(fleet: &Fleet, requests: &[Fenced], history: &History, watche
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         let object = (path.contains("/secrets/"), name);
         // A request that was about to be sent when its process was frozen is bounded by its deadline alone.
-        let Some(claim) = claim else { continue };
+        let Some(claim) = claim else {
+            unclaimed += 1;
+            continue;
+        };
+        checked += 1;
         assert!(
             !history.wanted(*cluster, &object, claim.granted, asked.at),
             "{object:?} of cluster {cluster} was deleted although it was wanted: {asked:?} {claim:?}\n{}",
@@ -146,7 +154,7 @@ fn check_deletions(fleet: &Fleet, requests: &[Fenced], history: &History, watche
             "{object:?} vanished from {namespace}, and no worker has deleted it"
         );
     }
-    deleted.len()
+    (checked, unclaimed)
 }
 
 async fn status(fleet: &Fleet, documents: &Documents, cluster: usize) -> String {
