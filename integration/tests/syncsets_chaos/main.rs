@@ -17,6 +17,7 @@ mod documents;
 mod endpoint;
 mod fences;
 mod fleet;
+mod guarded;
 mod history;
 mod incidents;
 mod oracle;
