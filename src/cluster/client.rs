@@ -125,7 +125,7 @@ impl Cluster {
     }
 
     /// The same cluster, for requests that wait for no others and are sent whatever its availability: those on which a
-    /// claim depends, and those of a sender that sends one after another and waits by itself after a refusal.
+    /// claim depends, and those of a sender that sends few at once and waits by itself after a refusal.
     #[must_use]
     pub fn urgent(&self, deadline: Duration) -> Self {
         Self { urgent: Some(deadline.min(self.shared.limits.request_timeout)), ..self.clone() }

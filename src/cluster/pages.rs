@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 
 pub use self::elements::Element;
 
-use self::elements::Elements;
+use self::elements::{Elements, LARGEST_ELEMENT};
 use super::reply::{Reading, Unreadable};
 use super::{Cluster, Error, Kind};
 
@@ -57,8 +57,8 @@ struct Page<T> {
 }
 
 impl<F, T> PageReading<F, T> {
-    fn new(choose: F) -> Self {
-        Self { elements: Elements::new(), choose, chosen: Vec::new(), count: 0 }
+    fn new(largest: usize, choose: F) -> Self {
+        Self { elements: Elements::new(largest), choose, chosen: Vec::new(), count: 0 }
     }
 }
 
@@ -95,6 +95,8 @@ pub struct Pages {
     next: Option<String>,
     most: usize,
     left: usize,
+    /// The most bytes of an object's metadata.
+    largest: usize,
 }
 
 impl Pages {
@@ -106,7 +108,15 @@ impl Pages {
             first.push_str("&labelSelector=");
             first.extend(utf8_percent_encode(labels, NON_ALPHANUMERIC));
         }
-        Self { resource: kind.full_resource(), next: Some(first.clone()), first, most, left: most }
+        let next = Some(first.clone());
+        Self { resource: kind.full_resource(), next, first, most, left: most, largest: LARGEST_ELEMENT }
+    }
+
+    /// The same list, of which an object with more metadata than this is an error: who reads several lists at once has an object of
+    /// each in memory.
+    #[must_use]
+    pub fn of_objects_up_to(self, bytes: usize) -> Self {
+        Self { largest: bytes, ..self }
     }
 
     /// Whether there is another page.
@@ -127,7 +137,7 @@ impl Pages {
         choose: impl FnMut(Element<'_>) -> serde_json::Result<Option<T>> + Send,
     ) -> Result<Option<Vec<T>>, Error> {
         let Some(path) = &self.next else { return Ok(None) };
-        let page = cluster.fetch_in_parts(path, METADATA_LIST, PageReading::new(choose)).await?;
+        let page = cluster.fetch_in_parts(path, METADATA_LIST, PageReading::new(self.largest, choose)).await?;
         self.left = self.left.checked_sub(page.count.max(1)).ok_or_else(|| self.too_many())?;
         self.next = match page.next.as_str() {
             "" => None,
@@ -166,7 +176,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Page<Value>, Unreadable> {
-        let mut reading = PageReading::new(|element: Element<'_>| element.read().map(Some));
+        let mut reading = PageReading::new(LARGEST_ELEMENT, |element: Element<'_>| element.read().map(Some));
         reading.take(text.as_bytes())?;
         Ok(reading.end(StatusCode::OK)?)
     }
@@ -194,7 +204,7 @@ mod tests {
 
     #[test]
     fn of_objects_that_are_not_chosen_nothing_is_kept_but_they_count() {
-        let mut reading = PageReading::new(|element: Element<'_>| {
+        let mut reading = PageReading::new(LARGEST_ELEMENT, |element: Element<'_>| {
             let key = element.key()?;
             Ok((&*key.name == "b").then_some(key))
         });

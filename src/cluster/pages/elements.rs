@@ -6,8 +6,8 @@ use serde::de::Error as _;
 use crate::cluster::ObjectKey;
 use crate::cluster::reply::Unreadable;
 
-/// The most bytes of one object's metadata. API servers accept requests of 3 MiB.
-const LARGEST_ELEMENT: usize = 4 << 20;
+/// The most bytes of one object's metadata, unless a list has a limit of its own. API servers accept requests of 3 MiB.
+pub(super) const LARGEST_ELEMENT: usize = 4 << 20;
 /// The most bytes of what is around the objects: the list's own metadata.
 const LARGEST_FRAME: usize = 256 << 10;
 
@@ -64,12 +64,14 @@ pub(super) struct Elements {
     is_escaped: bool,
     frame: Vec<u8>,
     element: Vec<u8>,
+    largest: usize,
 }
 
 impl Elements {
-    pub(super) fn new() -> Self {
+    /// Objects with more than `largest` bytes are an error.
+    pub(super) fn new(largest: usize) -> Self {
         let (frame, element) = (Vec::new(), Vec::new());
-        Self { place: Place::Frame, depth: 0, in_string: false, is_escaped: false, frame, element }
+        Self { place: Place::Frame, depth: 0, in_string: false, is_escaped: false, frame, element, largest }
     }
 
     /// Calls `take` with each object that ends in the next part of the text.
@@ -136,12 +138,12 @@ impl Elements {
             self.follow(*byte);
             if self.depth == 0 {
                 let (read, rest) = text.split_at(at + 1);
-                append(&mut self.element, read, LARGEST_ELEMENT)?;
+                append(&mut self.element, read, self.largest)?;
                 self.place = Place::Between;
                 return Ok(rest);
             }
         }
-        append(&mut self.element, text, LARGEST_ELEMENT)?;
+        append(&mut self.element, text, self.largest)?;
         Ok(&[])
     }
 
@@ -189,7 +191,7 @@ mod tests {
 
     /// The objects and the frame of a text that arrives in parts of this size.
     fn in_parts(text: &str, size: usize) -> Result<(Vec<Value>, Value), Unreadable> {
-        let (mut elements, mut found) = (Elements::new(), Vec::new());
+        let (mut elements, mut found) = (Elements::new(LARGEST_ELEMENT), Vec::new());
         for part in text.as_bytes().chunks(size) {
             elements.feed(part, |element| {
                 found.push(element.read()?);
