@@ -2,9 +2,12 @@
 //!
 //! [`Pass`] says what to do next, an [`Executor`] does it with one request, or with several while a kind is looked up, and returns
 //! what the pass continues from: an [`Answer`], what the cluster [`Refused`], or why the pass has to [`Stop`]. Requests go one after
-//! another, each under the fence of the work claim (rule 17): after the claim has ended nothing is sent, not even what waited.
+//! another, and only the lists of one step at once (rule 16, `lists`). Each is sent under the fence of the work claim (rule 17): after
+//! the claim has ended nothing is sent, not even what waited.
 //!
 //! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
+
+mod lists;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +20,12 @@ use uuid::Uuid;
 use super::refusal::{Failed, Missing, Stop, settled};
 use super::seen::{looked_at, seen};
 use crate::cluster::{
-    Cluster, DynamicCluster, DynamicClusters, Element, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds,
-    Metadata, ObjectKey, Pages, Payload, Request, Stated,
+    Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
+    ObjectKey, Pages, Payload, Request, Stated,
 };
 use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::MANAGED;
-use crate::syncset::rules::pass::{Answer, Compared, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
+use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
 use crate::syncset::rules::spec::PatchType;
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for (rule 23). A definition is served
@@ -32,8 +34,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// For all requests of one look-up: a server chooses how many versions its groups have.
 const LONGEST_LOOK_UP: Duration = Duration::from_secs(20);
-/// The most objects of a list (rule 37).
-const MOST_LISTED: usize = 100_000;
 /// A write may take its time, such as one that webhooks look at. After this time the cluster has to show that it lives.
 const PROBED_AFTER: Duration = Duration::from_secs(1);
 
@@ -144,6 +144,9 @@ impl<'c> Executor<'c> {
     /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time (rule 38);
     /// once it has, requests have their usual deadline.
     pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+        if let Step::Lists(lists) = step {
+            return self.list(lists, within).await.map(Ok);
+        }
         if !self.is_answered && is_write(step) {
             return self.write_first(step, within).await;
         }
@@ -206,9 +209,6 @@ impl<'c> Executor<'c> {
                 found.map(Answer::Kind)
             }
             Step::Look { target } => self.look(cluster, target).await,
-            Step::List { api_version, kind, page, compared } => {
-                self.list(cluster, KindId::of(api_version, kind), *page, *compared).await
-            }
             Step::Apply { target, body } => {
                 let manager = Manager::Apply.as_str();
                 self.write(cluster, target, |kind, key| Request::apply(kind, key, body).by(manager).forced()).await
@@ -226,8 +226,8 @@ impl<'c> Executor<'c> {
                 self.write(cluster, target, |kind, key| Request::patch(kind, key, payload).by(manager)).await
             }
             Step::Delete { target, uid, version } => self.delete(cluster, target, uid, *version).await,
-            Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
-                Err(Failed::refused(Refusal::Server, "the step is none for a cluster".to_owned()))
+            Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
+                Err(Failed::refused(Refusal::Server, "the step is none for a single request".to_owned()))
             }
         }
     }
@@ -288,36 +288,6 @@ impl<'c> Executor<'c> {
         let read = cluster.read_metadata(&kind, &key).await;
         let found = self.answered(&id, read, Missing::Unclear)?;
         Ok(Answer::Found(found.as_ref().map(looked_at)))
-    }
-
-    /// Of objects that are not compared nothing is kept: many passes may list the objects of one cluster at once.
-    async fn list(
-        &mut self,
-        cluster: &Cluster,
-        id: KindId,
-        page: usize,
-        compared: &dyn Compared,
-    ) -> Result<Answer, Failed> {
-        let kind = self.kind(cluster, &id).await?;
-        let mut pages = match self.lists.remove(&id) {
-            Some(pages) if page > 0 => pages,
-            _ => Pages::of(&kind, &format!("{MANAGED}=true"), MOST_LISTED),
-        };
-        let choose = |element: Element<'_>| {
-            let ObjectKey { namespace, name } = element.key()?;
-            if !compared.has(&namespace, &name) {
-                return Ok(None);
-            }
-            Ok(Some((namespace.as_ref().to_owned(), name.as_ref().to_owned(), seen(&element.read()?))))
-        };
-        let read = pages.next_chosen(cluster, choose).await;
-        let objects = self.answered(&id, read, Missing::Unclear).map_err(|failed| of_list(failed, &id))?;
-        let objects = objects.unwrap_or_default();
-        let more = pages.has_next();
-        if more {
-            self.lists.insert(id, pages);
-        }
-        Ok(Answer::Page { objects, more })
     }
 
     async fn write(
@@ -387,17 +357,6 @@ fn payload(patch_type: PatchType, body: &Value) -> Payload {
         PatchType::Strategic => Payload::strategic_merge_patch(body),
         PatchType::Merge => Payload::merge_patch(body),
         PatchType::Json => Payload::json_patch(body),
-    }
-}
-
-/// A refused list. Of an answer about Secrets the server's text is not repeated, since it may quote values (rule 37); the client
-/// sees to that only for requests that name one.
-fn of_list(failed: Failed, id: &KindId) -> Failed {
-    match failed {
-        Failed::Refused(Refused { refusal, .. }) if id.group.is_empty() && id.kind == "Secret" => {
-            Failed::refused(refusal, "failed to list the secrets".to_owned())
-        }
-        other => other,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::{Error, KindError};
-use crate::syncset::rules::pass::{Refusal, Refused};
+use crate::syncset::rules::pass::{Page, Refusal, Refused};
 use crate::syncset::rules::status::Unreachable;
 
 /// The shortest and the longest wait after a 429, and the wait if the server names none.
@@ -27,6 +27,10 @@ pub enum Stop {
         told: Duration,
         /// In a sentence.
         message: String,
+        /// What the lists of a step have brought that were read at once, as [`Pass::throttled`] takes it; empty for any other step.
+        ///
+        /// [`Pass::throttled`]: crate::syncset::rules::pass::Pass::throttled
+        lists: Vec<Result<Page, Refused>>,
     },
     /// The claim on the cluster has ended: somebody else may work on it.
     Lost,
@@ -62,7 +66,7 @@ impl Failed {
             Error::Throttled { code: 429, retry_after, .. } => {
                 let told = retry_after.unwrap_or(UNTOLD_WAIT);
                 let told = told.clamp(SHORTEST_WAIT, LONGEST_WAIT);
-                return Self::Stopped(Stop::Throttled { told, message: error.message() });
+                return Self::Stopped(Stop::Throttled { told, message: error.message(), lists: Vec::new() });
             }
             Error::LeaseExpired(_) => return Self::Stopped(Stop::Lost),
             Error::Conflict { exists: true, .. } => Refusal::Exists,

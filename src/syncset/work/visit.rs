@@ -387,12 +387,15 @@ impl Worker {
                             reply
                         }
                         Err(Stop::Lost) => return Ok(None),
-                        // Of an API server that answers other requests, it is a refusal of this one (rule 40).
-                        Err(Stop::Throttled { told, message })
-                            if pass.throttled() && executor.probe(CONNECT_WITHIN).await.is_ok() =>
-                        {
-                            not_before = not_before.max(told);
-                            Err(Refused { refusal: Refusal::Throttled, message })
+                        Err(Stop::Throttled { told, message, lists }) => {
+                            // Of an API server that answers other requests, it is a refusal of this one (rule 40).
+                            if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
+                                not_before = not_before.max(told);
+                                Err(Refused { refusal: Refusal::Throttled, message })
+                            } else {
+                                let reason = Stop::Throttled { told, message, lists: Vec::new() };
+                                break (pass.interrupt(), Some(reason), false);
+                            }
                         }
                         Err(reason) => break (pass.interrupt(), Some(reason), false),
                     }

@@ -1,13 +1,13 @@
 //! What a pass works on: objects to send, patches, and objects to delete.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
-use super::step::{Compared, Refused, Seen, Throttled, Verb, Writes};
+use super::list::Listing;
+use super::step::{Refused, Seen, Throttled, Verb, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
@@ -117,21 +117,6 @@ pub(super) struct Removal {
     pub(super) tries: u8,
 }
 
-/// Objects of a kind that are compared with a list.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) kind: KindKey,
-    pub(super) page: usize,
-    /// Those that no page had so far, by namespace and name.
-    pub(super) items: BTreeMap<(String, String), Box<Item>>,
-}
-
-impl Compared for Listing {
-    fn has(&self, namespace: &str, name: &str) -> bool {
-        self.items.contains_key(&(namespace.to_owned(), name.to_owned()))
-    }
-}
-
 /// What a syncset does in its turn.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -141,16 +126,19 @@ pub(super) enum Work {
     Broken(Failure),
 }
 
+/// A kind as what counts answers with 429 names it: whatever its version is.
+pub(super) fn group_and_kind((api_version, kind): &KindKey) -> ObjectRef {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+    ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
+}
+
 impl Ask {
-    /// What counts the answers with 429; none for what is no request.
-    pub(super) fn throttled(&self) -> Option<Throttled> {
-        let of_kind = |(api_version, kind): &KindKey| {
-            let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-            ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
-        };
-        Some(match self {
-            Self::Kind { key, .. } => (Verb::Discover, of_kind(key)),
-            Self::List(listing) => (Verb::List, of_kind(&listing.kind)),
+    /// What counts the answers with 429: one for each request.
+    pub(super) fn throttled(&self) -> Vec<Throttled> {
+        let one = match self {
+            Self::Lists(listings) => return listings.iter().map(Listing::throttled).collect(),
+            Self::Store(_) | Self::Elsewhere(..) => return Vec::new(),
+            Self::Kind { key, .. } => (Verb::Discover, group_and_kind(key)),
             Self::Look(item) | Self::Identify(item, _) | Self::Owner(item) => (Verb::Read, item.object.clone()),
             Self::LookForPatch(patch) => (Verb::Read, patch.object.clone()),
             Self::Examine(removal) => (Verb::Read, removal.object.clone()),
@@ -162,8 +150,17 @@ impl Ask {
             | Self::Replace(item, _) => (Verb::Write, item.object.clone()),
             Self::Patch(patch) => (Verb::Write, patch.object.clone()),
             Self::Delete(removal, _) => (Verb::Write, removal.object.clone()),
-            Self::Store(_) | Self::Elsewhere(..) => return None,
-        })
+        };
+        vec![one]
+    }
+
+    /// How many requests of a pass it is. Discovery does not count.
+    pub(super) fn requests(&self) -> usize {
+        match self {
+            Self::Kind { .. } | Self::Store(_) | Self::Elsewhere(..) => 0,
+            Self::Lists(listings) => listings.len(),
+            _ => 1,
+        }
     }
 }
 
@@ -174,7 +171,7 @@ pub(super) enum Ask {
         key: KindKey,
         wait: bool,
     },
-    List(Listing),
+    Lists(Vec<Listing>),
     Look(Box<Item>),
     Store(Writes),
     /// Makes fields of Hive and of other behaviors those of `Apply`, so that the apply that follows removes those that are no longer

@@ -4,7 +4,8 @@
 //! [`Pass::reply`], until [`Step::Done`]:
 //!
 //! 1. Kinds are resolved, since whether a kind has namespaces decides which references name one object (rule 11).
-//! 2. A full pass lists what it has sent before (rule 22), and first contacts are looked at (rules 13 and 20).
+//! 2. A full pass lists what it has sent before, up to four kinds at once (rules 16 and 22), and first contacts are looked at (rules 13
+//!    and 20).
 //! 3. The rows of everything that is going to be sent or deleted are stored, without content. Results are stored as
 //!    [unfinished](crate::syncset::rules::rows::ResultRow::UNFINISHED), so that the next pass finds the syncset due even if the change has been taken back.
 //! 4. Objects of syncsets that are gone are deleted.
@@ -17,6 +18,7 @@ mod failure;
 mod item;
 mod kept;
 mod ledger;
+mod list;
 mod patch;
 mod plan;
 mod prepare;
@@ -35,8 +37,8 @@ use uuid::Uuid;
 
 pub use run::Pass;
 pub use step::{
-    Answer, Compared, End, Manager, Marks, Outcome, PRUNE, Progress, Refusal, Refused, Release, Resolution, Seen, Step,
-    Takeover, Target, Writes,
+    Answer, Compared, End, List, Manager, Marks, Outcome, PRUNE, Page, Progress, Refusal, Refused, Release, Resolution,
+    Seen, Step, Takeover, Target, Writes,
 };
 
 use super::rows::{AppliedRow, PatchedRow, ResultRow};

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use uuid::Uuid;
 
 use super::failure;
-use super::item::{Check, Item, ItemState, KindKey, Listing, PatchItem, Removal, Work};
+use super::item::{Check, Item, ItemState, KindKey, PatchItem, Removal, Work};
 use super::kept::is_kept;
 use super::ledger::{Facts, is_undetermined};
+use super::list::Listing;
 use super::run::Pass;
 use super::step::{Release, Resolution, is_of_apply};
 use crate::syncset::rules::name::ObjectRef;

@@ -1,7 +1,7 @@
 //! Before an object is sent: its kind, first contacts (rules 13 and 20), and drift (rule 22).
 
 use super::failure;
-use super::item::{Ask, Check, Item, ItemState, KindKey, Listing, Work};
+use super::item::{Ask, Check, Item, ItemState, KindKey, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen, Takeover};
@@ -91,7 +91,7 @@ impl Pass {
     }
 
     /// Puts an object where its turn finds it, unless there is nothing to do for it.
-    fn place(&mut self, mut item: Box<Item>) {
+    pub(super) fn place(&mut self, mut item: Box<Item>) {
         item.is_late = self.is_committed();
         if matches!(item.state, ItemState::Failed(_) | ItemState::Unserved(_)) && !item.send {
             // What is there is not known. The next try is no full pass, and would believe that it is as it was sent.
@@ -110,29 +110,6 @@ impl Pass {
             }
         }
         self.works.insert((item.syncset, item.desired.place), Work::Item(item));
-    }
-
-    pub(super) fn listed(&mut self, mut listing: Listing, reply: Result<Answer, Refused>) {
-        let mut is_continued = false;
-        if let Ok(Answer::Page { objects, more }) = reply {
-            for (namespace, name, seen) in objects {
-                if let Some(mut item) = listing.items.remove(&(namespace, name)) {
-                    self.judge_drift(&mut item, Some(seen));
-                    self.place(item);
-                }
-            }
-            is_continued = more;
-        }
-        if is_continued && !listing.items.is_empty() {
-            listing.page += 1;
-            self.progress.unlisted.insert(listing.kind.clone());
-            // The limits of a pass hold before each page.
-            self.listings.push_front(listing);
-            return;
-        }
-        self.progress.unlisted.remove(&listing.kind);
-        // They are gone, lost their label, or can't be listed.
-        self.unprepared.extend(listing.items.into_values());
     }
 
     pub(super) fn looked(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
@@ -156,7 +133,7 @@ impl Pass {
     }
 
     /// Compares an object that was sent before with what there is.
-    fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
+    pub(super) fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
         item.state = ItemState::Ready;
         let Some(seen) = found else {
             (item.send, item.is_absent) = (true, true);

@@ -9,10 +9,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Input;
-use super::item::{Ask, Item, KindKey, Listing, Removal, Work};
+use super::item::{Ask, Item, KindKey, Removal, Work};
 use super::ledger::Ledger;
+use super::list::Listing;
 use super::step::{
-    Answer, End, Manager, Outcome, Progress, Refusal, Refused, Release, Resolution, Step, Target, Writes,
+    Answer, End, Manager, Outcome, Page, Progress, Refusal, Refused, Release, Resolution, Step, Target, Writes,
 };
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
@@ -21,7 +22,7 @@ use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
 /// Requests and time of one pass (rule 16).
-const MOST_REQUESTS: usize = 500;
+pub(super) const MOST_REQUESTS: usize = 500;
 const MOST_TIME: Duration = Duration::from_mins(1);
 /// After this time a pass looks up no further kinds before it begins: what does not answer must not take all of its time.
 const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
@@ -81,7 +82,7 @@ pub struct Pass {
     started: Timestamp,
     elapsed: Duration,
     stored_at: Duration,
-    requests: usize,
+    pub(super) requests: usize,
     /// Kinds that were looked up after the phase of kinds.
     late_kinds: usize,
     requests_at_store: usize,
@@ -180,13 +181,7 @@ impl Pass {
         self.elapsed = elapsed;
         if self.asked.is_none() && self.end.is_none() {
             self.asked = self.choose();
-            if self
-                .asked
-                .as_ref()
-                .is_some_and(|ask| !matches!(ask, Ask::Kind { .. } | Ask::Store(_) | Ask::Elsewhere(..)))
-            {
-                self.requests += 1;
-            }
+            self.requests += self.asked.as_ref().map_or(0, Ask::requests);
             if self.phase != Phase::Kinds && matches!(self.asked, Some(Ask::Kind { .. })) {
                 self.late_kinds += 1;
             }
@@ -201,13 +196,15 @@ impl Pass {
     /// What came of the step. A reply that does not fit to it counts as a failure of the server.
     pub fn reply(&mut self, reply: Result<Answer, Refused>) {
         let Some(ask) = self.asked.take() else { return };
-        let is_throttled = reply.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled);
-        if let Some(throttled) = ask.throttled().filter(|_| !is_throttled) {
-            self.progress.throttled.remove(&throttled);
+        // Each list has an answer of its own.
+        if !is_throttled(&reply) && !matches!(ask, Ask::Lists(_)) {
+            for throttled in ask.throttled() {
+                self.progress.throttled.remove(&throttled);
+            }
         }
         match ask {
             Ask::Kind { key, .. } => self.resolved(key, reply),
-            Ask::List(listing) => self.listed(listing, reply),
+            Ask::Lists(listings) => self.listed(listings, reply),
             Ask::Look(item) => self.looked(item, reply),
             // What follows rests on what was to be stored.
             Ask::Store(_) if !matches!(reply, Ok(Answer::Stored)) => self.end = Some(End::Interrupted),
@@ -234,7 +231,9 @@ impl Pass {
     /// Ends the pass, since the cluster does not answer (rule 39), wants fewer requests (rule 40), or the caller has to stop. What is
     /// known to have been done is in the outcome; the syncsets that were not done keep their results, and stay due.
     pub fn interrupt(&mut self) -> Outcome {
-        self.asked = None;
+        if let Some(Ask::Lists(listings)) = self.asked.take() {
+            self.wait_for(listings);
+        }
         self.end = Some(End::Interrupted);
         self.outcome(End::Interrupted)
     }
@@ -242,14 +241,28 @@ impl Pass {
     /// The API server has answered 429 to the step, which ends the pass (rule 40). Returns whether it has done so for several passes in a
     /// row: then it may be about this object alone, such as that of a webhook. If the API server answers other requests, the caller
     /// replies with the refusal, and the pass continues with what comes after.
-    pub fn throttled(&mut self) -> bool {
-        let Some(throttled) = self.asked.as_ref().and_then(Ask::throttled) else { return false };
-        if self.progress.throttled.len() >= MOST_REQUESTS {
+    ///
+    /// `lists` is what the lists of [`Step::Lists`] have brought, in their order; of those that were answered with 429 it is
+    /// [`Refusal::Throttled`], and those after its end were not asked for. It is empty for any other step. From now on the step is those
+    /// that were answered with 429: the refusal is theirs alone, and each of them has to have been answered so for several passes.
+    pub fn throttled(&mut self, lists: Vec<Result<Page, Refused>>) -> bool {
+        let ask = match self.asked.take() {
+            Some(Ask::Lists(listings)) => Ask::Lists(self.brought(listings, lists)),
+            Some(ask) => ask,
+            None => return false,
+        };
+        let all_throttled = ask.throttled();
+        self.asked = Some(ask);
+        if self.progress.throttled.len() + all_throttled.len() > MOST_REQUESTS {
             self.progress.throttled.clear();
         }
-        let tries = self.progress.throttled.entry(throttled).or_default();
-        *tries = tries.saturating_add(1);
-        *tries >= MOST_THROTTLED
+        let mut is_alone = !all_throttled.is_empty();
+        for throttled in all_throttled {
+            let tries = self.progress.throttled.entry(throttled).or_default();
+            *tries = tries.saturating_add(1);
+            is_alone &= *tries >= MOST_THROTTLED;
+        }
+        is_alone
     }
 
     /// The time at the current step.
@@ -294,7 +307,7 @@ impl Pass {
             }
             let chosen = match self.phase {
                 Phase::Kinds => self.next_kind(),
-                Phase::Lists => self.listings.pop_front().map(Ask::List),
+                Phase::Lists => self.next_lists(),
                 Phase::Looks => self.next_look(),
                 Phase::Commit => self.ledger.has_changed().then(|| self.store()),
                 Phase::Gone => self.next_gone_removal(),
@@ -466,26 +479,23 @@ impl Pass {
     fn progress_after(&self, end: End) -> Progress {
         let Progress { objects, patches, unlisted, slow_kinds, throttled, .. } = &self.progress;
         let (slow_kinds, throttled) = (slow_kinds.clone(), throttled.clone());
-        match end {
+        let mut progress = match end {
             End::Yielded => self.progress.clone(),
             End::Interrupted if self.full => {
                 let (objects, patches, unlisted) = (objects.clone(), patches.clone(), unlisted.clone());
                 Progress { objects, patches, unlisted, slow_kinds, throttled, ..Progress::default() }
             }
             End::Interrupted | End::Finished => Progress { slow_kinds, throttled, ..Progress::default() },
-        }
+        };
+        progress.unlisted.extend(self.longest_list());
+        progress
     }
 
     fn step(&self) -> Step<'_> {
         let Some(ask) = &self.asked else { return Step::Store(Writes::default()) };
         match ask {
             Ask::Kind { key: (api_version, kind), wait } => Step::Resolve { api_version, kind, wait: *wait },
-            Ask::List(listing) => Step::List {
-                api_version: &listing.kind.0,
-                kind: &listing.kind.1,
-                page: listing.page,
-                compared: listing,
-            },
+            Ask::Lists(listings) => Step::Lists(listings.iter().map(Listing::step).collect()),
             Ask::Look(item) | Ask::Owner(item) | Ask::Identify(item, _) => Step::Look { target: target(item) },
             Ask::Store(writes) => Step::Store(writes.clone()),
             Ask::TakeOver(item) => Step::Patch {
@@ -520,6 +530,11 @@ impl Pass {
             }
         }
     }
+}
+
+/// Whether the API server has answered 429.
+pub(super) fn is_throttled<T>(reply: &Result<T, Refused>) -> bool {
+    reply.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled)
 }
 
 /// The refusal that stands for a reply which does not belong to its step.

@@ -32,17 +32,8 @@ pub enum Step<'a> {
         /// Of which object.
         target: Target<'a>,
     },
-    /// One page of the metadata of all objects of a kind that have our label (rule 22). Answered by [`Answer::Page`].
-    List {
-        /// `apps/v1`.
-        api_version: &'a str,
-        /// Kind.
-        kind: &'a str,
-        /// From 0; a later page continues the one before it.
-        page: usize,
-        /// Which objects are compared: the others need not be answered.
-        compared: &'a dyn Compared,
-    },
+    /// One page of each of these lists, of one to four kinds, read at once (rule 16). Answered by [`Answer::Pages`].
+    Lists(Vec<List<'a>>),
     /// Server-side apply, forced. Answered by [`Answer::Written`].
     Apply {
         /// To which object.
@@ -89,6 +80,19 @@ pub enum Step<'a> {
     Store(Writes),
     /// The pass is over; what it answers is not asked for again.
     Done(Box<Outcome>),
+}
+
+/// One page of the metadata of all objects of a kind that have our label (rule 22).
+#[derive(Clone, Copy, Debug)]
+pub struct List<'a> {
+    /// `apps/v1`.
+    pub api_version: &'a str,
+    /// Kind.
+    pub kind: &'a str,
+    /// From 0; a later page continues the one before it.
+    pub page: usize,
+    /// Which objects are compared: the others need not be answered.
+    pub compared: &'a dyn Compared,
 }
 
 /// The objects that are compared with a list. On a cluster that others use, too, most of what is listed is not among them.
@@ -149,13 +153,8 @@ pub enum Answer {
     Kind(Resolution),
     /// Of [`Step::Look`]; none if there is no such object (404).
     Found(Option<Seen>),
-    /// Of [`Step::List`].
-    Page {
-        /// The objects of the page that are compared, by namespace and name. Others do not matter.
-        objects: Vec<(String, String, Seen)>,
-        /// Whether another page follows.
-        more: bool,
-    },
+    /// Of [`Step::Lists`]: what each of them has brought, in their order. It has at least one; the lists after its end were not asked for.
+    Pages(Vec<Result<Page, Refused>>),
     /// Of [`Step::Apply`], [`Step::Create`] and [`Step::Patch`].
     Written {
         /// Whether the object did not exist before (201).
@@ -169,6 +168,15 @@ pub enum Answer {
     Elsewhere(bool),
     /// Of [`Step::Store`].
     Stored,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The objects of the page that are compared, by namespace and name. Others do not matter.
+    pub objects: Vec<(String, String, Seen)>,
+    /// Whether another page follows.
+    pub more: bool,
 }
 
 /// How a cluster serves a kind.
@@ -430,7 +438,7 @@ pub struct Progress {
     pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
     pub(super) ended: BTreeMap<Uuid, Digest>,
-    /// Kinds of which a list has begun and not ended: it may have no end.
+    /// Kinds whose list had not ended when the pass did: it may have no end. Of lists that are read at once it is the longest one.
     pub(super) unlisted: BTreeSet<KindKey>,
     /// Kinds for which the cluster gave no answer, which may take long each time.
     pub(super) slow_kinds: BTreeSet<KindKey>,

@@ -29,7 +29,7 @@ fn a_full_pass_in_step_takes_one_list_for_each_kind_and_one_look_for_each_patch(
     let requests = pass(&mut world, &mut store, &sets, true);
     // Two objects are on a page.
     let expected =
-        ["LIST ConfigMap 0", "LIST ConfigMap 1", "LIST Secret 0", "LIST Secret 1", "GET ConfigMap default/z"];
+        ["LIST ConfigMap 0", "LIST Secret 0", "LIST ConfigMap 1", "LIST Secret 1", "GET ConfigMap default/z"];
     assert_eq!(requests, expected);
 }
 

@@ -4,6 +4,7 @@ mod deleting;
 mod drift;
 mod keeping;
 mod laws;
+mod listing;
 mod sending;
 mod sharing;
 mod store;

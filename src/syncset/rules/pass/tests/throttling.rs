@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
+use super::super::{Answer, End, Input, Outcome, Pass, Progress, Refusal, Refused, Step};
 use super::store::Store;
 use super::world::{Set, World, map, refused, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
@@ -18,11 +18,14 @@ fn pass(
     throttled: &[&str],
     answers: bool,
 ) -> Outcome {
-    let mut input = store.input(sets, false).expect("something is due");
-    input.progress = progress;
+    let input = store.input(sets, false).expect("something is due");
+    run(world, store, Input { progress, ..input }, throttled, answers)
+}
+
+pub(super) fn run(world: &mut World, store: &mut Store, input: Input, throttled: &[&str], answers: bool) -> Outcome {
     let mut pass = Pass::new(input);
     let outcome = loop {
-        let answer = match pass.next(Duration::ZERO) {
+        let mut answer = match pass.next(Duration::ZERO) {
             Step::Done(outcome) => break *outcome,
             Step::Store(writes) => {
                 store.write(writes);
@@ -30,10 +33,21 @@ fn pass(
             }
             step => world.perform(step),
         };
-        let is_throttled = answer.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled);
-        if is_throttled && !(pass.throttled() && answers) {
-            assert!(throttled.contains(&world.log.last().expect("a request").as_str()));
-            break pass.interrupt();
+        let is_throttled = |refused: &Refused| refused.refusal == Refusal::Throttled;
+        let stopped = match &answer {
+            Ok(Answer::Pages(pages)) => {
+                let is_stopped = pages.iter().any(|page| page.as_ref().is_err_and(is_throttled));
+                is_stopped.then(|| pages.clone())
+            }
+            answer => answer.as_ref().is_err_and(is_throttled).then(Vec::new),
+        };
+        if let Some(lists) = stopped {
+            let last = world.log.iter().rev().take(lists.len().max(1));
+            assert!(last.into_iter().any(|line| throttled.contains(&line.as_str())), "{:?}", world.log);
+            if !(pass.throttled(lists) && answers) {
+                break pass.interrupt();
+            }
+            answer = Err(refused(Refusal::Throttled));
         }
         pass.reply(answer);
     };
@@ -116,27 +130,9 @@ fn a_deletion_and_a_list_that_are_throttled_alone_end_two_passes_and_no_third() 
     world.refusals.remove(throttled[0]);
     let mut ended = Vec::new();
     for _ in 0..3 {
-        let mut input =
-            store.input(&[dropped[0].clone().maps(&["a1", "a4", "a5"]), dropped[1].clone()], true).expect("full");
-        input.progress = std::mem::take(&mut progress);
-        let mut full = Pass::new(input);
-        let outcome = loop {
-            let answer = match full.next(Duration::ZERO) {
-                Step::Done(outcome) => break *outcome,
-                Step::Store(writes) => {
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                Step::List { .. } => Err(refused(Refusal::Throttled)),
-                step => world.perform(step),
-            };
-            let is_throttled = answer.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled);
-            if is_throttled && !full.throttled() {
-                break full.interrupt();
-            }
-            full.reply(answer);
-        };
-        store.write(outcome.writes.clone());
+        let sets = [dropped[0].clone().maps(&["a1", "a4", "a5"]), dropped[1].clone()];
+        let input = store.input(&sets, true).expect("it is full");
+        let outcome = run(&mut world, &mut store, Input { progress, ..input }, &throttled, true);
         ended.push(outcome.end);
         progress = outcome.progress;
     }

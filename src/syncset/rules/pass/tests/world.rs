@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::super::{Answer, Manager, Marks, Refusal, Refused, Resolution, Seen, Step, Takeover, Target};
+use super::super::{Answer, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Step, Takeover, Target};
 use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{
@@ -384,19 +384,9 @@ impl World {
                 })))
             }
             Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::looked_at))),
-            Step::List { .. } if self.endless_lists => Ok(Answer::Page { objects: Vec::new(), more: true }),
-            Step::List { api_version: of, kind, page, compared } => {
-                let is_listed = |(object, found): &(&ObjectRef, &Object)| {
-                    object.kind == kind && api_version(object) == of && Self::seen(found).marks.managed
-                };
-                let found: Vec<_> = self.objects.iter().filter(is_listed).collect();
-                let objects = found
-                    .iter()
-                    .skip(page * 2)
-                    .take(2)
-                    .filter(|(object, _)| compared.has(&object.namespace, &object.name))
-                    .map(|(object, found)| (object.namespace.clone(), object.name.clone(), Self::seen(found)));
-                Ok(Answer::Page { objects: objects.collect(), more: found.len() > page * 2 + 2 })
+            Step::Lists(lists) => {
+                assert!((1..=4).contains(&lists.len()), "{lists:?}");
+                Ok(Answer::Pages(lists.iter().map(|list| self.list(list)).collect()))
             }
             Step::Apply { target, body } => {
                 if self.without_namespace(target.object) {
@@ -458,6 +448,30 @@ impl World {
         }
     }
 
+    /// A page of two objects.
+    fn list(&mut self, list: &List<'_>) -> Result<Page, Refused> {
+        let List { api_version: of, kind, page, compared } = *list;
+        let line = format!("LIST {kind} {page}");
+        self.log.push(line.clone());
+        if let Some(refusal) = self.refusals.get(&line) {
+            return Err(refused(*refusal));
+        }
+        if self.endless_lists {
+            return Ok(Page { objects: Vec::new(), more: true });
+        }
+        let is_listed = |(object, found): &(&ObjectRef, &Object)| {
+            object.kind == kind && api_version(object) == of && Self::seen(found).marks.managed
+        };
+        let found: Vec<_> = self.objects.iter().filter(is_listed).collect();
+        let objects = found
+            .iter()
+            .skip(page * 2)
+            .take(2)
+            .filter(|(object, _)| compared.has(&object.namespace, &object.name))
+            .map(|(object, found)| (object.namespace.clone(), object.name.clone(), Self::seen(found)));
+        Ok(Page { objects: objects.collect(), more: found.len() > page * 2 + 2 })
+    }
+
     fn without_namespace(&self, of: &ObjectRef) -> bool {
         let is_known = of.namespace.is_empty() || of.namespace == "default";
         !is_known && !self.objects.contains_key(&object("", "Namespace", "", &of.namespace))
@@ -488,7 +502,7 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
     Refused { refusal, message: format!("{refusal:?}").to_lowercase() }
 }
 
-/// A request as the log has it; none for discovery.
+/// A request as the log has it; none for discovery, and for lists, of which each has a line.
 fn line_of(step: &Step<'_>) -> Option<String> {
     let (verb, target) = match step {
         Step::Look { target } => ("GET", target),
@@ -499,8 +513,7 @@ fn line_of(step: &Step<'_>) -> Option<String> {
         Step::Patch { target, patch_type: PatchType::Json, .. } => ("TAKE", target),
         Step::Patch { target, .. } => ("PATCH", target),
         Step::Delete { target, .. } => ("DELETE", target),
-        Step::List { kind, page, .. } => return Some(format!("LIST {kind} {page}")),
-        Step::Resolve { .. } | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => return None,
+        Step::Resolve { .. } | Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => return None,
     };
     Some(format!("{verb} {}", target.object))
 }

@@ -8,9 +8,10 @@ use self::server::{Gate, Reply, Server, fence, metadata, status, whole};
 use super::*;
 use crate::cluster::Clock;
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::pass::Seen;
+use crate::syncset::rules::pass::{Compared, List, Page, Seen};
 use crate::syncset::rules::status::Unreachable;
 
+mod lists;
 mod server;
 
 /// Longer than any answer takes that comes at all.
@@ -31,7 +32,14 @@ fn resolve(kind: &str, wait: bool) -> Step<'_> {
 }
 
 fn list(kind: &str, page: usize) -> Step<'_> {
-    Step::List { api_version: "v1", kind, page, compared: &Site }
+    Step::Lists(vec![List { api_version: "v1", kind, page, compared: &Site }])
+}
+
+/// What a list has brought that was read alone.
+fn page_of(answer: Answer) -> Result<Page, Refused> {
+    let Answer::Pages(pages) = answer else { panic!("{answer:?}") };
+    let [page] = pages.try_into().unwrap();
+    page
 }
 
 /// Only the object that most tests are about is compared.
@@ -76,13 +84,20 @@ fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
     ]
 }
 
-/// What comes of one step under an open fence.
+/// What comes of one step under an open fence; of a list as of any other request.
 async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Result<Answer, Refused>, Stop> {
-    Executor::new(client, &fence()).carry_out(step, LONG).await
+    match Executor::new(client, &fence()).carry_out(step, LONG).await {
+        Ok(Ok(answer @ Answer::Pages(_))) => Ok(page_of(answer).map(|page| Answer::Pages(vec![Ok(page)]))),
+        Err(Stop::Throttled { told, message, lists }) => {
+            assert_eq!(lists.len(), usize::from(matches!(step, Step::Lists(_))), "{step:?}");
+            Err(Stop::Throttled { told, message, lists: Vec::new() })
+        }
+        other => other,
+    }
 }
 
 fn throttled(told: Duration) -> Stop {
-    Stop::Throttled { told, message: "said".to_owned() }
+    Stop::Throttled { told, message: "said".to_owned(), lists: Vec::new() }
 }
 
 async fn refusal(client: &mut Client, step: &Step<'_>) -> (Refusal, String) {
@@ -108,7 +123,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     assert_eq!(server.lines(), ["GET /api/v1"]);
     let seen = |answer| match answer {
         Answer::Found(Some(seen)) => (None, Some(seen)),
-        Answer::Page { mut objects, more: false } => (None, objects.pop().map(|(_, _, seen)| seen)),
+        answer @ Answer::Pages(_) => (None, page_of(answer).unwrap().objects.pop().map(|(_, _, seen)| seen)),
         Answer::Written { created, seen } => (Some(created), Some(seen)),
         Answer::Deleted => (None, None),
         other => panic!("{other:?}"),
@@ -235,7 +250,7 @@ async fn of_an_answer_about_a_secret_no_value_is_repeated() {
         });
         for step in steps(&object, &body) {
             let (_, message) = refusal(&mut client, &step).await;
-            let is_list = matches!(step, Step::List { .. });
+            let is_list = matches!(step, Step::Lists(_));
             let expected = format!("HTTP {code} Told: data[a]");
             assert_eq!(message, if is_list { "failed to list the secrets" } else { &expected }, "{step:?}");
         }
@@ -381,7 +396,7 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     let mut executor = Executor::new(&mut client, &fence);
     for (page, expected) in [(0, true), (1, false), (0, true), (0, true), (1, false)] {
         let answer = executor.carry_out(&list("ConfigMap", page), LONG).await.unwrap().unwrap();
-        let Answer::Page { objects, more } = answer else { panic!("{answer:?}") };
+        let Page { objects, more } = page_of(answer).unwrap();
         assert_eq!(more, expected);
         let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
         assert_eq!((namespace.as_str(), name.as_str(), seen.uid.as_str()), ("team", "site", "u-1"));
@@ -391,7 +406,7 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     server.answer(|_| whole(200, &json!({"metadata": {"continue": "token"}, "items": null})));
     executor.carry_out(&list("Secret", 0), LONG).await.unwrap().unwrap();
     server.answer(|_| status(410, "Expired", "too old", &json!({})));
-    let refused = executor.carry_out(&list("Secret", 1), LONG).await.unwrap().unwrap_err();
+    let refused = page_of(executor.carry_out(&list("Secret", 1), LONG).await.unwrap().unwrap()).unwrap_err();
     assert_eq!(refused.refusal, Refusal::Rejected);
 }
 
@@ -405,14 +420,14 @@ async fn of_a_list_only_what_is_compared_is_read() {
     server.answer(move |_| whole(200, &json!({"metadata": {}, "items": items})));
     let mut executor = Executor::new(&mut client, &fence);
     let answer = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap();
-    let Answer::Page { objects, more: false } = answer else { panic!("{answer:?}") };
+    let Page { objects, more: false } = page_of(answer).unwrap() else { panic!("it is the last page") };
     let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
     assert_eq!((namespace.as_str(), name.as_str(), seen.uid.as_str()), ("team", "site", "u-1"));
     // What is compared must be an object.
     server.answer(|_| {
         whole(200, &json!({"metadata": {}, "items": [{"metadata": {"name": "site", "namespace": "team"}}]}))
     });
-    let refused = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap_err();
+    let refused = page_of(executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap()).unwrap_err();
     assert_eq!(refused.refusal, Refusal::Server);
 }
 

@@ -73,6 +73,8 @@ fn core() -> Value {
         {"name": "configmaps", "kind": "ConfigMap", "namespaced": true},
         {"name": "secrets", "kind": "Secret", "namespaced": true},
         {"name": "namespaces", "kind": "Namespace", "namespaced": false},
+        {"name": "services", "kind": "Service", "namespaced": true},
+        {"name": "pods", "kind": "Pod", "namespaced": true},
     ]})
 }
 
@@ -99,6 +101,11 @@ impl Server {
     /// The requests since the last call.
     pub(super) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock())
+    }
+
+    /// How many there were since then.
+    pub(super) fn noted(&self) -> usize {
+        self.asked.lock().len()
     }
 
     /// Their lines.
