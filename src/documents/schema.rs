@@ -21,7 +21,13 @@ pub const SCHEMA: Migrations = Migrations::new(
         },
         Migration { name: "create the state of syncsets", sql: include_str!("schema/syncsets.sql") },
         Migration { name: "judge edits over ten minutes", sql: include_str!("schema/judging.sql") },
+        // Each is a transaction: one that locked a table while it waits for another would wait for a dispatcher that waits for it.
+        Migration { name: "index what may be deleted", sql: include_str!("schema/tracked.sql") },
+        Migration { name: "drop the index before", sql: "drop index if exists towline_applied_syncset_cluster_idx" },
         Migration { name: "judge labels that give objects other names", sql: include_str!("schema/renaming.sql") },
+        Migration { name: "index the log by syncset", sql: include_str!("schema/log_of_syncsets.sql") },
+        Migration { name: "index what is held or gone", sql: include_str!("schema/held.sql") },
+        Migration { name: "index what fails by cluster", sql: include_str!("schema/failing.sql") },
     ],
 );
 

@@ -29,6 +29,31 @@ fn the_schema_is_made_once_however_many_replicas_start() {
     });
 }
 
+/// Builds between two releases made an index in the third migration.
+#[test]
+fn a_database_of_a_build_between_two_releases_is_brought_up_to_date() {
+    run(async {
+        let stage = Stage::empty(server().await, "between").await;
+        let database = stage.database();
+        documents::migrate(&database, LIMIT).await.expect("the schema");
+        let indexes = "select count(*) from pg_indexes where schemaname = 'public'";
+        let known = stage.number(indexes).await;
+        stage
+            .run(
+                "drop index towline_log_of_syncsets, towline_guard_held, towline_guard_gone, towline_result_failing, syncsets_named_by_labels, \
+                   selectorsyncsets_named_by_labels; \
+                 alter table towline_lost drop column objects; update towline_meta set migration = 3",
+            )
+            .await;
+        assert_eq!(stage.number(indexes).await, known - 6);
+        documents::migrate(&database, LIMIT).await.expect("the schema");
+        assert_eq!(
+            (stage.number(indexes).await, SCHEMA.status(&database).await.expect("a status").pending()),
+            (known, 0)
+        );
+    });
+}
+
 #[test]
 fn a_document_is_a_row_of_its_kinds_table() {
     run(async {

@@ -68,18 +68,26 @@ pub(super) struct ClusterReference {
 }
 
 /// The groups. Numbers in messages are those of `rules::status`: runs of hexadecimal digits with a decimal one in it. It always returns a
-/// row; its kind is null if nothing fails. What fails is found by its own index before anything is joined: a server that has last analyzed
-/// the tables when they were empty would look for the failures of each cluster.
-fn statement() -> String {
+/// row; its kind is null if nothing fails. For those who may read everything, what fails is found by its own index before anything is
+/// joined: a server that has last analyzed the tables when they were empty would look for the failures of each cluster. For others, those
+/// of each cluster that they may read are looked up.
+fn statement(is_limited: bool) -> String {
+    let failing = if is_limited {
+        "select c.namespace as of_cluster, c.name as cluster, r.* from clusters c \
+           cross join lateral (select r.kind, r.namespace, r.name, r.reason, r.message from towline_result r \
+             where r.cluster = c.id and r.result = 'Failure' offset 0) r \
+         where c.kind = 'clusters' and c.deleted_at is null and (c.namespace = any($1::text[]) \
+           or exists (select from unnest($2::text[]) p where starts_with(c.namespace, p)))"
+    } else {
+        "select c.namespace as of_cluster, c.name as cluster, r.kind, r.namespace, r.name, r.reason, r.message from failed r \
+           join clusters c on c.kind = 'clusters' and c.id = r.cluster \
+         where c.deleted_at is null and $1::text[] is null and $2::text[] is not null"
+    };
     format!(
         "with failed as materialized ( \
            select cluster, kind, namespace, name, reason, message from towline_result where result = 'Failure'), \
          failing as ( \
-           select r.kind, r.namespace, r.name, r.reason, r.message, c.namespace as of_cluster, c.name as cluster, \
-             regexp_replace(r.message, '[A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', 'g') as pattern \
-           from failed r join clusters c on c.kind = 'clusters' and c.id = r.cluster \
-           where c.deleted_at is null and ($1::text[] is null or c.namespace = any($1::text[]) \
-             or exists (select from unnest($2::text[]) p where starts_with(c.namespace, p)))), \
+           select f.*, regexp_replace(f.message, '[A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', 'g') as pattern from ({failing}) f), \
          ranked as ( \
            select f.*, row_number() over (partition by kind, namespace, name, reason, pattern order by of_cluster, cluster) as place \
            from failing f), \
@@ -120,7 +128,7 @@ async fn read(
     limit: i64,
 ) -> Result<SyncSetFailureList, ListError> {
     let params = [(&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
-    let rows = api.database.all(QUERY, &statement(), &params).await?;
+    let rows = api.database.all(QUERY, &statement(names.is_some()), &params).await?;
     let first = rows.first().ok_or(ListError::Restoring)?;
     if !column::<bool>(QUERY, first, 0)? {
         return Err(ListError::Restoring);
