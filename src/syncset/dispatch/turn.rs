@@ -16,7 +16,7 @@ use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::{approve, held};
 use super::ids;
-use super::judge::{Court, Labels, MOST, Verdicts, decide, decisions, everything, pages};
+use super::judge::{Court, Labels, MOST, Page, Verdicts, decide, decisions, everything, pages};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
 use super::step::Step;
@@ -25,7 +25,8 @@ use crate::db::{Database, Transaction, Type};
 use crate::documents::{Grant, WorkQueue, renumber};
 use crate::syncset::store::RESYNC;
 
-/// Limit of a transaction. A renewal of the claim waits for it, and may itself take 8 s.
+/// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated. So pages are to end
+/// before (`judge/cost.rs`); what can't be split may cost a renewal or two of the claim, which lasts longer.
 pub(super) const WITHIN: Duration = Duration::from_secs(8);
 
 /// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
@@ -146,26 +147,21 @@ impl Dispatch {
         let mut pages = pages(&self.database, &docket, Labels::Follow).await?;
         let (last, mut undecided) = (pages.pop().unwrap_or_default(), BTreeSet::new());
         for page in &pages {
-            undecided.append(&mut self.judge_page(grant, read, read.last, page, &mut turn).await?);
+            undecided.append(&mut self.judge_page(grant, read, read.last, &page.of, &mut turn).await?);
             judged();
         }
         let mut transaction = self.begin(grant, read).await?;
-        let mut verdicts = self.court(read.last).judge(&mut transaction, &last).await?;
+        let mut verdicts = self.court(read.last).judge(&mut transaction, &last.of).await?;
         undecided.append(&mut verdicts.undecided);
         let mut pages = decisions(&mut transaction, &undecided).await?;
-        let last = pages.pop().unwrap_or_default();
-        if !pages.is_empty() {
+        let decided_last = pages.pop().unwrap_or_default();
+        if !pages.is_empty() || !last.fits_with(&decided_last) {
             end_page(transaction, &verdicts, &mut turn).await?;
             judged();
-            for page in &pages {
-                transaction = self.begin(grant, read).await?;
-                verdicts = decide(&mut transaction, page).await?;
-                end_page(transaction, &verdicts, &mut turn).await?;
-                judged();
-            }
+            self.decide_pages(grant, read, &pages, &mut turn, judged).await?;
             (transaction, verdicts) = (self.begin(grant, read).await?, Verdicts::default());
         }
-        verdicts.add(decide(&mut transaction, &last).await?);
+        verdicts.add(decide(&mut transaction, &decided_last.of).await?);
         turn.count(&verdicts);
         let concern = mappers(&mut transaction, concern).await?;
         let clusters = concerned(&mut transaction, &concern, &verdicts.released).await?;
@@ -218,12 +214,37 @@ impl Dispatch {
         turn: &mut Turn,
         judged: &(dyn Fn() + Sync),
     ) -> Result<(), DispatchError> {
+        let mut undecided = BTreeSet::new();
         for some in syncsets.chunks(MOST) {
             let docket = Docket { syncsets: some.iter().copied().collect(), ..Docket::default() };
             for page in pages(&self.database, &docket, Labels::Unknown).await? {
-                self.judge_page(grant, read, version, &page, turn).await?;
+                undecided.append(&mut self.judge_page(grant, read, version, &page.of, turn).await?);
                 judged();
             }
+        }
+        if undecided.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = self.begin(grant, read).await?;
+        let pages = decisions(&mut transaction, &undecided).await?;
+        transaction.commit().await?;
+        self.decide_pages(grant, read, &pages, turn, judged).await
+    }
+
+    /// Decides on pages in transactions of their own.
+    async fn decide_pages(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        pages: &[Page<BTreeSet<Uuid>>],
+        turn: &mut Turn,
+        judged: &(dyn Fn() + Sync),
+    ) -> Result<(), DispatchError> {
+        for page in pages {
+            let mut transaction = self.begin(grant, read).await?;
+            let verdicts = decide(&mut transaction, &page.of).await?;
+            end_page(transaction, &verdicts, turn).await?;
+            judged();
         }
         Ok(())
     }

@@ -123,6 +123,29 @@ fn what_edits_have_dropped_before_a_release_counts_no_more() {
 }
 
 #[test]
+fn what_was_applied_before_more_edits_than_are_read_is_not_dropped_unseen() {
+    run(async {
+        let court = Court::new("many_between", 12).await;
+        let selects = of_env("prod");
+        court.changes(selector(2, &selects, 10, &[])).await;
+        court.writes(selector(3, &selects, 10, &[namespace()])).await;
+        court
+            .stage
+            .run(
+                "insert into towline_applied select c.id, '', 'Namespace', '', 'monitoring', s.id, 'v1', null, true, true, false, null, null, null, 0 \
+                 from clusters c, selectorsyncsets s",
+            )
+            .await;
+        for generation in 4..44 {
+            court.writes(with(selector(generation, &selects, 10, &[]), "/spec/x", json!(generation))).await;
+        }
+        let turn = court.leader.turn().await;
+        assert_eq!((turn.changes, turn.held), (41, 1));
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Dropped)), Deletions::Held));
+    });
+}
+
+#[test]
 fn edits_that_drop_little_each_are_held_once_they_drop_much_within_ten_minutes() {
     run(async {
         let court = Court::new("slices", 12).await;

@@ -185,7 +185,7 @@ fn a_gap_in_the_log_hides_no_other_name() {
     });
 }
 
-/// 40,000 units are the most of a transaction.
+/// 20,000 units are the most of a transaction.
 #[test]
 fn names_on_many_clusters_are_compared_in_several_transactions() {
     run(async {
@@ -210,7 +210,7 @@ fn names_on_many_clusters_are_compared_in_several_transactions() {
         gap(&court).await;
         assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
         let spent = statements(&court.stage, "select p.id::text, p.cluster").await - before;
-        assert_eq!(spent, 4, "three of four clusters and one of none");
+        assert_eq!(spent, 7, "six of two clusters and one of none");
     });
 }
 

@@ -1,14 +1,15 @@
 //! What judging costs, and how it is split into transactions that each end in time.
 //!
-//! The unit is a look into an index for one cluster of a syncset: up to 0.1 ms on two busy cores. Units are estimated from indexes alone,
-//! and those of documents and clusters before the dispatcher's lock is taken. Passes that store something meanwhile are few.
+//! The unit is a look into an index for one cluster of a syncset: up to 0.1 ms on two busy cores. A unit of a document, 256 bytes or a
+//! resource, bounds what is read of it into memory as well. Units are estimated from indexes and documents, but for those of decisions
+//! before the dispatcher's lock is taken. Passes that store something meanwhile are few.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
 use super::renamed::names_by_labels;
-use super::syncsets::resources;
+use super::syncsets::{resources, unread};
 use super::{count, texts};
 use crate::db::{Database, Row, Transaction, Type, column};
 use crate::syncset::dispatch::docket::{Docket, Stretch};
@@ -16,8 +17,9 @@ use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::ids;
 use crate::syncset::dispatch::tracked::deletable;
 
-/// Most units of one transaction, which has 8 s: half of them if every unit is as slow as it gets.
-const UNITS: usize = 40_000;
+/// Most units of one transaction: 2 s if every unit is as slow as it gets, less than a renewal of the claim waits for its lock. What
+/// can't be split may have more.
+pub(in crate::syncset::dispatch) const UNITS: usize = 20_000;
 /// Most syncsets and clusters of one transaction, however cheap they are.
 pub(in crate::syncset::dispatch) const MOST: usize = 2_000;
 
@@ -41,18 +43,35 @@ enum Matter {
     Relabelled(Uuid),
 }
 
+/// What is judged or decided in one transaction.
+#[derive(Debug, Default)]
+pub(in crate::syncset::dispatch) struct Page<T> {
+    /// What it is.
+    pub(in crate::syncset::dispatch) of: T,
+    /// What it costs.
+    pub(in crate::syncset::dispatch) units: usize,
+}
+
+impl<T> Page<T> {
+    /// Whether both fit into one transaction.
+    pub(in crate::syncset::dispatch) fn fits_with<U>(&self, other: &Page<U>) -> bool {
+        self.units.saturating_add(other.units) <= UNITS
+    }
+}
+
 /// What is on the docket, in pages; there is always one. Syncsets come last, and count what was noted of clusters.
 pub(in crate::syncset::dispatch) async fn pages(
     database: &Database,
     docket: &Docket,
     labels: Labels,
-) -> Result<Vec<Docket>, DispatchError> {
+) -> Result<Vec<Page<Docket>>, DispatchError> {
     let mut matters = compared(database, &docket.syncsets, labels).await?;
     matters.extend(relabelled(database, &docket.relabelled).await?);
     matters.extend(syncsets(database, &docket.syncsets).await?);
-    let mut pages: Vec<Docket> = packed(matters).iter().map(|page| docket_of(page)).collect();
+    let dockets = packed(matters).into_iter();
+    let mut pages: Vec<Page<Docket>> = dockets.map(|Page { of, units }| Page { of: docket_of(&of), units }).collect();
     if pages.is_empty() {
-        pages.push(Docket::default());
+        pages.push(Page::default());
     }
     Ok(pages)
 }
@@ -115,20 +134,25 @@ fn split(stretch: Stretch, clusters: &[Uuid], each: usize) -> Vec<Stretch> {
     parts
 }
 
-/// Each syncset looks at the clusters where a pass has applied it, which all have a result, or which it has lost, and reads its
-/// document.
+/// Each syncset looks at the clusters where it tracks objects, of which it has a result, or which it has lost; and it reads its document
+/// and those that were not judged, as they are without compression, of which the newest stands for all.
 async fn syncsets(database: &Database, syncsets: &BTreeSet<Uuid>) -> Result<Vec<(Matter, usize)>, DispatchError> {
     const QUERY: &str = "weigh_syncsets";
     let text = format!(
-        "select i.id::text, 1 + r.count + l.count + coalesce(d.size, 0) / 256 from unnest($1::text[]::uuid[]) i(id) \
+        "select i.id::text, 1 + r.count + l.count + coalesce(d.units, 0) * greatest(1, {unread}) from unnest($1::text[]::uuid[]) i(id) \
+           cross join (select cursor from towline_claim where name = 'dispatcher') k \
            cross join lateral (select count(*) from (select from towline_result r where r.syncset = i.id limit {UNITS}) r) r \
            cross join lateral (select count(*) from (select from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
-           left join lateral (select pg_column_size(d.data) as size from towline_documents d \
-             where d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id limit 1) d on true order by i.id"
+           left join lateral (select (octet_length(((d.data->'spec') - '{{resources,patches}}'::text[])::text) \
+               + octet_length({resources}::text)) / 256 \
+               + case when jsonb_typeof(d.data #> '{{spec,resources}}') = 'array' then jsonb_array_length(d.data #> '{{spec,resources}}') \
+                 else 0 end as units from towline_documents d \
+             where d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id limit 1) d on true order by i.id",
+        unread = unread("k.cursor"),
+        resources = resources("d.data"),
     );
-    // A single one can't be split.
-    if syncsets.len() < 2 {
-        return Ok(syncsets.iter().map(|id| (Matter::Syncset(*id), 1)).collect());
+    if syncsets.is_empty() {
+        return Ok(Vec::new());
     }
     let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY)];
     weighed(QUERY, &database.all(QUERY, &text, &params).await?, Matter::Syncset)
@@ -142,8 +166,8 @@ async fn relabelled(database: &Database, clusters: &BTreeSet<Uuid>) -> Result<Ve
            cross join lateral (select count(*) from (select from towline_applied a where a.cluster = i.id limit 4 * {UNITS}) a) a \
            cross join lateral (select count(*) from (select from towline_lost l where l.cluster = i.id limit 4 * {UNITS}) l) l order by i.id"
     );
-    if clusters.len() < 2 {
-        return Ok(clusters.iter().map(|id| (Matter::Relabelled(*id), 1)).collect());
+    if clusters.is_empty() {
+        return Ok(Vec::new());
     }
     let params = [(&texts(clusters) as _, Type::TEXT_ARRAY)];
     weighed(QUERY, &database.all(QUERY, &text, &params).await?, Matter::Relabelled)
@@ -154,7 +178,7 @@ async fn relabelled(database: &Database, clusters: &BTreeSet<Uuid>) -> Result<Ve
 pub(in crate::syncset::dispatch) async fn decisions(
     transaction: &mut Transaction<'static>,
     undecided: &BTreeSet<Uuid>,
-) -> Result<Vec<BTreeSet<Uuid>>, DispatchError> {
+) -> Result<Vec<Page<BTreeSet<Uuid>>>, DispatchError> {
     const QUERY: &str = "weigh_decisions";
     let text = format!(
         "select i.id::text, 1 + l.units + coalesce(r.count, 0) from unnest($1::text[]::uuid[]) i(id) \
@@ -169,7 +193,7 @@ pub(in crate::syncset::dispatch) async fn decisions(
     }
     let params = [(&texts(undecided) as _, Type::TEXT_ARRAY), (&super::always() as _, Type::INT8)];
     let weighed = weighed(QUERY, &transaction.all(QUERY, &text, &params).await?, |id| id)?;
-    Ok(packed(weighed).into_iter().map(|page| page.into_iter().collect()).collect())
+    Ok(packed(weighed).into_iter().map(|Page { of, units }| Page { of: of.into_iter().collect(), units }).collect())
 }
 
 fn weighed<T>(query: &'static str, rows: &[Row], of: impl Fn(Uuid) -> T) -> Result<Vec<(T, usize)>, DispatchError> {
@@ -193,16 +217,15 @@ fn docket_of(page: &[Matter]) -> Docket {
 }
 
 /// Pages of at most so many units, in the given order. What has more of them is alone.
-fn packed<T>(weighed: Vec<(T, usize)>) -> Vec<Vec<T>> {
-    let (mut pages, mut sum) = (Vec::<Vec<T>>::new(), 0_usize);
+fn packed<T>(weighed: Vec<(T, usize)>) -> Vec<Page<Vec<T>>> {
+    let mut pages = Vec::<Page<Vec<T>>>::new();
     for (matter, units) in weighed {
-        sum = sum.saturating_add(units);
         match pages.last_mut() {
-            Some(page) if sum <= UNITS && page.len() < MOST => page.push(matter),
-            _ => {
-                sum = units;
-                pages.push(vec![matter]);
+            Some(page) if page.units.saturating_add(units) <= UNITS && page.of.len() < MOST => {
+                page.of.push(matter);
+                page.units += units;
             }
+            _ => pages.push(Page { of: vec![matter], units }),
         }
     }
     pages
@@ -217,7 +240,7 @@ mod tests {
     #[test]
     fn a_page_ends_where_the_next_one_would_be_too_much() {
         let sizes = |units: &[usize]| -> Vec<usize> {
-            packed(units.iter().map(|units| ((), *units)).collect()).iter().map(Vec::len).collect()
+            packed(units.iter().map(|units| ((), *units)).collect()).iter().map(|page| page.of.len()).collect()
         };
         assert_eq!(sizes(&[UNITS / 2, UNITS / 2, 1, UNITS, UNITS * 3, 1]), [2, 1, 1, 1, 1]);
         assert_eq!(sizes(&vec![1; 2 * MOST + 1]), [MOST, MOST, 1]);
@@ -251,14 +274,14 @@ mod tests {
         #[test]
         fn all_is_judged_once_in_pages_of_bounded_cost(units in proptest::collection::vec(0..UNITS * 2, 0..60)) {
             let pages = packed(units.iter().copied().enumerate().collect());
-            let all: Vec<usize> = pages.iter().flatten().copied().collect();
+            let all: Vec<usize> = pages.iter().flat_map(|page| &page.of).copied().collect();
             prop_assert_eq!(all, (0..units.len()).collect::<Vec<_>>());
             for page in &pages {
-                let sum: usize = page.iter().map(|at| units[*at]).sum();
-                prop_assert!(sum <= UNITS || page.len() == 1);
+                let sum: usize = page.of.iter().map(|at| units[*at]).sum();
+                prop_assert!(sum == page.units && (sum <= UNITS || page.of.len() == 1));
             }
             for pair in pages.windows(2) {
-                let sum: usize = pair[0].iter().chain(&pair[1][..1]).map(|at| units[*at]).sum();
+                let sum: usize = pair[0].of.iter().chain(&pair[1].of[..1]).map(|at| units[*at]).sum();
                 prop_assert!(sum > UNITS, "two pages that fit into one");
             }
         }

@@ -57,6 +57,8 @@ pub(super) struct Lost {
     renamed: Vec<Renamed>,
     /// Syncsets of which nothing counts any more that they have lost.
     approved: Vec<Uuid>,
+    /// Syncsets that are no longer held because of an edit, of which counts what they have lost meanwhile.
+    kept: Vec<Uuid>,
 }
 
 impl Lost {
@@ -94,6 +96,11 @@ impl Lost {
         self.approved.push(syncset);
     }
 
+    /// An edit of the syncset was approved, and not that it has lost clusters meanwhile.
+    pub(super) fn keep(&mut self, syncset: Uuid) {
+        self.kept.push(syncset);
+    }
+
     /// Writes it, if there is anything.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<(), db::Error> {
         const TEXT: &str = "with again as (delete from towline_lost where ctid = any(array(select \
@@ -115,11 +122,17 @@ impl Lost {
         const BACK: &str = "update towline_lost set back = true where ctid = any(array(select \
                (select l.ctid from towline_lost l where l.cluster = b.cluster and l.syncset = b.syncset) \
                from unnest($1::text[]::uuid[], $2::text[]::uuid[]) b(cluster, syncset)))";
-        let Self { new, again, back, renamed, approved } = self;
+        // What is held does not get old.
+        const KEPT: &str = "update towline_lost l set at = now() from towline_guard g where l.syncset = any($1::text[]::uuid[]) \
+               and g.syncset = l.syncset and l.at > g.since - interval '10 min'";
+        let Self { new, again, back, renamed, approved, kept } = self;
         let pairs = |pairs: &[(Uuid, Uuid)]| {
             let (clusters, syncsets): (Vec<Uuid>, Vec<Uuid>) = pairs.iter().copied().unzip();
             (texts(&clusters), texts(&syncsets))
         };
+        if !kept.is_empty() {
+            transaction.execute("write_kept", KEPT, &[(&texts(kept) as _, Type::TEXT_ARRAY)]).await?;
+        }
         if !back.is_empty() {
             let (clusters, syncsets) = pairs(back);
             let params = [(&clusters as _, Type::TEXT_ARRAY), (&syncsets as _, Type::TEXT_ARRAY)];

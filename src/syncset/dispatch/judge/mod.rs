@@ -1,7 +1,7 @@
 //! Judging (rules 32 to 34): on how many clusters a change would delete objects, and whether these are so many that they are held.
 //!
-//! It happens in the transaction that moves the cursor, or before it: a pass deletes because of a change only after the cursor has
-//! passed it, so it always finds what was judged. Documents are read as they are now. Those that are newer than the cursor are judged
+//! It happens in the transaction that moves the cursor, or in others before it: a pass deletes because of a change only after the cursor
+//! has passed it, so it always finds what was judged. Documents are read as they are now. Those that are newer than the cursor are judged
 //! again, and until then no pass deletes because of them.
 //!
 //! A syncset whose document has changed is judged as a whole: on each cluster where it tracks objects. Of clusters that got other
@@ -33,7 +33,7 @@ use crate::db::Transaction;
 use crate::job::mass_change;
 
 pub(super) use self::clusters::decide;
-pub(super) use self::cost::{Labels, MOST, decisions, pages};
+pub(super) use self::cost::{Labels, MOST, Page, decisions, pages};
 pub(super) use self::syncsets::everything;
 
 /// What judging has changed.

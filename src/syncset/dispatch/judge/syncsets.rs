@@ -20,7 +20,7 @@ use crate::syncset::store::is_left;
 /// Most clusters whose objects are looked at, and most of their objects, where documents are not known any more.
 const SAMPLE: usize = 500;
 const OBJECTS: usize = 5_000;
-/// Most documents that are read again because they were replaced before they were judged.
+/// Most documents that are read again because they were replaced before they were judged. If there are more, what clusters have counts.
 const REPLACED: usize = 32;
 
 /// Version, kind, namespace and name of a resource.
@@ -63,6 +63,20 @@ struct Subject {
     tracks: usize,
 }
 
+impl Subject {
+    /// Whether an annotation approves an edit that was held, once: that clusters lost their labels meanwhile was not shown.
+    fn approves_only_edits(&self) -> bool {
+        matches!(self.approval, Approval::Once) && self.was_held && self.cause == Some(Cause::Dropped)
+    }
+
+    /// Whether an annotation approves, once, that clusters have other labels. What edits have dropped was not shown then.
+    fn approves_only_labels(&self) -> bool {
+        matches!(self.approval, Approval::Once)
+            && self.was_held
+            && matches!(self.cause, Some(Cause::Unmatched | Cause::Renamed))
+    }
+}
+
 /// All syncsets that may have to delete something: those that exist, those that were judged, and those that track objects.
 pub(in crate::syncset::dispatch) async fn everything(database: &Database) -> Result<Vec<Uuid>, DispatchError> {
     const QUERY: &str = "all_syncsets";
@@ -90,7 +104,10 @@ impl Court {
         look_at_clusters(transaction, &mut subjects, &mut lost).await?;
         let (mut verdicts, mut rows) = (Verdicts::default(), Vec::with_capacity(subjects.len()));
         for subject in subjects {
-            if subject.approval != Approval::None {
+            if subject.approves_only_edits() {
+                lost.keep(subject.id);
+                verdicts.undecided.insert(subject.id);
+            } else if subject.approval != Approval::None {
                 lost.approve(subject.id);
             }
             rows.push(conclude(subject, &mut verdicts));
@@ -111,7 +128,7 @@ impl Court {
                {resources}::text, \
                coalesce(g.held, false), g.cause, {always}, coalesce(g.approved, 0), g.objects::text, \
                g.held_objects::text, \
-               {documents}::text, case when d.id is not null and (g.objects is null or (d.version > g.judged and k.is_gap)) then \
+               {documents}::text, case when d.id is not null and (g.objects is null or (d.version > g.judged and k.is_gap) or {unread} > {REPLACED} + 1) then \
                  (select jsonb_agg(x.object) from (select distinct jsonb_build_array(a.api_group, a.kind, a.namespace, a.name) as object \
                    from ({deletable} limit {SAMPLE}) t cross join lateral (select * from towline_applied a \
                      where a.syncset = i.id and a.cluster = t.cluster and a.tracked and not a.adopted and a.wanted) a limit {OBJECTS}) x) end::text, \
@@ -126,14 +143,16 @@ impl Court {
              left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null",
             resources = resources("d.data"),
             documents = replaced(),
+            unread = unread("k.cursor"),
             always = always(),
             deletable = deletable("i.id"),
             since = since("g"),
         );
         let params = [(&texts(ids) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
         let mut subjects = Vec::with_capacity(ids.len());
-        for row in &transaction.all(QUERY, &text, &params).await? {
-            subjects.push(self.subject(QUERY, row)?);
+        let mut rows = transaction.rows(QUERY, &text, &params).await?;
+        while let Some(row) = rows.next().await? {
+            subjects.push(self.subject(QUERY, &row)?);
         }
         Ok(subjects)
     }
@@ -212,7 +231,16 @@ fn always() -> &'static str {
     "case when d.id is not null or g.gone then coalesce(g.always, false) else coalesce(( \
        select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
          left join towline_log o on o.version = l.old_version \
-       where l.version > k.cursor and l.id = i.id order by l.version desc limit 1), false) end"
+       where l.version > k.cursor and l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
+       order by l.version desc limit 1), false) end"
+}
+
+/// How many versions of a syncset are above the cursor, at most two more than are read of those that were replaced, as an expression.
+pub(super) fn unread(cursor: &str) -> String {
+    format!(
+        "(select count(*) from (select from towline_log l where l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
+           and l.version > {cursor} limit {REPLACED} + 2) l)"
+    )
 }
 
 /// The documents of a syncset above the cursor but the newest, as an expression: passes do not wait for the dispatcher to apply them.
@@ -243,12 +271,13 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     };
     let cause = facts.judge();
     let is_gone = subject.state == State::Gone;
+    let forgets_edits = subject.approval != Approval::None && !subject.approves_only_labels();
     let before: Option<Objects> = (!subject.before.is_empty()).then(|| subject.before.into_iter().flatten().collect());
     let drops = facts.change == Change::Living { drops: true };
     let dropped = match &subject.state {
         State::Gone => Vec::new(),
         // What was approved is not judged again, nor what a few clusters may delete: those that come later never had it.
-        _ if subject.approval != Approval::None || (drops && cause != Some(Cause::Dropped)) => Vec::new(),
+        _ if forgets_edits || (drops && cause != Some(Cause::Dropped)) => Vec::new(),
         State::Living { deletes: true, objects: Some(after), .. } if !drops => {
             dropped_since(subject.dropped, before.as_ref().unwrap_or(&Objects::new()), after, &subject.now)
         }
