@@ -53,6 +53,7 @@ fn refused(error: DispatchError) -> Refused {
     match error {
         DispatchError::Database(error) if error.is_unreachable() => Refused::Unavailable { reason: full_text(&error) },
         DispatchError::Restoring => Refused::Unavailable { reason: full_text(&error) },
+        DispatchError::Ambiguous { .. } => Refused::Conflict { reason: full_text(&error) },
         error => Refused::Failed { step: "approve deletions", source: error.into() },
     }
 }

@@ -195,6 +195,8 @@ fn not_expired<T: Default>(outcome: Result<T, DispatchError>) -> Result<T, db::E
             tracing::debug!("the database is being restored, nothing is approved meanwhile");
             Ok(T::default())
         }
+        // It approves nothing by name.
+        Err(DispatchError::Ambiguous { .. }) => Ok(T::default()),
         Err(DispatchError::Database(error)) => Err(error),
     }
 }

@@ -14,4 +14,12 @@ pub enum DispatchError {
     /// The database is being restored, or was failed over to: its versions are another server's. Another attempt may succeed.
     #[error("the database is being restored")]
     Restoring,
+    /// Several syncsets of a name are held. An approval has to name one of them by its id.
+    #[error("deletions of several syncsets {name} are held, approve one of them by its id: {}", .ids.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The ids, each with the reason.
+        ids: Vec<String>,
+    },
 }

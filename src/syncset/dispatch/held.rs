@@ -5,8 +5,9 @@ use uuid::Uuid;
 
 use super::error::DispatchError;
 use super::ids;
+use super::judge::{Verdicts, decide};
 use super::tracked::tracked;
-use crate::db::{Database, Row, Type, column};
+use crate::db::{Database, Row, Transaction, Type, column};
 use crate::documents::WorkQueue;
 use crate::syncset::rules::guard::Cause;
 use crate::telemetry::HeldObject;
@@ -44,39 +45,94 @@ pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError
 }
 
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
-/// the clusters concerned. Returns what was held. Only what was judged is approved; a later change is judged by itself. What can't be
-/// read can't be approved.
+/// the clusters concerned. Returns what was held. Only what was judged and shown is approved: a later change is judged by itself, and a
+/// syncset that was held because of an edit is held again if clusters have lost their labels meanwhile. What can't be read can't be
+/// approved.
 pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
-    const QUERY: &str = "approve_syncsets";
+    approve_judging(database, name, true).await
+}
+
+/// The same without the guard: nothing is held afterwards.
+pub(super) async fn approve_everything(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError> {
+    approve_judging(database, None, false).await
+}
+
+async fn approve_judging(
+    database: &Database,
+    name: Option<&str>,
+    is_guarding: bool,
+) -> Result<Vec<HeldSyncset>, DispatchError> {
     const LOCK: &str = "select from towline_claim where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
     let clusters = format!(
         "select distinct t.cluster::text from unnest($1::text[]::uuid[]) i(id) cross join lateral ({}) t",
         tracked("i.id")
     );
-    let text = format!(
-        "with held as materialized (select * from towline_guard where held and cause is distinct from 'unreadable' and ($1::text is null \
-             or $1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text)), \
-           approved as (update towline_guard g set held = false, cause = null, since = now(), held_objects = null, dropped = null, \
-             objects = coalesce(g.held_objects, g.objects) from held where g.syncset = held.syncset), \
-           lost as (update towline_lost l set at = '-infinity' from held where l.syncset = held.syncset) \
-         select {COLUMNS} from held order by kind desc, namespace, name, syncset"
-    );
     let mut transaction = database.begin("approve", super::turn::WITHIN).await?;
     // The dispatcher judges under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
-    let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT)]).await?;
-    let approved: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
+    let approved = approvable(&mut transaction, name).await?;
     let syncsets: Vec<String> = approved.iter().map(|held| held.id.to_string()).collect();
+    release(&mut transaction, &syncsets).await?;
+    let mut verdicts = Verdicts::default();
+    if is_guarding {
+        // What was noted of labels while an edit was held was not shown.
+        let of_edits = approved.iter().filter(|held| held.cause == Cause::Dropped).map(|held| held.id).collect();
+        verdicts = decide(&mut transaction, &of_edits).await?;
+    }
     let clusters = transaction.all("approved_clusters", &clusters, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
     WorkQueue::ask_within(&mut transaction, &ids("approved_clusters", &clusters)?, true).await?;
     transaction.commit().await?;
     for held in &approved {
-        tracing::info!(syncset = %held.label(), clusters = held.clusters, "deletions of a syncset are approved");
+        tracing::info!(
+            syncset = %held.label(),
+            clusters = held.clusters,
+            reason = held.cause.reason(),
+            "deletions of a syncset are approved"
+        );
     }
+    verdicts.announce();
     Ok(approved)
+}
+
+/// What is held under this name or id and can be approved, or all of it. A name is no approval of several syncsets: one that is gone may
+/// have had the name of one that exists.
+async fn approvable(
+    transaction: &mut Transaction<'static>,
+    name: Option<&str>,
+) -> Result<Vec<HeldSyncset>, DispatchError> {
+    const QUERY: &str = "approvable_syncsets";
+    let text = format!(
+        "select {COLUMNS} from towline_guard where held and cause is distinct from 'unreadable' and ($1::text is null \
+           or $1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text) \
+         order by kind desc, namespace, name, syncset"
+    );
+    let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT)]).await?;
+    let found: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
+    let Some(name) = name else { return Ok(found) };
+    match found.iter().find(|held| held.id.to_string() == name) {
+        Some(held) => Ok(vec![held.clone()]),
+        None if found.len() > 1 => {
+            let ids = found.iter().map(|held| format!("{} ({})", held.id, held.cause.reason())).collect();
+            Err(DispatchError::Ambiguous { name: name.to_owned(), ids })
+        }
+        None => Ok(found),
+    }
+}
+
+/// Lets go what holds these. Of one that an edit would have made drop much, what clusters have lost goes on to count, and does not get
+/// old by the approval; of others, what edits have dropped before does.
+async fn release(transaction: &mut Transaction<'static>, syncsets: &[String]) -> Result<(), DispatchError> {
+    const TEXT: &str = "with held as materialized (select * from towline_guard where syncset = any($1::text[]::uuid[])), \
+           approved as (update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
+             dropped = case when g.cause = 'dropped' then null else g.dropped end, \
+             objects = coalesce(g.held_objects, g.objects) from held where g.syncset = held.syncset) \
+         update towline_lost l set at = case when held.cause = 'dropped' then now() else '-infinity' end from held \
+           where l.syncset = held.syncset and (held.cause is distinct from 'dropped' or l.at > held.since - interval '10 min')";
+    transaction.execute("approve_syncsets", TEXT, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
+    Ok(())
 }
 
 impl HeldSyncset {

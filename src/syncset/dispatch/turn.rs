@@ -14,7 +14,7 @@ use super::ask::{concerned, mappers};
 use super::concern::Concern;
 use super::docket::Docket;
 use super::error::DispatchError;
-use super::held::{approve, held};
+use super::held::{approve_everything, held};
 use super::ids;
 use super::judge::{Court, Labels, MOST, Page, Verdicts, decide, decisions, everything, pages};
 use super::read::{Read, read};
@@ -82,7 +82,7 @@ impl Dispatch {
     /// Lets go what holds nothing any more, and forgets what is not needed. Without the guard, what is held is approved.
     pub async fn tidy(&self, grant: &Grant) -> Result<(), DispatchError> {
         if !self.is_guarding && !held(&self.database).await?.is_empty() {
-            approve(&self.database, None).await?;
+            approve_everything(&self.database).await?;
         }
         tidy(&self.database, grant).await
     }

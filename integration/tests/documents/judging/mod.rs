@@ -1,5 +1,6 @@
 //! The guard against mass deletions: what the dispatcher holds, what lets it go, and what a pass may delete meanwhile.
 
+mod approvals;
 mod cost;
 mod edits;
 mod labels;
