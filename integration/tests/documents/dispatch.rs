@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use towline::actor::Scope;
 use towline::cluster::Clock;
 use towline::documents::{Change, Claims, Expected, Grant, Holder, Item, Key, Kind, Role, Row, compact, renumber};
-use towline::syncset::dispatch::{Dispatch, DispatchError, Dispatcher, Turn};
+use towline::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
 
 use crate::claims::Running;
 use crate::world::{LIMIT, Stage, Written, cluster, create, item, put, row, run};
@@ -456,6 +457,76 @@ fn a_turn_ends_where_its_documents_come_to_eight_mebibytes() {
         }
         assert!(turns.len() >= 3 && turns[0] > 1, "{turns:?}");
         assert_eq!((leader.turn().await, stage.number(CURSOR).await), (Turn::default(), stage.number(NEWEST).await));
+    });
+}
+
+#[test]
+fn a_row_that_can_not_be_read_stops_nothing() {
+    run(async {
+        let stage = Stage::new("malformed").await;
+        let writer = stage.writer();
+        writer.version(create("c1")).await;
+        let leader = Leader::of(&stage).await;
+        leader.all().await;
+        for document in
+            ["{\"generation\": \"x\"}", "{\"generation\": 1.5, \"labels\": 3, \"data\": 7}", "[1]", "3", "{}"]
+        {
+            let row = format!(
+                "insert into towline_log select max(version) + 1, now(), gen_random_uuid(), 'syncsets', gen_random_uuid(), \
+                   'foo', 'x', '{{}}', null, '{document}' from towline_log; \
+                 select setval('towline_version', (select max(version) from towline_log))"
+            );
+            stage.run(&row).await;
+            asked(&stage).await;
+            let turn = leader.turn().await;
+            assert_eq!((turn.changes, turn.asked), (1, 1), "{document}: it may concern all");
+        }
+        assert_eq!(stage.number(CURSOR).await, stage.number(NEWEST).await);
+    });
+}
+
+/// Drains the actor after two turns.
+struct TwoTurns {
+    turns: AtomicUsize,
+    drain: Box<dyn Fn() + Send + Sync>,
+}
+
+impl DispatchObserver for TwoTurns {
+    fn dispatched(&self, turn: Turn) {
+        assert!(turn.has_more, "{turn:?}");
+        if self.turns.fetch_add(1, Ordering::SeqCst) == 1 {
+            (self.drain)();
+        }
+    }
+
+    fn mended(&self, _: u64) {}
+}
+
+#[test]
+fn what_is_not_needed_any_more_goes_also_while_there_is_always_more_to_read() {
+    run(async {
+        let stage = Stage::new("always_more").await;
+        stage.writer().version(create("c1")).await;
+        Leader::of(&stage).await.all().await;
+        stage
+            .run(
+                "update towline_claim set until = now(); \
+                 insert into towline_guard values (gen_random_uuid(), 1, true, false, 0, now() - interval '2 h'); \
+                 insert into towline_log select m.version + n, now(), gen_random_uuid(), 'clustersyncs', gen_random_uuid(), 'foo', 'c1', \
+                   '{}', m.version, '{\"generation\": 1}' \
+                 from (select max(version) as version from towline_log) m, generate_series(1, 5000) n; \
+                 select setval('towline_version', (select max(version) from towline_log))",
+            )
+            .await;
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
+        let leadership = claims.role(Role::Dispatcher);
+        let _claims = Running::start(claims);
+        let (scope, drain) = Scope::standalone("dispatcher");
+        let observer = TwoTurns { turns: 0.into(), drain: Box::new(move || drain.cancel()) };
+        let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(observer));
+        let body = async { dispatcher.run(scope).await.map_err(|error| error.to_string()) };
+        tokio::time::timeout(LIMIT, body).await.expect("it ends").expect("no failure");
+        assert_eq!(stage.number("select count(*) from towline_guard").await, 0);
     });
 }
 

@@ -119,14 +119,15 @@ impl Subscriber for Follower<'_> {
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
             let turn = self.turn(&dispatch).await?;
+            // However much there is to read: what holds nothing any more is let go.
+            if tidy_at <= Instant::now() {
+                tidy_at = Instant::now() + TIDY_EVERY;
+                self.tidy(&dispatch).await?;
+            }
             if !turn.has_more {
                 if mend_at <= Instant::now() {
                     mend_at = Instant::now() + MEND_EVERY;
                     self.mend(&dispatch).await?;
-                }
-                if tidy_at <= Instant::now() {
-                    tidy_at = Instant::now() + TIDY_EVERY;
-                    self.tidy(&dispatch).await?;
                 }
                 let _elapsed = timeout(EVERY, self.notified.notified()).await;
             }

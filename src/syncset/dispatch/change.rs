@@ -79,9 +79,10 @@ impl State {
         )
     }
 
-    /// Columns of a document in the log. A large one is decompressed once.
+    /// Columns of a document in the log. A large one is decompressed once. None has a type that a document could fail to have: it would
+    /// fail the read of all others.
     pub(super) const RECORD: &str =
-        "(generation bigint, labels jsonb, annotations jsonb, finalizers jsonb, deleted_at text, data jsonb)";
+        "(generation jsonb, labels jsonb, annotations jsonb, finalizers jsonb, deleted_at text, data jsonb)";
 }
 
 #[cfg(test)]

@@ -45,14 +45,23 @@ fn statement() -> String {
                      coalesce(pg_column_size(n.document), 0) + coalesce(pg_column_size(p.document), 0) as size \
                    from (select * from towline_log where version > c.cursor order by version limit $1) n \
                    left join towline_log p on p.version = n.old_version) n) n \
-               left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.old_document end) as b{record} on true \
-               left join lateral jsonb_to_record(case when n.kind <> 'clustersyncs' then n.document end) as a{record} on true \
+               left join lateral jsonb_to_record({old_document}) as b{record} on true \
+               left join lateral jsonb_to_record({document}) as a{record} on true \
                where n.stored <= $2) o) o \
            where printed <= $2 \
          ) l on true order by l.version",
         before = State::expression("b"),
         after = State::expression("a"),
         record = State::RECORD,
+        old_document = object("n.old_document"),
+        document = object("n.document"),
+    )
+}
+
+/// A document of a kind that concerns clusters, as an expression; null if it is no object.
+fn object(document: &str) -> String {
+    format!(
+        "case when n.kind <> 'clustersyncs' then jsonb_path_query_first({document}, 'strict $ ? (@.type() == \"object\")') end"
     )
 }
 

@@ -3,14 +3,19 @@
 //! Work rows are locked in order of the cluster by one statement of a transaction alone (Q5). So those of removed clusters, whose
 //! deletion locks them too, are deleted in a transaction of their own, which comes first and can be repeated.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::error::DispatchError;
 use super::ids;
+use super::turn::ask;
 use crate::db::{Database, Type};
 
 /// Most clusters of which rows are deleted at once.
 const PAGE: usize = 500;
+/// Limit of the transaction that does it. It locks nothing that renewals of the dispatcher's claim wait for.
+const REMOVE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Clusters without a document of which something is stored. Their rows are many; the index gives each cluster once.
 const ORPHANS: &str = "with recursive applied(cluster) as ( \
@@ -28,8 +33,8 @@ const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.c
 /// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
 /// is being restored, clusters may be still to come: its origin differs until the end.
 ///
-/// Other documents that lead to the same cluster are asked for, by the same statement, since it is the last that knows of them: they no
-/// longer have a duplicate, and may have spared objects that this one wanted.
+/// It returns other documents that lead to the same cluster, since it is the last statement that knows of them: they no longer have a
+/// duplicate, and may have spared objects that this one wanted. They are asked for in the same transaction.
 const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from unnest($1::text[]::uuid[]) known(cluster) \
        where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
          and (select origin = towline_origin() from towline_meta)), \
@@ -39,11 +44,8 @@ const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from
      applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
      lost as (delete from towline_lost l using gone where l.cluster = gone.cluster), \
-     pace as (delete from towline_pace p using gone where p.cluster = gone.cluster), \
-     asked as (insert into towline_work (cluster, ready_at) select cluster, now() from twins order by cluster \
-       on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
-         ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1) \
-     select pg_notify('towline_work', '') from (select count(*) as rows from asked) asked where rows > 0";
+     pace as (delete from towline_pace p using gone where p.cluster = gone.cluster) \
+     select cluster::text from twins";
 
 /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
 pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {
@@ -51,7 +53,10 @@ pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(),
         let page: Vec<String> = page.iter().map(Uuid::to_string).collect();
         let params = [(&page as _, Type::TEXT_ARRAY)];
         database.execute("remove_work", REMOVE_WORK, &params).await?;
-        database.execute("remove_state", REMOVE_STATE, &params).await?;
+        let mut transaction = database.begin("remove", REMOVE_WITHIN).await?;
+        let twins = ids("remove_state", &transaction.all("remove_state", REMOVE_STATE, &params).await?)?;
+        ask(&mut transaction, &twins, false).await?;
+        transaction.commit().await?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! On which clusters a syncset tracks objects, as queries without parentheses. Each cluster costs one look into the index, however
-//! many objects there are.
+//! many objects there are. Only objects that were adopted are passed over one by one, within the index, where others are looked for.
 
 use uuid::Uuid;
 
