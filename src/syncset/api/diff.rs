@@ -54,7 +54,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
         }
     };
     let ApiRequest { body, rights, charge, .. } = request;
-    let (keyring, size) = (api.inspector.keyring(), body.len());
+    let keyring = api.inspector.keyring();
     // What is built of it has its room as long as the text is there: until clusters have been asked.
     let _body = body.clone();
     let read = move || {
@@ -65,7 +65,8 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
         // It was valid.
         ProposedSyncset::of(&document).map_err(|failure| unreadable(&failure.message))
     };
-    let proposed = api.inspector.aside().run(size, read).await?;
+    // The length does not say how long it takes: patches are YAML, of which aliases make 4 MiB of a short text.
+    let proposed = api.inspector.aside().apart(read).await?;
     let sample = usize::try_from(sample).unwrap_or(usize::MAX);
     api.inspector.diff(&proposed, sample).await.map_err(|error| match error {
         Undiffed::Store(error) => {

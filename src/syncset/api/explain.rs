@@ -1,6 +1,7 @@
 //! What there is to know about one object on a cluster: the route.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::SyncsetApi;
 use crate::config::names::{is_label, is_subdomain};
@@ -16,6 +17,9 @@ pub(super) const PARAMETERS: &[QueryParameter] = &[
     QueryParameter { name: "objectNamespace", about: "Namespace of the object", value: QueryValue::Text },
     QueryParameter { name: "objectName", about: "Name of the object", value: QueryValue::Text },
 ];
+
+/// When another attempt may succeed, if too much is looked at: about as long as one that looks at a cluster takes.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Explains an object.
 pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Explanation, Problem> {
@@ -36,7 +40,7 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
             Problem::new(ProblemKind::Unavailable, "the state of the cluster could not be read")
                 .caused_by(error, is_outage)
         }
-        busy @ Unexplained::Busy => Problem::new(ProblemKind::Unavailable, busy.to_string()),
+        busy @ Unexplained::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
     })
 }
 

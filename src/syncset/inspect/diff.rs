@@ -134,6 +134,9 @@ impl Inspector {
         let sampled = spread(&selected.places, sample);
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
+        // As they are in a snapshot: it may name thousands of clusters, and each of those that are compared at once has it.
+        let mut without_clusters = proposed.spec.clone();
+        without_clusters.remove("clusterDeploymentRefs");
         let candidate = Candidate {
             id,
             name: proposed.name.clone(),
@@ -142,17 +145,17 @@ impl Inspector {
             annotations: proposed.annotations.clone(),
             created_at: Timestamp::now(),
             is_being_deleted: false,
-            spec: proposed.spec.clone(),
+            spec: without_clusters,
         };
         let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);
         let compare = |place: &ClusterPlace| {
-            let (place, candidate) = (place.clone(), candidate.clone());
+            let (place, candidate) = (place.clone(), &candidate);
             async move {
                 let mut compared = Compared { namespace: place.namespace, name: place.name, ..Compared::default() };
                 let tried = timeout_at(deadline, async {
                     // The semaphore is never closed.
                     let _permit = self.permits.acquire().await.ok();
-                    Box::pin(self.compare(place.id, candidate, &proposed.kept, &mut compared)).await
+                    Box::pin(self.compare(place.id, candidate.clone(), &proposed.kept, &mut compared)).await
                 });
                 match tried.await {
                     Ok(Ok(())) => {}

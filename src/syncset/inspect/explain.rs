@@ -1,10 +1,11 @@
 //! Who wants an object on a cluster, who sends it, how it is there, and what becomes of it when nobody wants it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -20,6 +21,10 @@ use crate::syncset::rules::wanted::{Deletions, Live, Scope, placed};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::work::{Plan, PrepareError, seen};
 
+/// Longest wait for a permit: others may look at clusters that do not answer.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time for all of it: the wait, what is rendered, and two answers of the cluster.
+const WITHIN: Duration = Duration::from_secs(20);
 /// The state of what was sent as it is wanted.
 const SENT: &str = "wins, sent";
 
@@ -62,7 +67,7 @@ pub enum Unexplained {
     /// The database could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too much is rendered at the moment, or documents change again and again.
+    /// Too much is looked at or rendered at the moment, or documents change again and again.
     #[error("the cluster's syncsets could not be rendered now")]
     Busy,
 }
@@ -151,10 +156,16 @@ struct Winner {
 }
 
 impl Inspector {
-    /// Explains an object on a cluster.
+    /// Explains an object on a cluster. It takes 20 s at most.
     pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
+        let deadline = Instant::now() + WITHIN;
         // The semaphore is never closed.
-        let _turn = self.permits.acquire().await.ok();
+        let turn = timeout(TURN_WITHIN, self.permits.acquire()).await;
+        let _turn = turn.map_err(|_| Unexplained::Busy)?.ok();
+        timeout_at(deadline, self.explain_in_turn(cluster, asked)).await.map_err(|_| Unexplained::Busy)?
+    }
+
+    async fn explain_in_turn(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
         let snapshot = self.store.snapshot(cluster).await?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };

@@ -18,6 +18,7 @@ use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::Manager;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
 use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
+use crate::syncset::work::{seen, taken_over};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
@@ -175,9 +176,12 @@ impl<'k> Trial<'k> {
             Behavior::Apply => match self.cluster.change(apply()).await {
                 Err(Error::Conflict { message, exists: false }) => {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
-                    let owners = owners(&message, &body, &before);
+                    let marks = seen(&before).marks;
+                    let is_ours = !is_adopted && marks.managed && !marks.adopted;
+                    let owners = owners(&message, &body, &before, &taken_over(&before, is_ours));
                     match compared(&before, forced, is_same_applied)? {
                         Verdict::Failed(text) => Verdict::Failed(text),
+                        verdict if owners.is_empty() => verdict,
                         _ => Verdict::Conflict(owners),
                     }
                 }
@@ -311,14 +315,18 @@ fn was_applied_lately(before: &Metadata, now: Timestamp) -> bool {
     time.is_none_or(|time| now.duration_since(time) < CLOCKS_DIFFER_BY.try_into().unwrap_or_default())
 }
 
-/// The fields that an apply would take, each with its owner. About a Secret the message names no managers.
-fn owners(message: &str, body: &serde_json::Value, before: &Metadata) -> Vec<String> {
+/// The fields that an apply would take, each with its owner, but those of managers whose fields are ours. About a Secret the message
+/// names no managers.
+fn owners(message: &str, body: &serde_json::Value, before: &Metadata, ours: &[&str]) -> Vec<String> {
+    let is_other = |manager: &str| !ours.contains(&manager);
     let named = conflicts(message);
     if !named.is_empty() {
-        return named.iter().map(|(manager, fields)| told(fields, manager)).collect();
+        let others = named.iter().filter(|(manager, _)| is_other(manager));
+        return others.map(|(manager, fields)| told(fields, manager)).collect();
     }
     let taken = taken(body, &before.managers, Manager::Apply.as_str());
-    taken.iter().map(|taken| told(&taken.fields, &taken.manager)).collect()
+    let others = taken.iter().filter(|taken| is_other(&taken.manager));
+    others.map(|taken| told(&taken.fields, &taken.manager)).collect()
 }
 
 #[cfg(test)]
@@ -382,8 +390,28 @@ mod tests {
     fn a_conflict_about_a_secret_names_the_managers_of_the_fields_that_we_set() {
         let before = metadata(&json!({}), &json!([entry("kubectl-edit", "Update", "t1")]));
         let body = json!({"data": {"a": "canary", "b": "canary"}});
-        assert_eq!(owners("HTTP 409 Conflict: .data.a", &body, &before), [".data.a belongs to kubectl-edit"]);
+        assert_eq!(owners("HTTP 409 Conflict: .data.a", &body, &before, &[]), [".data.a belongs to kubectl-edit"]);
         let message = "Apply failed with 1 conflict: conflict with \"hpa\" using v1: .data.b";
-        assert_eq!(owners(message, &body, &before), [".data.b belongs to hpa"]);
+        assert_eq!(owners(message, &body, &before, &[]), [".data.b belongs to hpa"]);
+    }
+
+    #[test]
+    fn fields_that_a_pass_takes_over_are_no_conflict() {
+        let last_applied = json!({"f:metadata": {"f:annotations": {"f:kubectl.kubernetes.io/last-applied-configuration": {}}},
+            "f:data": {"f:a": {}}});
+        let mut of_hive = entry("hive6-clustersync", "Update", "t1");
+        of_hive["fieldsV1"] = last_applied;
+        let managers = json!([entry("towline-update", "Update", "t1"), entry("hpa", "Update", "t1"), of_hive]);
+        let before = metadata(&json!({}), &managers);
+        let body = json!({"data": {"a": "x"}});
+        let message = "Apply failed with 3 conflicts: conflict with \"towline-update\" using v1: .data.a\n\
+             conflict with \"hive6-clustersync\" using v1: .data.a\nconflict with \"hpa\" using v1: .data.a";
+        let owners = |message: &str, is_ours| owners(message, &body, &before, &taken_over(&before, is_ours));
+        for message in [message, "HTTP 409 Conflict"] {
+            assert_eq!(owners(message, true), [".data.a belongs to hpa"]);
+            let mut of_others = owners(message, false);
+            of_others.sort();
+            assert_eq!(of_others, [".data.a belongs to hive6-clustersync", ".data.a belongs to hpa"]);
+        }
     }
 }

@@ -21,4 +21,5 @@ pub use plan::{LiveSyncset, Plan};
 pub use prepare::{NoClient, NoCredentials, OpenedKubeconfig, PrepareError, Prepared, Preparer, Weighed};
 pub use refusal::Stop;
 pub use seen::seen;
+pub use takeover::taken_over;
 pub use worker::Worker;

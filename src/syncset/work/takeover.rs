@@ -23,6 +23,13 @@ pub(super) fn takeover(metadata: &Metadata) -> Takeover {
     }
 }
 
+/// The managers whose fields become those of our manager of applies before an object is applied: what we have updated, and what Hive has
+/// applied if the object is ours.
+pub fn taken_over(metadata: &Metadata, is_ours: bool) -> Vec<&str> {
+    let hive = metadata.managers.iter().find(|entry| is_of_hive(entry, metadata)).filter(|_| is_ours);
+    std::iter::once(Manager::Update.as_str()).chain(hive.map(|entry| entry.manager.as_str())).collect()
+}
+
 /// The patch that takes over what we have updated, and what this manager has.
 fn patch(metadata: &Metadata, hive: Option<&str>) -> Option<Value> {
     // Patches of a syncset and those of Hive have entries of other managers: their fields are not ours.
