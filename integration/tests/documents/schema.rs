@@ -33,7 +33,7 @@ fn the_schema_is_made_once_however_many_replicas_start() {
 #[test]
 fn a_database_of_a_build_between_two_releases_is_brought_up_to_date() {
     run(async {
-        let stage = Stage::empty(server().await, "between").await;
+        let stage = Stage::empty(server().await, "between_releases").await;
         let database = stage.database();
         documents::migrate(&database, LIMIT).await.expect("the schema");
         let indexes = "select count(*) from pg_indexes where schemaname = 'public'";
