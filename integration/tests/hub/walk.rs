@@ -154,18 +154,18 @@ fn a_document_with_finalizers_is_deleted_when_the_last_of_them_is_removed() {
         hub.expect(201, "/v1/clusters", &["--json", &body]).await;
         let mut watch = hub.watch("/v1/clusters?watch=true", &[]);
         assert_eq!(watch.event().await.0, "ADDED");
-        let patch = async |status: u16, finalizers: &[&str]| {
+        let leave = async |status: u16, finalizers: &[&str]| {
             let body = json!({"finalizers": finalizers, "labels": {"left": finalizers.len().to_string()}}).to_string();
             hub.expect(status, path, &["-X", "PATCH", "-H", MERGE, "-d", &body]).await.json()
         };
         let deleting = hub.expect(202, path, &["-X", "DELETE"]).await.json();
         assert!(deleting["deletedAt"].is_string(), "{deleting}");
         assert_eq!(hub.expect(202, path, &["-X", "DELETE"]).await.json(), deleting, "deleting again changes nothing");
-        let refused = patch(422, &["example.com/one", "example.com/three"]).await;
+        let refused = leave(422, &["example.com/one", "example.com/three"]).await;
         assert_eq!(refused["errors"][0]["pointer"], "/finalizers/1", "{refused}");
-        let one = patch(200, &["example.com/one"]).await;
+        let one = leave(200, &["example.com/one"]).await;
         assert_eq!(hub.expect(200, path, &[]).await.json(), one);
-        let removed = patch(200, &[]).await;
+        let removed = leave(200, &[]).await;
         assert_eq!(removed["labels"], json!({"left": "1"}), "its last state");
         hub.expect(404, path, &[]).await;
         let mut seen = Vec::new();
