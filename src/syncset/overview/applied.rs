@@ -86,15 +86,13 @@ fn batches(selectors: Vec<Selector>) -> Vec<Vec<Selector>> {
     let (mut batches, mut values): (Vec<Vec<Selector>>, usize) = (Vec::new(), 0);
     for selector in selectors {
         let weight = selector.weight();
-        match batches.last_mut().filter(|batch| batch.len() < MOST_SELECTIONS && values + weight <= MOST_VALUES) {
-            Some(batch) => {
-                values += weight;
-                batch.push(selector);
-            }
-            None => {
-                values = weight;
-                batches.push(vec![selector]);
-            }
+        let room = batches.last_mut().filter(|batch| batch.len() < MOST_SELECTIONS && values + weight <= MOST_VALUES);
+        if let Some(batch) = room {
+            values += weight;
+            batch.push(selector);
+        } else {
+            values = weight;
+            batches.push(vec![selector]);
         }
     }
     batches
