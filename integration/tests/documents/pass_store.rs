@@ -139,7 +139,7 @@ fn the_state_of_syncsets_is_added_to_a_database_that_has_documents() {
         stage
             .run(
                 "drop table towline_result, towline_applied, towline_patched, towline_pace, towline_guard, towline_lost; \
-                 update towline_meta set migration = 1",
+                 drop index syncsets_named_by_labels, selectorsyncsets_named_by_labels; update towline_meta set migration = 1",
             )
             .await;
         let version = stage.writer().version(create("c1")).await;

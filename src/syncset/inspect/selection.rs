@@ -31,15 +31,17 @@ pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, place
         selected.tracks += usize::from(*is_tracked);
         // As the dispatcher judges it: what was approved counts no more, and what was applied again was deleted all the same.
         let counts = loss.is_some_and(|loss| loss.counts);
-        if let Some(loss) = loss.filter(|loss| loss.is_renamed && is_now) {
+        let renamed_left = loss.and_then(|loss| loss.renamed_left);
+        if let Some(is_left) = renamed_left.filter(|_| is_now) {
+            let is_left = is_left && !loss.is_some_and(|loss| loss.is_back);
             let has_counted = *is_tracked && counts;
             selected.renamed += usize::from(has_counted);
-            selected.lost += usize::from(has_counted && loss.is_left && !loss.is_back);
-            selected.applied_again += usize::from(has_counted && (!loss.is_left || loss.is_back));
+            selected.lost += usize::from(has_counted && is_left);
+            selected.applied_again += usize::from(has_counted && !is_left);
             selected.places.push(place);
             continue;
         }
-        let was_lost = loss.is_some_and(|loss| !loss.is_back && !loss.is_renamed);
+        let was_lost = loss.is_some_and(|loss| !loss.is_back && loss.renamed_left.is_none());
         selected.lost += usize::from(*is_tracked && !is_now && (counts || !was_lost));
         selected.applied_again += usize::from(*is_tracked && is_now && counts && !was_lost);
         if is_now {
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn clusters_that_came_back_count_and_approved_losses_do_not() {
         let of = |name: &str, env: &str, loss: Option<(bool, bool)>| ClusterPlace {
-            loss: loss.map(|(counts, is_back)| Loss { counts, is_back, is_renamed: false, is_left: false }),
+            loss: loss.map(|(counts, is_back)| Loss { counts, is_back, renamed_left: None }),
             ..place(name, env, true)
         };
         let back = (0..10).map(|number| of(&format!("back-{number}"), "prod", Some((true, true))));
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn clusters_where_objects_got_other_names_count_until_they_are_deleted_or_named_again() {
         let of = |counts, is_back, is_left| {
-            let loss = Some(Loss { counts, is_back, is_renamed: true, is_left });
+            let loss = Some(Loss { counts, is_back, renamed_left: Some(is_left) });
             ClusterPlace { loss, ..place("a", "prod", true) }
         };
         for (place, expected) in [

@@ -3,7 +3,8 @@
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
 //! send to one: [`object`]s, compared by their [`digest`]s. [`agenda`] finds out what there is to do on a cluster, [`wanted`] which
-//! objects its syncsets want, [`pass`] brings them about, and [`retry`] says when the cluster is looked at again.
+//! objects its syncsets want, [`pass`] brings them about, and [`retry`] says when the cluster is looked at again. [`guard`] judges what
+//! changes would delete, and [`renaming`] what other labels would.
 
 pub mod agenda;
 pub mod digest;

@@ -127,19 +127,19 @@ impl Naming {
         only_noted: bool,
     ) -> Finding {
         let Some(named) = &self.named else { return Finding::Unchanged };
-        let names = Names::of(named, labels);
+        let wanted = Names::of(named, labels);
         let nothing = Objects::new();
         let before = match noted {
             Some(Noted::Renamed { objects, .. }) => objects,
             None | Some(Noted::Unmatched { .. }) => &nothing,
         };
-        let is_wanted = |object: &[String; 4]| !self.deletes || names.has(object);
+        let is_wanted = |object: &[String; 4]| !self.deletes || wanted.has(object);
         let may_be_lost = |object: &[String; 4]| {
             before.contains(object) || (!only_noted && named.iter().any(|named| named.may_make(object)))
         };
         let lost: Objects = tracked
             .iter()
-            .filter(|object| !is_wanted(object) && may_be_lost(object) && !names.holds_back(object))
+            .filter(|object| !is_wanted(object) && may_be_lost(object) && !wanted.holds_back(object))
             .cloned()
             .collect();
         match noted {
@@ -253,19 +253,19 @@ impl Segment {
 
 impl Names {
     fn of(named: &[Named], labels: &BTreeMap<String, String>) -> Self {
-        let (mut names, mut budget) = (Self::default(), TextBudget::default());
+        let (mut found, mut budget) = (Self::default(), TextBudget::default());
         for Named { group, kind, namespace, name } in named {
             // In the order in which a pass renders them, since they share what they may make.
             let name = name.render(labels, &mut budget);
             let namespace = name.as_ref().and_then(|_| namespace.render(labels, &mut budget));
             if let (Some(name), Some(namespace)) = (name, namespace) {
-                names.bare.insert([group.clone(), kind.clone(), name.clone()]);
-                names.objects.insert([group.clone(), kind.clone(), namespace, name]);
+                found.bare.insert([group.clone(), kind.clone(), name.clone()]);
+                found.objects.insert([group.clone(), kind.clone(), namespace, name]);
             } else {
-                names.unknown.insert([group.clone(), kind.clone()]);
+                found.unknown.insert([group.clone(), kind.clone()]);
             }
         }
-        names
+        found
     }
 
     fn has(&self, object: &[String; 4]) -> bool {

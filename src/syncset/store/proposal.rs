@@ -57,10 +57,8 @@ pub struct Loss {
     pub counts: bool,
     /// Whether the cluster was matched again after the objects had been deleted, so that the next loss is a new one.
     pub is_back: bool,
-    /// Whether it is for objects that got other names.
-    pub is_renamed: bool,
-    /// Whether some of these are still to be deleted.
-    pub is_left: bool,
+    /// Whether some of the objects that got other names are still to be deleted. None if the cluster was matched no more.
+    pub renamed_left: Option<bool>,
 }
 
 impl PassStore {
@@ -110,7 +108,7 @@ impl PassStore {
             "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
                select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted), \
                l.at > {SINCE}, l.back, \
-               l.objects is not null, coalesce(l.objects is not null and ({is_left}), false) \
+               case when l.objects is not null then {is_left} end \
              from clusters c left join towline_guard g on g.syncset = $1::text::uuid \
                left join lateral (select l.* from towline_lost l \
                  where l.cluster = c.id and l.syncset = $1::text::uuid limit 1) l on true \
@@ -134,10 +132,7 @@ impl PassStore {
                 is_tracked: column(QUERY, row, 4)?,
                 loss: match counts.zip(is_back) {
                     None => None,
-                    Some((counts, is_back)) => {
-                        let (is_renamed, is_left) = (column(QUERY, row, 7)?, column(QUERY, row, 8)?);
-                        Some(Loss { counts, is_back, is_renamed, is_left })
-                    }
+                    Some((counts, is_back)) => Some(Loss { counts, is_back, renamed_left: column(QUERY, row, 7)? }),
                 },
             })
         };

@@ -195,16 +195,16 @@ fn names_on_many_clusters_are_compared_in_several_transactions() {
         court
             .stage
             .run(
-                "insert into towline_result select gen_random_uuid(), s.id, 'SelectorSyncSet', '', s.name, '', 1, 'Success', null, null, \
-                   now(), null, false from selectorsyncsets s, generate_series(1, 12)",
+                "insert into towline_result select c.id, s.id, 'SelectorSyncSet', '', s.name, '', 1, 'Success', null, null, \
+                   now(), null, false from selectorsyncsets s, clusters c",
             )
             .await;
         let long = "x".repeat(2 << 20);
         let name = format!(
             "{{{{ if eq (fromCDLabel \"x\") \"{long}\" }}}}x{{{{ end }}}}site-{{{{ fromCDLabel \"region\" }}}}"
         );
-        let site = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
-        court.changes(with(by_region(3), "/spec/resources/1", site)).await;
+        let metadata = json!({"name": name, "namespace": "default"});
+        court.changes(with(by_region(3), "/spec/resources/1/metadata", metadata)).await;
         all_in(&court, 0..12, "b").await;
         let before = statements(&court.stage, "select p.id::text, p.cluster").await;
         gap(&court).await;
@@ -280,14 +280,19 @@ fn a_cluster_is_lost_once_whether_it_is_matched_or_not() {
 fn what_is_not_deleted_does_not_count() {
     run(async {
         let court = regional("not_renamed", 12).await;
-        // Without the label the name does not render, and everything of its kind stays.
+        // While a name does not render, everything of its kind stays.
+        all_in(&court, 0..12, "a/b").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        // Without the label it does, to another name.
         for number in 0..12 {
             court.relabels(number, &PROD).await;
         }
         court.leader.all().await;
-        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
         all_in(&court, 0..12, "a").await;
         court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
         // Adopted objects are never deleted.
         court.stage.run("update towline_applied set adopted = true where name = 'site-a'").await;
         all_in(&court, 0..12, "b").await;

@@ -47,8 +47,8 @@ fn maps(names: &[&str]) -> Objects {
     names.iter().map(|name| map(name)).collect()
 }
 
-fn noted(names: &[&str], back: bool, counts: bool) -> Option<Noted> {
-    Some(Noted::Renamed { objects: maps(names), back, counts })
+fn noted(names: &[&str], back: bool, counts: bool) -> Noted {
+    Noted::Renamed { objects: maps(names), back, counts }
 }
 
 fn judge(region: &str, tracked: &[&str], noted: Option<&Noted>) -> Finding {
@@ -81,7 +81,7 @@ fn what_no_template_could_have_made_goes_because_of_edits() {
 
 #[test]
 fn a_name_that_does_not_render_holds_back_its_kind_and_what_may_have_it_within() {
-    let labels = labels(&[("zone", "z")]);
+    let labels = labels(&[("region", "a/b"), ("zone", "z")]);
     let deployment = ["apps", "Deployment", "y", "agent"].map(str::to_owned);
     let tracked = [map("site-a"), deployment.clone()].into();
     assert_eq!(naming("Sync").judge(&labels, &tracked, None, false), Finding::Loses([deployment].into()));
@@ -116,7 +116,7 @@ fn what_deletes_nothing_loses_nothing() {
         assert_eq!(naming.judge(&in_region("b"), &tracked, None, false), Finding::Unchanged, "{naming:?}");
     }
     let noted = noted(&["site-a"], false, true);
-    assert_eq!(naming("Upsert").judge(&in_region("b"), &tracked, noted.as_ref(), false), Finding::Nothing);
+    assert_eq!(naming("Upsert").judge(&in_region("b"), &tracked, Some(&noted), false), Finding::Nothing);
 }
 
 /// Region b came after region a.
@@ -135,7 +135,7 @@ fn labels_that_are_restored_take_back_what_was_not_deleted_yet() {
         ("c", vec!["site-a", "site-b"], Finding::Unchanged),
         ("c", vec!["site-b"], Finding::Loses(maps(&["site-b"]))),
     ] {
-        assert_eq!(judge(region, &tracked, lost.as_ref()), expected, "{region} {tracked:?}");
+        assert_eq!(judge(region, &tracked, Some(&lost)), expected, "{region} {tracked:?}");
     }
 }
 
@@ -152,12 +152,12 @@ fn what_was_approved_taken_back_or_counts_no_longer_does_not_hide_the_next_loss(
         (noted(&["site-b"], true, true), "a", vec!["site-a"], Finding::Left(maps(&[]))),
         (noted(&["site-b"], true, true), "b", vec!["site-a"], Finding::Loses(maps(&["site-a"]))),
         // Matched again, which counts by itself.
-        (Some(Noted::Unmatched { back: true }), "a", vec!["site-a"], Finding::Unchanged),
-        (Some(Noted::Unmatched { back: true }), "b", vec!["site-a"], Finding::Loses(maps(&["site-a"]))),
-        (Some(Noted::Unmatched { back: false }), "a", vec!["site-a"], Finding::Nothing),
-        (Some(Noted::Unmatched { back: false }), "b", vec!["site-a"], Finding::Loses(maps(&["site-a"]))),
+        (Noted::Unmatched { back: true }, "a", vec!["site-a"], Finding::Unchanged),
+        (Noted::Unmatched { back: true }, "b", vec!["site-a"], Finding::Loses(maps(&["site-a"]))),
+        (Noted::Unmatched { back: false }, "a", vec!["site-a"], Finding::Nothing),
+        (Noted::Unmatched { back: false }, "b", vec!["site-a"], Finding::Loses(maps(&["site-a"]))),
     ] {
-        assert_eq!(judge(region, &tracked, noted.as_ref()), expected, "{noted:?} {region} {tracked:?}");
+        assert_eq!(judge(region, &tracked, Some(&noted)), expected, "{noted:?} {region} {tracked:?}");
     }
 }
 
@@ -170,7 +170,7 @@ fn what_is_named_again_of_several_objects_is_not_lost_any_more() {
     let naming = Naming::read(&name(), &spec("Sync"), Some(&resources));
     let noted = noted(&["one-a", "two-y"], false, true);
     let tracked = maps(&["one-a", "two-y"]);
-    assert_eq!(naming.judge(&in_region("a"), &tracked, noted.as_ref(), false), Finding::Left(maps(&["two-y"])));
+    assert_eq!(naming.judge(&in_region("a"), &tracked, Some(&noted), false), Finding::Left(maps(&["two-y"])));
 }
 
 fn after(noted: Option<Noted>, finding: Finding) -> Option<Noted> {
