@@ -88,8 +88,9 @@ impl Default for DynamicClusters {
 
 impl DynamicClusters {
     /// For thousands of clusters of strangers. A time series is never dropped, so all their requests are counted under one label,
-    /// `counted_as`, and not by address. No connection is made into the networks `denied`. `request_timeout` is the deadline of a request that has none of its own, and bounds how long it waits
-    /// before for a cluster that does not answer. `max_in_flight` is the most requests in flight to one cluster.
+    /// `counted_as`, and not by address. No connection is made into the networks `denied`. `request_timeout` is the deadline of a
+    /// request that has none of its own, and bounds how long it waits before for a cluster that does not answer. `max_in_flight` is
+    /// the most requests in flight to one cluster.
     pub fn of_many(
         request_timeout: Duration,
         max_in_flight: NonZeroUsize,

@@ -57,6 +57,8 @@ pub enum Error {
     NotServed {
         /// The server's message.
         message: String,
+        /// Whether the answer names a namespace: the one of an object that was to be written.
+        of_namespace: bool,
     },
     /// 429, or a server error with `Retry-After`.
     #[error("throttled: {message}")]
@@ -195,7 +197,7 @@ impl Error {
         match &mut self {
             Self::Conflict { message, .. }
             | Self::NotFound { message }
-            | Self::NotServed { message }
+            | Self::NotServed { message, .. }
             | Self::Throttled { message, .. }
             | Self::Unauthorized { message, .. }
             | Self::Forbidden { message, .. }
@@ -218,7 +220,7 @@ impl Error {
         let text = match self {
             Self::Conflict { message, .. }
             | Self::NotFound { message }
-            | Self::NotServed { message }
+            | Self::NotServed { message, .. }
             | Self::Throttled { message, .. }
             | Self::Unauthorized { message, .. }
             | Self::Forbidden { message, .. }

@@ -104,10 +104,9 @@ impl Kind {
         let list: ResourceList = cluster.fetch(&Self::root(&id.group, &id.version)).await?;
         let status_name = format!("{}/status", id.plural);
         let status_subresource = list.resources.iter().any(|served| served.name == status_name);
-        let served =
-            list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| Error::NotServed {
-                message: format!("cluster {} does not serve {id}", cluster.name()),
-            })?;
+        let served = list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| {
+            Error::NotServed { message: format!("cluster {} does not serve {id}", cluster.name()), of_namespace: false }
+        })?;
         let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };
         Ok(Self {
             resource: ApiResource {

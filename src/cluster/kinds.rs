@@ -276,7 +276,7 @@ impl Discovery<'_> {
             let Some(kinds) = self.list(&id.group, version).await? else {
                 // It is coming or going: said to be there, and not there.
                 let message = format!("{} is not served yet", api_version(&id.group, version));
-                return Err(Error::NotServed { message });
+                return Err(Error::NotServed { message, of_namespace: false });
             };
             if kinds.contains_key(&id.kind) {
                 return Ok(Some(api_version(&id.group, version)));

@@ -83,7 +83,12 @@ impl Permits {
         Arc::clone(&self.probing).acquire_owned().await.ok().map(Slot)
     }
 
-    /// A slot to connect to a cluster that has answered a probe.
+    /// A slot to connect to a cluster that has answered a probe, if one is free.
+    pub fn connect_now(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.connecting).try_acquire_owned().ok()
+    }
+
+    /// The same, when those have had theirs that have waited longer.
     pub async fn connect(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.connecting).acquire_owned().await.ok()
     }

@@ -1,6 +1,6 @@
 //! Everything that a daemon can show at `/metrics`, as a scrape brings it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -124,6 +124,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         is_held: false,
         releases,
         contended: Vec::new(),
+        spared: BTreeSet::new(),
         requests: 0,
         progress: Progress::default(),
     };

@@ -10,7 +10,7 @@ use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName}
 use towline::syncset::rules::pass::Writes;
 use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
 use towline::syncset::rules::status::{Duplicate, Reason};
-use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
+use towline::syncset::store::{Pace, PassStore, Sharing, Snapshot, Standing, StoreError};
 
 use crate::claims::Running;
 use crate::dispatch::document;
@@ -208,6 +208,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             forgotten: vec![(waiting().object, id(12))],
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
+            removed: vec![waiting().object],
         };
         let now = Pace { row: other_pace.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
@@ -250,6 +251,105 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         let adds = Writes { applied: vec![waiting()], ..Writes::default() };
         store.save(&claim, &adds, None).await.expect("it is held again");
         assert_eq!(stage.number(counts).await, 1211);
+    });
+}
+
+/// Other clusters of the identity in [`pace`], by their names.
+async fn twins(stage: &Stage, names: &[&str]) -> Vec<String> {
+    let mut ids = Vec::new();
+    for name in names {
+        stage.writer().version(create(name)).await;
+        let text = format!(
+            "insert into towline_pace (cluster, identity, kubeconfig_generation, attempts) \
+             select id, 'kube-system''s', 1, 0 from clusters where name = '{name}' returning cluster::text"
+        );
+        ids.push(stage.sql.query_one(&text, &[]).await.expect("a row").get(0));
+    }
+    ids
+}
+
+/// Rule 31: the statement that stores that something is not wanted any more asks for all other documents of the cluster, so that no end
+/// of the process comes in between, and an ordinary one asks for none.
+#[test]
+fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_in_the_same_statement() {
+    run(async {
+        let stage = Stage::new("told").await;
+        let (claim, store) = claimed(&stage).await;
+        let names: Vec<String> = (0..12).map(|number| format!("twin-{number:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let identity = pace().identity;
+        let sharing = Sharing { identity: identity.as_deref(), unless_shared: false };
+        let drops = Writes { applied: vec![waiting()], ..Writes::default() };
+        let alone = store.save_in(&claim, &drops, None, &sharing).await.expect("it is held");
+        let version = stage.number("select version from clusters where name = 'c1'").await;
+        assert_eq!(alone, Standing { wanted: 1, version: Some(version), is_shared: false });
+        let ids = twins(&stage, &names).await;
+        assert_eq!(store.with_identity(claim.cluster, "kube-system's").await.expect("clusters").len(), 12);
+        let adds = Writes { applied: vec![sent()], ..Writes::default() };
+        let shared = store.save_in(&claim, &adds, None, &sharing).await.expect("it is held");
+        assert_eq!(shared, Standing { is_shared: true, ..alone });
+        let asked = "select count(*) from towline_work where holder is null and ready_at <= now()";
+        assert_eq!(stage.number(asked).await, 0, "nothing was dropped");
+        store.save_in(&claim, &drops, None, &sharing).await.expect("it is held");
+        assert_eq!(stage.number(asked).await, 12);
+        // Those that are worked on are asked for once more, and so are those of the cluster that the document led to before.
+        stage.run("update towline_work set holder = 'other', until = now() + interval '1 h' where token = 0").await;
+        store.save(&claim, &drops, Some(&Pace { row: pace(), resyncs: 0 })).await.expect("it is held");
+        let moved = Sharing { identity: Some("another"), unless_shared: false };
+        store.save_in(&claim, &drops, None, &moved).await.expect("it is held");
+        assert_eq!(stage.number("select count(*) from towline_work where holder = 'other' and wanted = 2").await, 12);
+        assert_eq!(stage.number("select wanted from towline_work where token = 17").await, 1);
+        assert_eq!(ids.len(), 12);
+    });
+}
+
+#[test]
+fn a_pass_learns_what_has_changed_and_may_store_nothing_if_another_document_has_turned_up() {
+    run(async {
+        let stage = Stage::new("standing").await;
+        let (claim, store) = claimed(&stage).await;
+        let identity = Some("kube-system's");
+        let before = store.standing(&claim, identity).await.expect("it is held");
+        assert_eq!((before.wanted, before.is_shared), (1, false));
+        let forgets = Writes { forgotten: vec![(waiting().object, id(12))], ..Writes::default() };
+        let alone = Sharing { identity, unless_shared: true };
+        let rows = Writes { applied: vec![waiting()], ..Writes::default() };
+        store.save(&claim, &rows, None).await.expect("it is held");
+        let ids = twins(&stage, &["twin"]).await;
+        let found = store.save_in(&claim, &forgets, None, &alone).await.expect("it is held");
+        assert!(found.is_shared);
+        assert_eq!(stage.number("select count(*) from towline_applied").await, 1, "nothing was written");
+        // The other document wants something in the namespace.
+        let wants = |object: &ObjectRef| {
+            let ObjectRef { group, kind, namespace, name } = object;
+            format!(
+                "delete from towline_applied where cluster = '{0}'; insert into towline_applied values \
+                 ('{0}', '{group}', '{kind}', '{namespace}', '{name}', gen_random_uuid(), 'v1', null, true, true, false, null, null, null, 0)",
+                ids[0]
+            )
+        };
+        let namespace = object("", "Namespace", "", "ns");
+        let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+        for (wanted, is_found) in [
+            (namespace.clone(), true),
+            (object("apps", "Deployment", "ns", "agent"), true),
+            (object("example.com", "Widget", "other", "w"), true),
+            (definition.clone(), true),
+            (object("apps", "Deployment", "other", "agent"), false),
+            (object("", "ConfigMap", "", "ns"), false),
+        ] {
+            stage.run(&wants(&wanted)).await;
+            let found = store.wanted_elsewhere(claim.cluster, "kube-system's", [&namespace, &definition]).await;
+            let expected = if is_found { ids.clone() } else { Vec::new() };
+            let found: Vec<String> = found.expect("an answer").iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{wanted}");
+        }
+        stage.run("update towline_work set wanted = wanted + 1 where token = 17; update clusters set version = version + 7").await;
+        let after = store.standing(&claim, identity).await.expect("it is held");
+        let version = before.version.map(|version| version + 7);
+        assert_eq!(after, Standing { wanted: 2, version, is_shared: true });
+        stage.run("update towline_work set token = 18").await;
+        assert!(matches!(store.standing(&claim, identity).await, Err(StoreError::LeaseExpired)));
     });
 }
 

@@ -24,6 +24,7 @@ mod guard;
 mod judging;
 mod kinds;
 mod moves;
+mod overtaken;
 mod pausing;
 mod reachability;
 mod removal;

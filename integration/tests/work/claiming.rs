@@ -59,6 +59,33 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
     });
 }
 
+/// Rule 38: what was urgent is urgent until somebody has come to its end.
+#[test]
+fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
+    run(async {
+        let stage = Stage::new("further").await;
+        let process = stage.process();
+        process.ask(&[1], false).await;
+        process.ask(&[2], true).await;
+        let long_ago = || "2026-01-01T00:00:00Z".parse().expect("a time");
+        for round in 2..5 {
+            for work in process.claim(9).await {
+                assert_eq!(process.queue.go_on(work, long_ago()).await.expect("an answer"), Finished::Settled);
+            }
+            let found: Vec<_> = process.claim(9).await;
+            let told: Vec<_> = found.iter().map(|work| (work.token, work.attempts, work.urgent)).collect();
+            assert_eq!(told, [(round * 2 - 2, 1, false), (round * 2 - 2, 1, true)]);
+            for work in found {
+                process.queue.go_on(work, long_ago()).await.expect("an answer");
+            }
+        }
+        for work in process.claim(9).await {
+            process.queue.done(work, 0, long_ago()).await.expect("an answer");
+        }
+        assert!(process.claim(9).await.iter().all(|work| !work.urgent));
+    });
+}
+
 /// Q4: a pass that never ends returns after its claim, and each time later; a request forgets that.
 #[test]
 fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {

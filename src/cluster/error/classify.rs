@@ -115,7 +115,9 @@ impl Asked<'_> {
                         .details
                         .as_ref()
                         .is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
-                if names_it { Error::NotFound { message } } else { Error::NotServed { message } }
+                let of_namespace =
+                    status.reason == "NotFound" && status.details.as_ref().is_some_and(|of| of.kind == "namespaces");
+                if names_it { Error::NotFound { message } } else { Error::NotServed { message, of_namespace } }
             }
             409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
             code @ 429 => Error::Throttled { code, message, retry_after },
@@ -346,6 +348,28 @@ mod tests {
         assert!(matches!(refused(404, "NotFound", "other", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "NotFound", "", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "", "orders", ""), Error::NotServed { .. }));
+    }
+
+    #[test]
+    fn a_namespace_that_is_missing_is_told_apart_from_a_kind_that_is_not_served() {
+        let cluster: ClusterName = "edge".parse().unwrap();
+        let asked = Asked {
+            cluster: &cluster,
+            verb: Verb::Patch,
+            resource: "databases.demo.towline.dev",
+            name: Some("orders"),
+        };
+        let said = |details: serde_json::Value| {
+            let status = serde_json::json!({"code": 404, "reason": "NotFound", "message": "said", "details": details});
+            match asked.refused(&serde_json::from_value(status).unwrap(), None) {
+                Error::NotServed { of_namespace, .. } => of_namespace,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(said(serde_json::json!({"name": "shop", "kind": "namespaces"})));
+        // As API servers answer on a path that they do not have.
+        assert!(!said(serde_json::json!({})) && !said(serde_json::Value::Null));
+        assert!(!said(serde_json::json!({"name": "", "kind": "databases", "group": "demo.towline.dev"})));
     }
 
     #[test]

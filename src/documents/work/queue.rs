@@ -45,9 +45,9 @@ const CLAIM: &str = "with urgent as materialized ( \
      from next where w.cluster = next.cluster \
      returning w.cluster::text, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8";
-/// Ends a claim. Where another pass was requested meanwhile, the row is ready at once.
+/// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
 const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
-       attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and wanted <> $4, \
+       attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and (wanted <> $4 or $7::bool), \
        ready_at = case when wanted = $4 then $6::text::timestamptz else now() end \
      where cluster = $1::text::uuid and holder = $2 and token = $3 returning wanted <> $4";
 /// Ends a claim as if it had not been granted.
@@ -161,9 +161,25 @@ impl WorkQueue {
     ///
     /// If it fails, the row may return when the claim ends, as if the pass had not ended.
     pub async fn done(&self, work: Work, attempts: u32, next: Timestamp) -> Result<Finished, Error> {
+        self.end_pass(work, attempts, next, false).await
+    }
+
+    /// Ends a claim on a cluster with which somebody has to go on from `next` on: if it was urgent, it still is.
+    ///
+    /// If it fails, the row may return when the claim ends, as if the pass had not ended.
+    pub async fn go_on(&self, work: Work, next: Timestamp) -> Result<Finished, Error> {
+        self.end_pass(work, 0, next, true).await
+    }
+
+    async fn end_pass(&self, work: Work, attempts: u32, next: Timestamp, goes_on: bool) -> Result<Finished, Error> {
         let (attempts, next) = (i32::try_from(attempts).unwrap_or(i32::MAX), next.to_string());
         let wanted = work.wanted;
-        let further = [(&wanted as _, Type::INT8), (&attempts as _, Type::INT4), (&next as _, Type::TEXT)];
+        let further = [
+            (&wanted as _, Type::INT8),
+            (&attempts as _, Type::INT4),
+            (&next as _, Type::TEXT),
+            (&goes_on as _, Type::BOOL),
+        ];
         self.end(work, "work_done", DONE, &further).await
     }
 

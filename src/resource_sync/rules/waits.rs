@@ -259,7 +259,12 @@ mod tests {
                 "when the permission is granted",
             ),
             (UPLOAD_SECRET, Error::NotFound { message: message() }, "create the secret on hub", "on change"),
-            ("create_local", Error::NotServed { message: message() }, "install the kind", "on change"),
+            (
+                "create_local",
+                Error::NotServed { message: message(), of_namespace: false },
+                "install the kind",
+                "on change",
+            ),
             ("create_local", throttled, "check the API server", "on change"),
         ] {
             let waits = Waits::failing(step, &error, &config());

@@ -23,7 +23,7 @@ pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
 pub use proposal::{ClusterPlace, Loss, StoredSyncset};
-pub use save::Pace;
+pub use save::{Pace, Sharing, Standing};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use lost::is_left;

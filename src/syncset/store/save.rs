@@ -1,6 +1,10 @@
 //! What a pass writes (rules 13 and 16). Each write is one statement, which first locks the row of the pass's claim and writes nothing
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
+//!
+//! The same statement tells other documents of the same cluster (rule 31) if the pass says that it wants something no longer: they may
+//! be about to delete it, and have looked before. And it reads how the cluster stands, so that a pass learns without a statement of its
+//! own that what it rests on has changed.
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -8,7 +12,7 @@ use uuid::Uuid;
 use super::columns::{AppliedColumns, AppliedKey, PaceColumns, PatchedColumns, ResultColumns};
 use super::content::texts;
 use super::{PassStore, StoreError};
-use crate::db::{Json, Type, column};
+use crate::db::{Json, Row, Type, column};
 use crate::documents::WorkClaim;
 use crate::syncset::rules::pass::Writes;
 use crate::syncset::rules::rows::{AppliedRow, PaceRow};
@@ -22,39 +26,74 @@ pub struct Pace {
     pub resyncs: i64,
 }
 
-/// The claim in parameters $1 to $3.
-const HELD: &str = "with held as materialized (select w.cluster from towline_work w where w.cluster = $1::text::uuid \
-     and w.holder = $2 and w.token = $3 and w.until > clock_timestamp() for key share)";
-/// Writes rows of applied objects, which are in parameter $4.
+/// How a cluster stands while a pass is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How many passes were requested so far, as [`Work::wanted`](crate::documents::Work::wanted) says it.
+    pub wanted: i64,
+    /// Version of the cluster's document; none if it is gone.
+    pub version: Option<i64>,
+    /// Whether other documents lead to the same cluster.
+    pub is_shared: bool,
+}
+
+/// Which cluster the kubeconfig leads to, as far as a write depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sharing<'s> {
+    /// The identity of the cluster that the pass works on.
+    pub identity: Option<&'s str>,
+    /// Whether nothing is written if other documents have this identity.
+    pub unless_shared: bool,
+}
+
+/// How the cluster stands whose claim is in parameters $1 to $3; no row if the claim has ended. $4 is its identity.
+const STANDING: &str = "standing as materialized (select w.cluster, w.wanted, \
+       (select c.version from clusters c where c.kind = 'clusters' and c.id = w.cluster) as version, \
+       exists (select from towline_pace o join clusters c on c.kind = 'clusters' and c.id = o.cluster \
+         where o.identity = $4::text and o.cluster <> w.cluster) as is_shared \
+     from towline_work w where w.cluster = $1::text::uuid and w.holder = $2 and w.token = $3 and w.until > clock_timestamp() \
+     for key share of w)";
+/// The claim, if something may be written: $5 says that nothing may be if the cluster is shared.
+const HELD: &str = "held as materialized (select cluster from standing where not ($5::bool and is_shared))";
+/// Asks for the other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
+/// that the pass works on, and of the one that it was before. All of them: who has something to delete may not have stored it yet.
+const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent) \
+       select o.cluster, now(), false from held join towline_pace o on o.cluster <> held.cluster \
+         join clusters c on c.kind = 'clusters' and c.id = o.cluster \
+       where $14::bool and o.identity in ($4::text, (select p.identity from towline_pace p where p.cluster = $1::text::uuid)) \
+       order by o.cluster \
+     on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
+       ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
+/// Writes rows of applied objects, which are in parameter $6.
 const APPLIED: &str = "applied as (insert into towline_applied select r.* from held \
-       join jsonb_populate_recordset(null::towline_applied, $4) r on r.cluster = held.cluster \
+       join jsonb_populate_recordset(null::towline_applied, $6) r on r.cluster = held.cluster \
      on conflict (cluster, api_group, kind, namespace, name, syncset) do update set api_version = excluded.api_version, \
        content = excluded.content, wanted = excluded.wanted, tracked = excluded.tracked, adopted = excluded.adopted, \
        uid = excluded.uid, version = excluded.version, owned = excluded.owned, resent = excluded.resent)";
-/// Writes and deletes the other rows, which are in the parameters from $5 on. A list that is empty changes nothing.
+/// Writes and deletes the other rows, which are in the parameters from $7 on. A list that is empty changes nothing.
 const OTHERS: &str = "\
-     forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $5) g \
+     forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $7) g \
        where a.cluster = held.cluster and a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace \
          and a.name = g.name and a.syncset = g.syncset), \
      results as (insert into towline_result select r.* from held \
-         join jsonb_populate_recordset(null::towline_result, $6) r on r.cluster = held.cluster \
+         join jsonb_populate_recordset(null::towline_result, $8) r on r.cluster = held.cluster \
        on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
          inputs = excluded.inputs, generation = excluded.generation, result = excluded.result, reason = excluded.reason, \
          message = excluded.message, since = excluded.since, first_success = excluded.first_success, \
          pending_deletions = excluded.pending_deletions), \
-     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($7::text[]::uuid[])), \
+     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($9::text[]::uuid[])), \
      patched as (insert into towline_patched select r.* from held \
-         join jsonb_populate_recordset(null::towline_patched, $8) r on r.cluster = held.cluster \
+         join jsonb_populate_recordset(null::towline_patched, $10) r on r.cluster = held.cluster \
        on conflict (cluster, syncset, position) do update set content = excluded.content, uid = excluded.uid, \
          version = excluded.version), \
      pace as (insert into towline_pace as p select r.* from held \
-         join jsonb_populate_recordset(null::towline_pace, $9) r on r.cluster = held.cluster \
+         join jsonb_populate_recordset(null::towline_pace, $11) r on r.cluster = held.cluster \
        on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
          attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
      dropped as (delete from towline_patched t using held, \
-         unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
+         unnest($12::text[]::uuid[], $13::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
@@ -66,6 +105,17 @@ impl PassStore {
     /// Writes what a pass has found out, or is about to do (rules 13 and 16), and how the cluster is if that is known by now. A row is
     /// in one list at most, and there once.
     pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<(), StoreError> {
+        self.save_in(claim, writes, pace, &Sharing::default()).await.map(|_| ())
+    }
+
+    /// The same in a cluster that other documents may lead to, too. They are asked for if the pass wants something no longer.
+    pub async fn save_in(
+        &self,
+        claim: &WorkClaim,
+        writes: &Writes,
+        pace: Option<&Pace>,
+        sharing: &Sharing<'_>,
+    ) -> Result<Standing, StoreError> {
         const QUERY: &str = "save_pass";
         let id = claim.cluster;
         let cluster = id.to_string();
@@ -83,10 +133,13 @@ impl PassStore {
         let unpatched: Vec<String> = writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect();
         let positions: Vec<i64> =
             writes.unpatched.iter().map(|(_, position)| i64::try_from(*position).unwrap_or(i64::MAX)).collect();
+        let has_drops = writes.drops();
         let params = [
             (&cluster as _, Type::TEXT),
             (&claim.holder as _, Type::TEXT),
             (&claim.token as _, Type::INT8),
+            (&sharing.identity as _, Type::TEXT),
+            (&sharing.unless_shared as _, Type::BOOL),
             (&applied as _, Type::JSONB),
             (&forgotten as _, Type::JSONB),
             (&results as _, Type::JSONB),
@@ -95,11 +148,29 @@ impl PassStore {
             (&pace as _, Type::JSONB),
             (&unpatched as _, Type::TEXT_ARRAY),
             (&positions as _, Type::INT8_ARRAY),
+            (&has_drops as _, Type::BOOL),
         ];
-        let text = format!("{HELD}, {APPLIED}, {OTHERS} select exists (select from held)");
+        let text = format!(
+            "with {STANDING}, {HELD}, {APPLIED}, {OTHERS}, {TOLD} select wanted, version, is_shared, \
+               (select pg_notify('towline_work', '') from told limit 1) from standing"
+        );
         let _turn = self.turn().await;
-        let answer = self.database.all(QUERY, &text, &params).await?;
-        is_written(answer.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
+        standing(QUERY, &self.database.all(QUERY, &text, &params).await?)
+    }
+
+    /// How the cluster stands.
+    pub async fn standing(&self, claim: &WorkClaim, identity: Option<&str>) -> Result<Standing, StoreError> {
+        const QUERY: &str = "standing_of_pass";
+        let cluster = claim.cluster.to_string();
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&claim.holder as _, Type::TEXT),
+            (&claim.token as _, Type::INT8),
+            (&identity as _, Type::TEXT),
+        ];
+        let text = format!("with {STANDING} select wanted, version, is_shared from standing");
+        let _turn = self.turn().await;
+        standing(QUERY, &self.database.all(QUERY, &text, &params).await?)
     }
 
     /// Makes full passes of these clusters due. They begin when the clusters are asked for.
@@ -118,6 +189,8 @@ fn json(rows: &impl Serialize, table: &'static str) -> Result<Json<serde_json::V
     serde_json::to_value(rows).map(Json).map_err(|source| StoreError::Json { table, source })
 }
 
-fn is_written(is_held: bool) -> Result<(), StoreError> {
-    if is_held { Ok(()) } else { Err(StoreError::LeaseExpired) }
+/// The first columns of the only row. Without a row the claim has ended.
+fn standing(query: &'static str, rows: &[Row]) -> Result<Standing, StoreError> {
+    let row = rows.first().ok_or(StoreError::LeaseExpired)?;
+    Ok(Standing { wanted: column(query, row, 0)?, version: column(query, row, 1)?, is_shared: column(query, row, 2)? })
 }

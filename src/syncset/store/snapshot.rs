@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
-use crate::db::{self, Row, Type, column};
+use crate::db::{self, Json, Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::rules::guard::{self, Judged};
 use crate::syncset::rules::name::{ObjectRef, SyncSetName};
@@ -189,61 +189,44 @@ impl PassStore {
 /// Other clusters with an identity; $1 is the cluster, $2 the identity.
 const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline_pace o \
      join clusters c on c.kind = 'clusters' and c.id = o.cluster \
-     where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name limit 10";
+     where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name";
 
-/// Whether another document with the same identity wants an object, or something in the namespace $7 or of the group $8; $1 is the
-/// cluster, $2 the identity, and $3 to $6 are the object. Each part uses the primary key.
+/// Other clusters with an identity that want one of some objects, or something that is deleted with it; $1 is the cluster, $2 the
+/// identity, and $3 are the objects. Each part uses the primary key.
 const WANTED_ELSEWHERE: &str = "with twins as materialized (select p.cluster from towline_pace p \
-       join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = $2 and p.cluster <> $1::text::uuid) \
-     select exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.api_group = $3 and o.kind = $4 \
-         and o.namespace = $5 and o.name = $6 where o.wanted) \
-       or $7 <> '' and exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.namespace = $7 where o.wanted) \
-       or $8 <> '' and exists (select from twins join towline_applied o on o.cluster = twins.cluster and o.api_group = $8 where o.wanted)";
-/// Other clusters with the same identity that have not deleted everything yet; $1 is the cluster, $2 the identity.
-const DELETING_ELSEWHERE: &str = "select p.cluster::text from towline_pace p where p.identity = $2 and p.cluster <> $1::text::uuid \
-     and exists (select from towline_applied a where a.cluster = p.cluster and a.tracked and not a.wanted)";
+       join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = $2 and p.cluster <> $1::text::uuid), \
+     object as materialized (select * from jsonb_to_recordset($3) \
+       as o(api_group text, kind text, namespace text, name text, namespace_of text, group_of text)) \
+     select t.cluster::text from twins t where exists (select from object o join towline_applied a on a.cluster = t.cluster \
+         and a.api_group = o.api_group and a.kind = o.kind and a.namespace = o.namespace and a.name = o.name where a.wanted) \
+       or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.namespace = o.namespace_of where a.wanted) \
+       or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.api_group = o.group_of where a.wanted)";
 
 impl PassStore {
-    /// Whether another document, which leads to the same cluster, wants an object, or something that would be deleted with it (rule 31).
-    pub async fn is_wanted_elsewhere(
+    /// Other documents with this identity, which lead to the same cluster, that want one of these objects, or something that is deleted
+    /// with it (rule 31).
+    pub async fn wanted_elsewhere<'o>(
         &self,
         cluster: Uuid,
         identity: &str,
-        object: &ObjectRef,
-    ) -> Result<bool, StoreError> {
+        objects: impl IntoIterator<Item = &'o ObjectRef>,
+    ) -> Result<Vec<Uuid>, StoreError> {
         const QUERY: &str = "wanted_elsewhere";
         let cluster = cluster.to_string();
-        let ObjectRef { group, kind, namespace, name } = object;
-        let within_namespace = if is_namespace(object) { name.as_str() } else { "" };
-        let within_group = group_defined_by(object).unwrap_or_default();
-        let params = [
-            (&cluster as _, Type::TEXT),
-            (&identity as _, Type::TEXT),
-            (group as _, Type::TEXT),
-            (kind as _, Type::TEXT),
-            (namespace as _, Type::TEXT),
-            (name as _, Type::TEXT),
-            (&within_namespace as _, Type::TEXT),
-            (&within_group as _, Type::TEXT),
-        ];
+        let columns = |object: &ObjectRef| {
+            let ObjectRef { group, kind, namespace, name } = object;
+            let (namespace_of, group_of) = (is_namespace(object).then_some(name), group_defined_by(object));
+            json!({"api_group": group, "kind": kind, "namespace": namespace, "name": name, "namespace_of": namespace_of,
+                "group_of": group_of})
+        };
+        let objects = Json(Value::Array(objects.into_iter().map(columns).collect()));
+        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT), (&objects as _, Type::JSONB)];
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, WANTED_ELSEWHERE, &params).await?;
-        // What can't be read is taken for wanted.
-        Ok(rows.first().map_or(Ok(true), |row| column(QUERY, row, 0))?)
-    }
-
-    /// Other clusters with this identity that have objects which they no longer want and have not deleted, since somebody else wanted
-    /// them.
-    pub async fn deleting_elsewhere(&self, cluster: Uuid, identity: &str) -> Result<Vec<Uuid>, StoreError> {
-        const QUERY: &str = "deleting_elsewhere";
-        let cluster = cluster.to_string();
-        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
-        let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, DELETING_ELSEWHERE, &params).await?;
         rows.iter().map(|row| id(row, 0)).collect()
     }
 
-    /// Other clusters with this identity (rule 31), in the order of their names; at most 10.
+    /// Other clusters with this identity (rule 31), in the order of their names.
     pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
         const QUERY: &str = "clusters_with_identity";
         let cluster = cluster.to_string();

@@ -82,8 +82,10 @@ impl Client {
                 Some(Err(KindError::OtherVersion { api_version, .. })) if !is_other => {
                     (id, is_other) = (KindId::of(&api_version, &object.kind), true);
                 }
-                Some(Err(unserved)) => return Err(Error::NotServed { message: unserved.to_string() }),
-                None => return Err(Error::NotServed { message: id.to_string() }),
+                Some(Err(unserved)) => {
+                    return Err(Error::NotServed { message: unserved.to_string(), of_namespace: false });
+                }
+                None => return Err(Error::NotServed { message: id.to_string(), of_namespace: false }),
             }
         };
         let namespace = if kind.namespaced { object.namespace.as_str() } else { "" };
@@ -321,7 +323,7 @@ impl<'c> Executor<'c> {
     /// Notes what the answer to a request for a kind says of the cluster.
     fn answered<T>(&mut self, id: &KindId, result: Result<T, Error>, missing: Missing) -> Result<T, Failed> {
         self.note(&result);
-        if matches!(result, Err(Error::NotServed { .. })) {
+        if matches!(result, Err(Error::NotServed { of_namespace: false, .. })) {
             self.kinds.forget(id);
         }
         result.map_err(|error| Failed::of(&error, missing))

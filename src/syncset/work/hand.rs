@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::observer::Visited;
@@ -22,7 +22,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 pub(super) enum Hand {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
-    /// It waits for a slot to ask a silent cluster.
+    /// It waits for a slot, to ask a silent cluster or to connect to one that answers again.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
@@ -65,19 +65,46 @@ impl Worker {
         }
     }
 
-    /// Waits for a permit to work, and gives the slot back. False if the claim has ended meanwhile. If the process ends, it goes on
-    /// without, to its end.
-    pub(super) async fn begin_work(&self, work: &Work, hand: &mut Hand, stopping: &CancellationToken) -> bool {
+    /// Waits for a permit to work, and gives the slot back. Returns how long that took; none if the claim has ended meanwhile. If the
+    /// process ends, it goes on without, to its end.
+    pub(super) async fn begin_work(
+        &self,
+        work: &Work,
+        hand: &mut Hand,
+        stopping: &CancellationToken,
+    ) -> Option<Duration> {
         if matches!(hand, Hand::Working(_)) {
-            return true;
+            return Some(Duration::ZERO);
         }
+        let began = Instant::now();
         tokio::select! {
             biased;
-            _ = work.expired() => false,
-            () = stopping.cancelled() => true,
+            _ = work.expired() => None,
+            () = stopping.cancelled() => Some(began.elapsed()),
             permit = self.permits.work(work.urgent) => {
                 *hand = Hand::Working(permit);
-                true
+                Some(began.elapsed())
+            }
+        }
+    }
+
+    /// Waits for a slot to connect to a cluster that has answered a probe, without the one to probe: others wait for that. If it does
+    /// not come to that, how the visit ends.
+    pub(super) async fn wait_to_connect(
+        &self,
+        work: &Work,
+        hand: &mut Hand,
+        stopping: &CancellationToken,
+    ) -> Option<Visit> {
+        *hand = Hand::Nothing;
+        tokio::select! {
+            biased;
+            _ = work.expired() => Some(Visit::lost()),
+            () = stopping.cancelled() => Some(Visit::handed_back()),
+            // The semaphore is never closed.
+            Some(slot) = self.permits.connect() => {
+                *hand = Hand::Connecting(slot);
+                None
             }
         }
     }

@@ -95,20 +95,4 @@ impl Worker {
         }
         Ok(duplicates)
     }
-
-    /// Asks for the other documents of this cluster that may delete something now that this one does not want it any more (rule 31).
-    /// This comes after that was stored, so that whoever has looked before is asked to look again.
-    pub(super) async fn tell_deleting(
-        &self,
-        work: &Work,
-        read: &Read,
-        identified: &Identified,
-    ) -> Result<(), VisitError> {
-        let Some(identity) = identified.identity.as_deref().or(read.identity()) else { return Ok(()) };
-        let ids = self.store.deleting_elsewhere(work.cluster, identity).await?;
-        if !ids.is_empty() {
-            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
-        }
-        Ok(())
-    }
 }

@@ -1,5 +1,6 @@
 //! Work on one cluster: from a claim to what is stored of the pass.
 
+mod basis;
 mod executor;
 mod first;
 mod hand;
@@ -11,6 +12,7 @@ mod prepare;
 mod refusal;
 mod seen;
 mod shown;
+mod silence;
 mod takeover;
 mod visit;
 mod worker;

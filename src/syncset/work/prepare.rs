@@ -1,8 +1,8 @@
 //! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
 //!
-//! What passes have rendered, and the rows of their clusters, are in memory until they end, and a cluster may have hundreds of syncsets of 4 MiB. So a pass takes
-//! its share of the memory before it reads, by what is known of the sizes. If that was too little and no more is free, it drops
-//! what it has read and begins anew with as much as it has turned out to need.
+//! What passes have rendered, and the rows of their clusters, are in memory until they end, and a cluster may have hundreds of syncsets
+//! of 4 MiB. So a pass takes its share of the memory before it reads, by what is known of the sizes. If that was too little and no more
+//! is free, it drops what it has read and begins anew with as much as it has turned out to need.
 
 mod memory;
 mod rendering;

@@ -48,7 +48,7 @@ pub(super) enum Failed {
 /// What a 404 means that is not about the object itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// The namespace of an object that is written, or its kind.
+    /// The namespace of an object that is written, if the answer names that.
     Place,
     /// Nothing to rely on: what answered may be no API server.
     Unclear,
@@ -72,7 +72,7 @@ impl Failed {
             Error::Conflict { exists: true, .. } => Refusal::Exists,
             Error::Conflict { exists: false, .. } => Refusal::Conflict,
             Error::NotFound { .. } => Refusal::NotFound,
-            Error::NotServed { .. } if missing == Missing::Place => Refusal::NotFound,
+            Error::NotServed { of_namespace: true, .. } if missing == Missing::Place => Refusal::NotFound,
             Error::NamespaceTerminating { .. } => Refusal::NamespaceTerminating,
             Error::Forbidden { .. } => Refusal::Forbidden,
             Error::Rejected { code: 422, .. } => Refusal::Invalid,

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::basis::Basis;
 use super::executor::Executor;
 use super::first;
 use super::hand::Hand;
@@ -23,7 +24,7 @@ use crate::cluster::full_text;
 use crate::documents::{Work, WriteError};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::SyncSetName;
-use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step, Writes};
+use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::spec::Behavior;
@@ -41,6 +42,8 @@ const SOON: Duration = Duration::from_secs(1);
 pub(super) enum Rest {
     /// It is ready again at this time, and remembers so many failed attempts.
     Until(Timestamp, u32),
+    /// The same for what was not done to its end: what was urgent stays urgent.
+    Further(Timestamp),
     /// The cluster is gone.
     Gone,
     /// The process ends: another one may go on at once.
@@ -85,7 +88,7 @@ pub(super) enum VisitError {
 pub(super) struct Read {
     pub(super) snapshot: Snapshot,
     pub(super) plan: Plan,
-    at: Instant,
+    pub(super) at: Instant,
 }
 
 /// A pass that has run.
@@ -94,15 +97,13 @@ struct Ran {
     stop: Option<Stop>,
     /// The process ends.
     is_stopped: bool,
-    /// Something that was wanted before is not wanted any more.
-    has_drops: bool,
     /// Something failed with a 429, and may not be tried again before.
     not_before: Duration,
 }
 
 impl Read {
     /// The database's time.
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         after(self.snapshot.at, self.at.elapsed())
     }
 
@@ -120,7 +121,7 @@ impl Read {
     }
 
     /// The syncsets whose deletions are held, of those that have something to delete.
-    fn held(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
+    pub(super) fn held(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
         let is_held = |row: &&ResultRow| {
             let has_deletions =
                 row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
@@ -144,7 +145,7 @@ fn has_sent(behavior: Behavior, is_patch: bool, reply: &Result<Answer, Refused>)
     }
 }
 
-fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
+pub(super) fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
     at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
 }
@@ -158,6 +159,8 @@ impl Worker {
         stopping: &CancellationToken,
     ) -> Result<Visit, VisitError> {
         let (mut hand, mut again) = (Hand::Connecting(slot), after(self.now(), SOON));
+        // By which kubeconfig the cluster has answered a probe.
+        let mut awake = None;
         for _ in 0..MOST_READS {
             let at = Instant::now();
             let snapshot = self.store.snapshot(work.cluster).await?;
@@ -165,7 +168,9 @@ impl Worker {
             let plan = Plan::of(&snapshot);
             let read = Read { snapshot, plan, at };
             again = after(read.now(), SOON);
-            let is_silent = matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probes);
+            let is_awake =
+                awake.is_some() && awake == read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+            let is_silent = matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probes) && !is_awake;
             if is_silent && !hand.may_probe() {
                 if let Some(slot) = self.permits.probe() {
                     hand = Hand::Probing(slot);
@@ -184,10 +189,21 @@ impl Worker {
                 Agenda::Paused(pause) => (Visited::Paused, pause.until),
                 Agenda::Silent { retry_at } => (Visited::Waiting, *retry_at),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
-                Agenda::Pass(agenda) => match self.pass(work, &read, agenda, &mut hand, stopping).await? {
-                    Some(visit) => return Ok(visit),
-                    None => continue,
-                },
+                Agenda::Pass(agenda) => {
+                    let agenda = PassAgenda { probes: is_silent, ..agenda.clone() };
+                    if let Some(visit) = self.pass(work, &read, &agenda, &mut hand, stopping).await? {
+                        return Ok(visit);
+                    }
+                    if is_silent && matches!(hand, Hand::Nothing) {
+                        awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+                        // What was read is old when the turn comes.
+                        drop(read);
+                        if let Some(visit) = self.wait_to_connect(work, &mut hand, stopping).await {
+                            return Ok(visit);
+                        }
+                    }
+                    continue;
+                }
             };
             let paused = match &read.plan.agenda {
                 Agenda::Paused(pause) => Some(pause.message()),
@@ -207,10 +223,10 @@ impl Worker {
                 read.now(),
                 rand::random(),
             );
-            let rest = self.show(work, &read, &read.snapshot.results, conditions, next.ready_at, 0).await?;
+            let rest = self.show(work, &read, None, conditions, next.ready_at, 0).await?;
             return Ok(Visit::of(visited, rest));
         }
-        Ok(Visit::of(Visited::Yielded, Rest::Until(again, 0)))
+        Ok(Visit::of(Visited::Yielded, Rest::Further(again)))
     }
 
     fn reachability_before(read: &Read) -> Reachability {
@@ -218,19 +234,21 @@ impl Worker {
         shown::reachability(read.snapshot.pace.as_ref(), &status)
     }
 
-    /// Writes the `ClusterSync` if it differs.
-    async fn show(
+    /// Writes the `ClusterSync` if it differs: after a pass, or without one.
+    pub(super) async fn show(
         &self,
         work: &Work,
         read: &Read,
-        results: &[ResultRow],
+        outcome: Option<&Outcome>,
         conditions: Conditions,
         ready_at: Timestamp,
         attempts: u32,
     ) -> Result<Rest, VisitError> {
         let rest = Rest::Until(ready_at, attempts);
         let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
-        let observed = Observed { results, live: &read.live(), conditions, controlled_by: self.holder.as_str() };
+        let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
+        let spared = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.spared);
+        let observed = Observed { results, live, spared, conditions, controlled_by: self.holder.as_str() };
         let status = status::status(&observed, &before.status, read.now());
         if !status::differs(&status, &before.status) {
             return Ok(rest);
@@ -259,7 +277,14 @@ impl Worker {
     ) -> Result<Option<Visit>, VisitError> {
         // There is no agenda without it.
         let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
-        let mut kept = match self.kept(work.cluster, cluster).await {
+        // Keys and certificates are read by few threads, for whom others may wait.
+        let kept = tokio::select! {
+            biased;
+            _ = work.expired() => return Ok(Some(Visit::lost())),
+            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+            kept = self.kept(work.cluster, cluster) => kept,
+        };
+        let mut kept = match kept {
             Ok(kept) => kept,
             Err(NoClient::ShutsDown(_)) => return Ok(Some(Visit::handed_back())),
             Err(fault) => {
@@ -277,8 +302,8 @@ impl Worker {
     /// The client of the last pass, if it was made of this kubeconfig, or a new one.
     async fn kept(&self, id: Uuid, cluster: &StoredCluster) -> Result<Kept, NoClient> {
         let kubeconfig = self.preparer.open(cluster)?;
-        let kept = self.idle.lock().take(id).filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint());
-        match kept {
+        let kept = self.idle.lock().take(id);
+        match kept.filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint()) {
             Some(kept) => Ok(kept),
             None => Ok(Kept::new(self.preparer.client(&self.clusters, id, kubeconfig).await?)),
         }
@@ -293,18 +318,19 @@ impl Worker {
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
-        let progress = kept.progress_of(&read.snapshot);
+        let progress = kept.progress_of(work, &read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if agenda.probes {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
             // From now on it is one of those that answer.
-            tokio::select! {
-                biased;
-                _ = work.expired() => return Ok(Some(Visit::lost())),
-                () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
-                Some(slot) = self.permits.connect() => *hand = Hand::Connecting(slot),
+            match self.permits.connect_now() {
+                Some(slot) => *hand = Hand::Connecting(slot),
+                None => {
+                    *hand = Hand::Nothing;
+                    return Ok(None);
+                }
             }
         }
         let identified = match self.identify(work, read, agenda, &mut executor).await? {
@@ -315,6 +341,7 @@ impl Worker {
         let prepared =
             self.preparer.prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions);
         // It may wait for the memory that other passes have. They may wait for permits, so nobody waits for memory with a permit.
+        let began = Instant::now();
         let prepared = tokio::select! {
             biased;
             _ = work.expired() => return Ok(Some(Visit::lost())),
@@ -326,20 +353,29 @@ impl Worker {
             Err(PrepareError::Outdated) => return Ok(None),
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Busy) => {
-                return Ok(Some(Visit::of(Visited::Yielded, Rest::Until(after(read.now(), SOON), 0))));
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON)))));
             }
         };
-        prepared.input.shared = !identified.duplicates.is_empty();
-        if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
+        let mut basis = Basis::of(work, read, &identified);
+        basis.has_waited(began.elapsed());
+        if executor.is_answered() {
+            let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(Some(Visit::lost())) };
+            basis.has_waited(waited);
+        }
+        if basis.is_stale(false, Instant::now()) && !self.ask_anew(work, &mut basis).await? {
             return Ok(Some(Visit::lost()));
         }
-        let identity = identified.identity.as_deref().or(read.identity());
-        let Some(mut ran) = self.run_pass(work, &mut executor, identity, prepared, hand, stopping).await? else {
+        if basis.is_another_version {
+            // Another pass is requested for that, or will be soon.
+            return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now()))));
+        }
+        prepared.input.shared = basis.is_shared;
+        let Some(mut ran) = self.run_pass(work, &mut executor, &mut basis, prepared, hand, stopping).await? else {
             return Ok(Some(Visit::lost()));
         };
         drop(executor);
-        kept.keep(std::mem::take(&mut ran.outcome.progress), &read.snapshot);
-        self.finish(work, read, agenda, &identified, ran).await.map(Some)
+        kept.keep(std::mem::take(&mut ran.outcome.progress), work, &read.snapshot);
+        self.finish(work, read, agenda, &identified, &mut basis, ran).await.map(Some)
     }
 
     /// Runs a pass. None if the claim has ended.
@@ -347,7 +383,7 @@ impl Worker {
         &self,
         work: &Work,
         executor: &mut Executor<'_>,
-        identity: Option<&str>,
+        basis: &mut Basis,
         prepared: Prepared,
         hand: &mut Hand,
         stopping: &CancellationToken,
@@ -356,24 +392,39 @@ impl Worker {
         let Prepared { input, weighed: _weighed } = prepared;
         let mut pass = Pass::new(input);
         executor.expect(&pass);
-        let (mut has_drops, mut not_before) = (false, Duration::ZERO);
+        let (mut is_shared, mut not_before) = (basis.is_shared, Duration::ZERO);
         let (outcome, stop, is_stopped) = loop {
             if stopping.is_cancelled() {
                 break (pass.interrupt(), None, true);
             }
-            let reply = match pass.next(began.elapsed()) {
+            let step = pass.next(began.elapsed());
+            let deletes = matches!(step, Step::Delete { .. });
+            if basis.is_stale(deletes, Instant::now()) && !self.ask_anew(work, basis).await? {
+                return Ok(None);
+            }
+            // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
+            if deletes && basis.has_changed {
+                drop(step);
+                break (pass.interrupt(), None, false);
+            }
+            if deletes && basis.is_shared && !is_shared {
+                drop(step);
+                pass.share();
+                is_shared = true;
+                continue;
+            }
+            let reply = match step {
                 Step::Done(outcome) => break (*outcome, None, false),
-                Step::Store(writes) => match self.store.save(&work.writing(), &writes, None).await {
-                    Ok(()) => {
-                        has_drops |= writes.drops();
-                        Ok(Answer::Stored)
+                Step::Store(writes) => {
+                    if !self.store_pass(work, basis, &writes, None).await? {
+                        return Ok(None);
                     }
-                    Err(StoreError::LeaseExpired) => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                },
+                    Ok(Answer::Stored)
+                }
                 Step::Elsewhere { object } => {
-                    let identity = identity.unwrap_or_default();
-                    Ok(Answer::Elsewhere(self.store.is_wanted_elsewhere(work.cluster, identity, object).await?))
+                    let identity = basis.identity.as_deref().unwrap_or_default();
+                    let wanted = self.store.wanted_elsewhere(work.cluster, identity, [object]).await?;
+                    Ok(Answer::Elsewhere(!wanted.is_empty()))
                 }
                 step => {
                     let (asked, is_patch) = (Instant::now(), matches!(step, Step::Patch { .. }));
@@ -402,12 +453,21 @@ impl Worker {
                 }
             };
             pass.reply(reply);
-            if executor.is_answered() && !self.begin_work(work, hand, stopping).await {
-                return Ok(None);
+            if executor.is_answered() {
+                let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(None) };
+                pass.has_waited(waited);
+                basis.has_waited(waited);
+                if basis.is_stale(false, Instant::now()) {
+                    if !self.ask_anew(work, basis).await? {
+                        return Ok(None);
+                    }
+                    if basis.is_another_version {
+                        break (pass.interrupt(), None, false);
+                    }
+                }
             }
         };
-        has_drops |= outcome.writes.drops();
-        Ok(Some(Ran { outcome, stop, is_stopped, has_drops, not_before }))
+        Ok(Some(Ran { outcome, stop, is_stopped, not_before }))
     }
 
     /// Stores and shows what a pass came to.
@@ -417,9 +477,10 @@ impl Worker {
         read: &Read,
         agenda: &PassAgenda,
         identified: &Identified,
+        basis: &mut Basis,
         ran: Ran,
     ) -> Result<Visit, VisitError> {
-        let Ran { outcome, stop, is_stopped, has_drops, not_before } = ran;
+        let Ran { outcome, stop, is_stopped, not_before } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => (Ended::Silent { is_final: false }, Visited::Silent),
@@ -457,15 +518,11 @@ impl Worker {
             next.ready_at = next.ready_at.max(after(now, not_before));
         }
         let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
-        match self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await {
-            Ok(()) => {}
-            Err(StoreError::LeaseExpired) => return Ok(Visit::lost()),
-            Err(error) => return Err(error.into()),
+        if !self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
+            return Ok(Visit::lost());
         }
         if identified.is_another {
             self.tell_twins(work, read, identified).await?;
-        } else if has_drops && !identified.duplicates.is_empty() {
-            self.tell_deleting(work, read, identified).await?;
         }
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
@@ -481,52 +538,13 @@ impl Worker {
             duplicate: identified.duplicates.first().cloned(),
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
-        let rest = self.show(work, read, &outcome.results, conditions, next.ready_at, attempts).await?;
-        let rest = if is_stopped && matches!(rest, Rest::Until(..)) { Rest::HandedBack } else { rest };
-        Ok(Visit { rest, visited, outcome: Some(outcome) })
-    }
-
-    /// The cluster stopped the visit before the pass.
-    async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
-        match stop {
-            Stop::Silent { reason, message } => self.silent(work, read, reason, message, false).await,
-            Stop::Throttled { told, .. } => {
-                Ok(Visit::of(Visited::Throttled, Rest::Until(after(read.now(), told), work.attempts)))
-            }
-            Stop::Lost => Ok(Visit::lost()),
-        }
-    }
-
-    /// The cluster can't be worked on.
-    async fn silent(
-        &self,
-        work: &Work,
-        read: &Read,
-        reason: Unreachable,
-        message: String,
-        is_final: bool,
-    ) -> Result<Visit, VisitError> {
-        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let pace = PaceRow { asked_generation: generation, ..read.pace() };
-        let ended = Ended::Silent { is_final };
-        let next = retry::next(&ended, pace, 0, self.config.reapply_interval, read.now(), rand::random());
-        let conditions = Conditions {
-            reachability: Reachability::Unreachable { reason, message },
-            paused: None,
-            held: read.held(&read.snapshot.results),
-            duplicate: read.snapshot.duplicates.first().cloned(),
+        let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
+        let goes_on = matches!(ended, Ended::Interrupted | Ended::Complete { left: Some(Left::Unjudged), .. });
+        let rest = match rest {
+            Rest::Until(..) if is_stopped => Rest::HandedBack,
+            Rest::Until(ready_at, _) if goes_on => Rest::Further(ready_at),
+            rest => rest,
         };
-        // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.
-        let rest = self.show(work, read, &read.snapshot.results, conditions, next.ready_at, 0).await?;
-        match rest {
-            Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
-            unshown => return Ok(Visit::of(Visited::Silent, unshown)),
-        }
-        let stored = Pace { row: next.pace, resyncs: read.snapshot.resyncs };
-        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(()) => Ok(Visit::of(Visited::Silent, rest)),
-            Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Visit { rest, visited, outcome: Some(outcome) })
     }
 }

@@ -175,7 +175,7 @@ impl Section {
 
     /// The search begins after the caches have been listed, and listing makes the kind known: this should not occur.
     fn not_discovered(&self) -> Error {
-        Error::NotServed { message: format!("{} is not known yet", self.config.resource) }
+        Error::NotServed { message: format!("{} is not known yet", self.config.resource), of_namespace: false }
     }
 
     /// Lists the metadata of the section's kind on both sides. The caches are no help: they hold only what the section covers.

@@ -139,17 +139,21 @@ impl Ask {
             Self::Lists(listings) => return listings.iter().map(Listing::throttled).collect(),
             Self::Store(_) | Self::Elsewhere(..) => return Vec::new(),
             Self::Kind { key, .. } => (Verb::Discover, group_and_kind(key)),
-            Self::Look(item) | Self::Identify(item, _) | Self::Owner(item) => (Verb::Read, item.object.clone()),
-            Self::LookForPatch(patch) => (Verb::Read, patch.object.clone()),
-            Self::Examine(removal) => (Verb::Read, removal.object.clone()),
-            Self::TakeOver(item)
-            | Self::Apply(item)
-            | Self::Create(item)
-            | Self::Update(item)
-            | Self::Probe(item, _)
-            | Self::Replace(item, _) => (Verb::Write, item.object.clone()),
-            Self::Patch(patch) => (Verb::Write, patch.object.clone()),
-            Self::Delete(removal, _) => (Verb::Write, removal.object.clone()),
+            Self::Look(item) => (Verb::Look, item.object.clone()),
+            Self::Identify(item, _) => (Verb::Identify, item.object.clone()),
+            Self::Owner(item) => (Verb::Owner, item.object.clone()),
+            Self::LookForPatch(patch) => (Verb::LookForPatch, patch.object.clone()),
+            Self::Examine(removal) => (Verb::Examine, removal.object.clone()),
+            Self::TakeOver(item) => (Verb::TakeOver, item.object.clone()),
+            Self::Apply(item) => (Verb::Apply, item.object.clone()),
+            Self::Create(item) => (Verb::Create, item.object.clone()),
+            Self::Update(item) if item.as_merge => (Verb::Merge, item.object.clone()),
+            Self::Update(item) => (Verb::Update, item.object.clone()),
+            Self::Probe(item, _) => (Verb::Probe, item.object.clone()),
+            Self::Replace(item, _) => (Verb::Replace, item.object.clone()),
+            Self::Patch(patch) if patch.as_merge => (Verb::MergePatch(patch.desired.content), patch.object.clone()),
+            Self::Patch(patch) => (Verb::Patch(patch.desired.content), patch.object.clone()),
+            Self::Delete(removal, _) => (Verb::Delete, removal.object.clone()),
         };
         vec![one]
     }

@@ -17,6 +17,8 @@ pub(super) struct Ledger {
     changed_rows: BTreeSet<(ObjectRef, Uuid)>,
     changed_patches: BTreeSet<(Uuid, usize)>,
     changed_results: BTreeSet<Uuid>,
+    /// Objects of forgotten rows that are gone.
+    removed: BTreeSet<ObjectRef>,
 }
 
 /// What is known of an object, of whichever syncset.
@@ -115,6 +117,12 @@ impl Ledger {
         }
     }
 
+    /// Forgets a row of an object that is gone.
+    pub(super) fn remove(&mut self, object: &ObjectRef, syncset: Uuid) {
+        self.removed.insert(object.clone());
+        self.forget(object, syncset);
+    }
+
     pub(super) fn patch(&self, syncset: Uuid, position: usize) -> Option<&PatchedRow> {
         self.patched.get(&(syncset, position))
     }
@@ -167,6 +175,7 @@ impl Ledger {
 
     pub(super) fn take(&mut self) -> Writes {
         let mut writes = Writes::default();
+        writes.removed.extend(std::mem::take(&mut self.removed));
         for (object, syncset) in std::mem::take(&mut self.changed_rows) {
             match self.row(&object, syncset) {
                 Some(row) => writes.applied.push(row.clone()),

@@ -151,13 +151,14 @@ impl Pass {
 
     pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Found(None)) => self.ledger.forget(&removal.object, removal.syncset),
+            // A pass that was killed may have deleted it.
+            Ok(Answer::Found(None)) => self.ledger.remove(&removal.object, removal.syncset),
             Ok(Answer::Found(Some(seen))) => {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
                 if let Some(release) = self.release(row, &seen) {
                     *self.releases.entry(release).or_default() += 1;
                     if release == Release::Terminating {
-                        self.ledger.forget(&removal.object, removal.syncset);
+                        self.ledger.remove(&removal.object, removal.syncset);
                     } else {
                         self.let_stay(&removal.object, removal.syncset);
                     }
@@ -174,7 +175,9 @@ impl Pass {
 
     /// What another document of this cluster wants stays, and so does the row that remembers that it is to be deleted. The rows of this
     /// pass were stored before: of two documents that drop an object at once, at least one finds that the other does not want it.
-    /// Should the other one begin to want it now, it stores that first and then writes the object, which has another version then.
+    /// Should the other one begin to want it now, it stores that first and then writes the object. That may change nothing of it, so
+    /// that it is deleted all the same: whoever stores that it is gone finds the other one's row, and sees to it that it is sent again
+    /// ([`Writes::removed`](super::Writes)).
     pub(super) fn asked_elsewhere(&mut self, removal: Removal, seen: Seen, reply: &Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Elsewhere(true)) => drop(self.progress.spared.insert((removal.object, removal.syncset))),
@@ -193,6 +196,19 @@ impl Pass {
                 .any(|row| is_spared(&row.object, row.syncset) && self.may_define(&removal.object, &row.object))
     }
 
+    /// Syncsets that are gone and whose objects are all spared.
+    pub(super) fn spared(&self) -> BTreeSet<Uuid> {
+        let left = |syncset: Uuid| {
+            let rows = self.ledger.rows().filter(move |row| row.syncset == syncset && !is_kept(row));
+            rows.map(|row| (row.object.clone(), row.syncset))
+        };
+        let gone = self.ledger.results().map(|row| row.syncset).filter(|syncset| self.position(*syncset).is_none());
+        gone.filter(|syncset| {
+            left(*syncset).next().is_some() && left(*syncset).all(|row| self.progress.spared.contains(&row))
+        })
+        .collect()
+    }
+
     /// Why the object is not ours to delete, if it is not.
     fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
         Release::of(row, seen, self.ledger.rows(), |object| self.wanted.winner(object).is_some())
@@ -200,12 +216,12 @@ impl Pass {
 
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Deleted) => self.ledger.forget(&removal.object, removal.syncset),
+            Ok(Answer::Deleted) => self.ledger.remove(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;
                 match refused.refusal {
-                    Refusal::NotFound => self.ledger.forget(&removal.object, removal.syncset),
+                    Refusal::NotFound => self.ledger.remove(&removal.object, removal.syncset),
                     Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
                     _ => self.give_up(&removal, &refused.message),
                 }

@@ -81,6 +81,8 @@ pub struct Pass {
     end: Option<End>,
     started: Timestamp,
     elapsed: Duration,
+    /// How much of that the caller has waited for its own turn.
+    waited: Duration,
     stored_at: Duration,
     pub(super) requests: usize,
     /// Kinds that were looked up after the phase of kinds.
@@ -155,6 +157,7 @@ impl Pass {
             end: None,
             started: input.now,
             elapsed: Duration::ZERO,
+            waited: Duration::ZERO,
             stored_at: Duration::ZERO,
             requests: 0,
             late_kinds: 0,
@@ -265,6 +268,29 @@ impl Pass {
         is_alone
     }
 
+    /// Another document leads to the same cluster, as has turned out now: it is asked before the next deletion whether it wants the
+    /// object, also if the deletion is the step that waits for its reply.
+    pub fn share(&mut self) {
+        self.shared = true;
+        self.asked = match self.asked.take() {
+            Some(Ask::Delete(removal, seen)) => {
+                self.requests = self.requests.saturating_sub(1);
+                Some(Ask::Elsewhere(removal, seen))
+            }
+            asked => asked,
+        };
+    }
+
+    /// The caller has waited for its own turn, so that this is no time of the cluster's.
+    pub fn has_waited(&mut self, waited: Duration) {
+        self.waited += waited;
+    }
+
+    /// The time that the cluster has had.
+    fn taken(&self) -> Duration {
+        self.elapsed.saturating_sub(self.waited)
+    }
+
     /// The time at the current step.
     pub(super) fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.elapsed).unwrap_or(SignedDuration::MAX);
@@ -291,7 +317,7 @@ impl Pass {
                 return Some(ask);
             }
             let has_begun = self.requests > 0 || self.late_kinds > 0;
-            if has_begun && (self.requests >= MOST_REQUESTS || self.elapsed >= MOST_TIME) && !self.is_done() {
+            if has_begun && (self.requests >= MOST_REQUESTS || self.taken() >= MOST_TIME) && !self.is_done() {
                 // What came of a turn is noted even if there is no time for the next one.
                 if self.is_turn_over() {
                     self.enter_next_phase();
@@ -326,11 +352,19 @@ impl Pass {
 
     /// Those that did not answer in the pass before come last, so that in the end each one is looked up that answers.
     fn next_kind(&mut self) -> Option<Ask> {
-        if self.elapsed >= MOST_TIME_FOR_KINDS {
+        if self.taken() >= MOST_TIME_FOR_KINDS {
             let message = "there was no time to find out whether the cluster serves the kind";
             let refused = Refused { refusal: Refusal::Server, message: message.to_owned() };
-            let unasked = std::mem::take(&mut self.unresolved).into_iter();
-            self.kinds.extend(unasked.map(|key| (key, Err(refused.clone()))));
+            // What was read of a version for one kind is known for the others, as long as none of them turns out to be slow.
+            let kinds = &self.kinds;
+            let is_known = |(version, _): &KindKey| {
+                let mut found = kinds.iter().filter(|((of, _), _)| of == version).map(|(_, found)| found).peekable();
+                found.peek().is_some() && found.all(Result::is_ok)
+            };
+            let (known, unasked): (BTreeSet<_>, BTreeSet<_>) =
+                std::mem::take(&mut self.unresolved).into_iter().partition(is_known);
+            self.unresolved = known;
+            self.kinds.extend(unasked.into_iter().map(|key| (key, Err(refused.clone()))));
         }
         let next = self.unresolved.iter().find(|key| !self.progress.slow_kinds.contains(*key));
         let key = next.or(self.unresolved.first()).cloned()?;
@@ -449,7 +483,6 @@ impl Pass {
 
     fn outcome(&mut self, end: End) -> Outcome {
         let writes = self.take_writes();
-        let is_gone = |row: &ResultRow| self.position(row.syncset).is_none();
         let pending = self.ledger.rows().filter(|row| !row.wanted && row.tracked);
         let deletions: BTreeSet<_> = pending
             .map(|row| match self.deletions_of(row.syncset) {
@@ -458,9 +491,8 @@ impl Pass {
                 Deletions::NotJudged => 2,
             })
             .collect();
-        let failures =
-            self.ledger.results().filter_map(|row| row.failure.as_ref().map(|failure| (is_gone(row), failure)));
-        let retries: Vec<Retry> = failures.map(|(_, failure)| failure.reason.retry()).collect();
+        let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
+        let retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
         Outcome {
             end,
             writes,
@@ -470,6 +502,7 @@ impl Pass {
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),
+            spared: self.spared(),
             requests: self.requests,
             progress: self.progress_after(end),
         }

@@ -312,6 +312,9 @@ pub struct Writes {
     pub results: Vec<ResultRow>,
     /// Results to delete.
     pub finished: Vec<Uuid>,
+    /// Objects of forgotten rows that were deleted, or were found to be gone when they were to be deleted. Whoever else wants one of
+    /// them may take it for in step.
+    pub removed: Vec<ObjectRef>,
 }
 
 impl Writes {
@@ -415,6 +418,8 @@ pub struct Outcome {
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
     /// each time, as far as that is known (rule 22).
     pub contended: Vec<(ObjectRef, Option<String>)>,
+    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want (rule 31).
+    pub spared: BTreeSet<Uuid>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
     /// What the next pass need not ask again, since this one had to end early. After a pass that finished it says only which kinds
@@ -422,8 +427,8 @@ pub struct Outcome {
     pub progress: Progress,
 }
 
-/// What a full pass has seen to be in step or has sent, and what a pass that yielded has tried in vain. Without it, one with more of that than a
-/// pass may request would never end, and syncsets that come later would never have a turn.
+/// What a full pass has seen to be in step or has sent, and what a pass that yielded has tried in vain. Without it, one with more of
+/// that than a pass may request would never end, and syncsets that come later would never have a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub(super) objects: BTreeSet<ObjectRef>,
@@ -442,25 +447,59 @@ pub struct Progress {
     pub(super) unlisted: BTreeSet<KindKey>,
     /// Kinds for which the cluster gave no answer, which may take long each time.
     pub(super) slow_kinds: BTreeSet<KindKey>,
-    /// How often in a row the API server has answered 429 to a request about these. It is kept from pass to pass.
-    pub(super) throttled: BTreeMap<Throttled, u8>,
     /// Those of them that were asked for because of what is deleted. A pass that goes on does not ask again, or it would never get
     /// further.
     pub(super) unknown_within: BTreeSet<KindKey>,
+    /// How often in a row the API server has answered 429 to these requests. It is kept from pass to pass.
+    pub(super) throttled: BTreeMap<Throttled, u8>,
+}
+
+impl Progress {
+    /// The same after somebody has asked for another pass: what another document wanted, it may have dropped since.
+    #[must_use]
+    pub fn asked_again(self) -> Self {
+        Self { spared: BTreeSet::new(), ..self }
+    }
 }
 
 /// A request that was answered with 429: what it does, and to what.
 pub(super) type Throttled = (Verb, ObjectRef);
 
-/// What a request does.
+/// What a request does. Several requests of a pass may be about one object, and an answer to one of them says nothing of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
     /// It finds out how a kind is served.
     Discover,
     /// It lists a kind.
     List,
-    /// It reads an object.
-    Read,
-    /// It writes an object.
-    Write,
+    /// It reads an object before it is sent.
+    Look,
+    /// It reads an object whose write was refused.
+    Identify,
+    /// It reads an object that exists although it was to be created.
+    Owner,
+    /// It reads an object that is to be deleted.
+    Examine,
+    /// It reads an object that is to be patched.
+    LookForPatch,
+    /// It takes fields over.
+    TakeOver,
+    /// It applies an object.
+    Apply,
+    /// It creates an object.
+    Create,
+    /// It sends an object as a strategic merge patch.
+    Update,
+    /// It sends an object as a merge patch.
+    Merge,
+    /// It tries whether an object could be created.
+    Probe,
+    /// It deletes an object that is to be created anew.
+    Replace,
+    /// It sends a patch of this content: an object may have several.
+    Patch(Digest),
+    /// The same as a merge patch.
+    MergePatch(Digest),
+    /// It deletes an object.
+    Delete,
 }

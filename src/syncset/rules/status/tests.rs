@@ -28,7 +28,8 @@ fn failing(result: ResultRow) -> ResultRow {
 fn of(results: &[ResultRow], gone: &[u8], conditions: Conditions, previous: &Map<String, Value>) -> Map<String, Value> {
     let gone: Vec<Uuid> = gone.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
     let live = results.iter().map(|result| result.syncset).filter(|id| !gone.contains(id)).collect();
-    status(&Observed { results, live: &live, conditions, controlled_by: "towline-1" }, previous, at(1000))
+    let observed = Observed { results, live: &live, spared: None, conditions, controlled_by: "towline-1" };
+    status(&observed, previous, at(1000))
 }
 
 fn condition<'s>(status: &'s Map<String, Value>, kind: &str) -> Option<&'s Value> {
@@ -142,7 +143,8 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
     assert_eq!(message("Duplicate"), "the kubeconfig leads to the same cluster as that of team-b/north-1");
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
 
-    let later = Observed { results: &[], live: &BTreeSet::new(), conditions, controlled_by: "towline-2" };
+    let live = BTreeSet::new();
+    let later = Observed { results: &[], live: &live, spared: None, conditions, controlled_by: "towline-2" };
     let same = status(&later, &first, at(2000));
     assert_eq!(same["conditions"], first["conditions"]);
     assert!(!differs(&same, &first));
@@ -160,4 +162,34 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
 fn a_cluster_that_was_never_asked_is_neither_reachable_nor_not() {
     let status = of(&[], &[], Conditions::default(), &Map::new());
     assert_eq!(condition(&status, "Unreachable").expect("there")["status"], "Unknown");
+}
+
+/// Rule 31: with another document of the cluster, what that one wants is no failure here. All else that is not cleaned up is.
+#[test]
+fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_spared() {
+    let results = [1, 2].map(|number| result(number, SyncSetKind::SyncSet, ["a", "b"][usize::from(number) - 1]));
+    let duplicate = Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() });
+    let conditions = Conditions { duplicate, ..Conditions::default() };
+    let shown = |spared: Option<&[u8]>, results: &[ResultRow], previous: &Map<String, Value>| -> Map<String, Value> {
+        let spared: Option<BTreeSet<Uuid>> =
+            spared.map(|spared| spared.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect());
+        let (live, conditions) = (BTreeSet::new(), conditions.clone());
+        let observed =
+            Observed { results, live: &live, spared: spared.as_ref(), conditions, controlled_by: "towline-1" };
+        status(&observed, previous, at(1000))
+    };
+    let names = |status: &Map<String, Value>| -> Vec<String> {
+        let entries = status["syncSets"].as_array().expect("a list").iter();
+        entries.map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let nothing_spared = shown(Some(&[]), &results, &Map::new());
+    assert_eq!(names(&nothing_spared), ["a", "b"]);
+    assert_eq!(condition(&nothing_spared, "Failed").expect("there")["message"], "SyncSets a, b are failing");
+    let one_spared = shown(Some(&[1]), &results, &nothing_spared);
+    assert_eq!(names(&one_spared), ["b"]);
+    let failed = [failing(results[0].clone()), results[1].clone()];
+    assert_eq!(names(&shown(Some(&[1]), &failed, &nothing_spared)), ["a", "b"]);
+    // A pass that has not come to its end, or none at all, shows what was shown.
+    assert_eq!(names(&shown(None, &results, &one_spared)), ["b"]);
+    assert_eq!(names(&shown(None, &results, &nothing_spared)), ["a", "b"]);
 }

@@ -3,18 +3,20 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use super::super::{Answer, End, Input, Outcome, Pass, Step};
+use super::super::{Answer, End, Input, Outcome, Pass, Progress, Refusal, Step, Writes};
 use super::store::Store;
 use super::world::{Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
-use crate::syncset::rules::wanted::{group_defined_by, is_namespace};
+use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
 /// The documents of one cluster.
 #[derive(Clone, Default)]
 struct Shared {
     world: World,
     stores: [Store; 2],
+    /// Which of them want what the other one has removed, so that full passes of them are due.
+    bereft: [bool; 2],
 }
 
 impl Store {
@@ -39,11 +41,11 @@ impl Shared {
     fn step(&mut self, at: usize, pass: &mut Pass) -> Option<Outcome> {
         let answer = match pass.next(Duration::ZERO) {
             Step::Done(outcome) => {
-                self.stores[at].write(outcome.writes.clone());
+                self.write(at, outcome.writes.clone());
                 return Some(*outcome);
             }
             Step::Store(writes) => {
-                self.stores[at].write(writes);
+                self.write(at, writes);
                 Ok(Answer::Stored)
             }
             Step::Elsewhere { object } => Ok(Answer::Elsewhere(self.stores[1 - at].wants(object))),
@@ -51,6 +53,29 @@ impl Shared {
         };
         pass.reply(answer);
         None
+    }
+
+    fn write(&mut self, at: usize, writes: Writes) {
+        self.bereft[1 - at] |= writes.removed.iter().any(|removed| self.stores[1 - at].wants(removed));
+        self.stores[at].write(writes);
+    }
+
+    /// The rest of a pass.
+    fn finish(&mut self, at: usize, pass: &mut Pass) -> Outcome {
+        loop {
+            if let Some(outcome) = self.step(at, pass) {
+                return outcome;
+            }
+        }
+    }
+
+    /// A pass that is about to delete something.
+    fn deleting(&mut self, at: usize, input: Input) -> Pass {
+        let mut pass = Pass::new(input);
+        while !matches!(pass.next(Duration::ZERO), Step::Delete { .. }) {
+            assert!(self.step(at, &mut pass).is_none(), "it is about to be deleted");
+        }
+        pass
     }
 
     /// Passes of a document until one has finished.
@@ -179,12 +204,94 @@ fn an_object_that_the_other_document_begins_to_want_meanwhile_is_not_deleted() {
         let (first, second) = (set(SelectorSyncSet, "s").maps(&["a"]), set(SelectorSyncSet, name).maps(&[]));
         let mut shared = Shared::of([&first, &second]);
         let dropped = first.maps(&[]);
-        let mut pass = Pass::new(shared.input(0, from_ref(&dropped), false).expect("it is due"));
-        while !matches!(pass.next(Duration::ZERO), Step::Delete { .. }) {
-            assert!(shared.step(0, &mut pass).is_none(), "it is about to be deleted");
-        }
+        let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+        let mut pass = shared.deleting(0, input);
         shared.pass(1, from_ref(&second.maps(&["a=2"])));
-        while shared.step(0, &mut pass).is_none() {}
+        shared.finish(0, &mut pass);
         assert!(shared.world.objects.contains_key(&map("a")), "{name}: {:?}", shared.world.log);
+        assert_eq!(shared.bereft, [false, false]);
     }
+}
+
+/// Its write changes nothing of the object, so that no version keeps that from being deleted.
+#[test]
+fn whoever_begins_to_want_an_object_while_it_is_deleted_sends_it_again() {
+    for is_killed in [false, true] {
+        let (first, second) = (set(SelectorSyncSet, "s").maps(&["a"]), set(SelectorSyncSet, "s").maps(&[]));
+        let mut shared = Shared::of([&first, &second]);
+        let dropped = first.maps(&[]);
+        let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+        let mut pass = shared.deleting(0, input);
+        let wanted = second.maps(&["a"]);
+        shared.pass(1, from_ref(&wanted));
+        assert!(shared.step(0, &mut pass).is_none());
+        assert!(!shared.world.objects.contains_key(&map("a")), "{:?}", shared.world.log);
+        assert_eq!(shared.bereft, [false, false], "nothing of the deletion is stored");
+        if is_killed {
+            shared.pass(0, from_ref(&dropped));
+        } else {
+            shared.finish(0, &mut pass);
+        }
+        assert_eq!(shared.bereft, [false, true], "killed: {is_killed}");
+        let mut full = Pass::new(shared.input(1, from_ref(&wanted), true).expect("it is due"));
+        shared.finish(1, &mut full);
+        assert!(shared.world.objects.contains_key(&map("a")) && shared.stores[0].applied.is_empty());
+    }
+}
+
+#[test]
+fn a_document_that_turns_up_during_a_pass_is_asked_before_the_next_deletion() {
+    let both = set(SelectorSyncSet, "s").maps(&["a", "b"]);
+    let mut shared = Shared::of([&both, &both]);
+    let dropped = both.maps(&[]);
+    let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+    let mut pass = shared.deleting(0, Input { shared: false, ..input });
+    pass.share();
+    let outcome = shared.finish(0, &mut pass);
+    assert_eq!((outcome.end, outcome.requests, shared.world.objects.len()), (End::Finished, 2, 2));
+    assert_eq!(shared.world.log, ["GET ConfigMap default/a", "GET ConfigMap default/b"]);
+}
+
+/// Who yields has found some to be wanted elsewhere. That may have changed when it goes on, if somebody has asked for it since.
+#[test]
+fn what_was_spared_by_a_pass_that_yielded_is_looked_at_again_if_another_pass_was_asked_for() {
+    let names: Vec<String> = (0..600).map(|at| format!("m{at:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let both = set(SelectorSyncSet, "s").maps(&names);
+    let mut shared = Shared::of([&both, &both]);
+    let dropped = both.maps(&[]);
+    let go_on = |shared: &mut Shared, progress: Progress| {
+        let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+        shared.finish(0, &mut Pass::new(Input { progress, ..input }))
+    };
+    let yielded = go_on(&mut shared, Progress::default());
+    assert_eq!((yielded.end, yielded.spared.len()), (End::Yielded, 0), "it is not gone");
+    shared.pass(1, from_ref(&dropped));
+    assert!(shared.world.objects.is_empty() && shared.stores[1].applied.is_empty());
+    let mut unasked = shared.clone();
+    assert_eq!(go_on(&mut unasked, yielded.progress.clone()).end, End::Finished);
+    assert_eq!(unasked.stores[0].applied.len(), 500);
+    let mut outcome = go_on(&mut shared, yielded.progress.asked_again());
+    while outcome.end == End::Yielded {
+        outcome = go_on(&mut shared, outcome.progress);
+    }
+    assert!(shared.is_forgotten());
+}
+
+#[test]
+fn a_syncset_that_is_gone_is_spared_if_all_it_has_left_is_wanted_by_the_other_document() {
+    let (mine, theirs) = (set(SelectorSyncSet, "s").maps(&["a", "b"]), set(SelectorSyncSet, "s").maps(&["a"]));
+    let mut shared = Shared::of([&mine, &theirs]);
+    shared.world.refusals.insert("DELETE ConfigMap default/b".to_owned(), Refusal::Forbidden);
+    let gone = shared.input(0, &[], false).expect("it is due");
+    let outcome = shared.finish(0, &mut Pass::new(gone));
+    assert!(outcome.spared.is_empty(), "b could not be deleted");
+    shared.world.refusals.clear();
+    let gone = shared.input(0, &[], false).expect("it is due");
+    let outcome = shared.finish(0, &mut Pass::new(gone));
+    assert_eq!((outcome.spared.len(), outcome.spared.contains(&mine.id)), (1, true));
+    // One that may not delete has spared nothing.
+    let mut input = shared.input(0, &[], false).expect("it is due");
+    input.gone.insert(mine.id, Deletions::NotJudged);
+    assert!(shared.finish(0, &mut Pass::new(input)).spared.is_empty());
 }

@@ -1,12 +1,14 @@
 //! Answers with 429 (rule 40): one of the API server as a whole ends the pass, and one that is about an object does not keep others from
 //! being sent for ever.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use super::super::{Answer, End, Input, Outcome, Pass, Progress, Refusal, Refused, Step};
 use super::store::Store;
-use super::world::{Set, World, map, refused, set};
+use super::world::{Flags, Set, World, map, refused, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
+use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{Reason, Retry};
 
 /// A pass in which requests that are logged like this are answered with 429. `answers` says whether the API server answers others.
@@ -137,4 +139,30 @@ fn a_deletion_and_a_list_that_are_throttled_alone_end_two_passes_and_no_third() 
         progress = outcome.progress;
     }
     assert_eq!(ended, [End::Interrupted, End::Interrupted, End::Finished]);
+}
+
+/// The requests for one object are counted apart: that the first one is answered each time says nothing of the second.
+#[test]
+fn the_second_request_for_an_object_that_is_throttled_alone_ends_two_passes_and_no_third() {
+    let recreated = Flags { may_recreate: true, ..Flags::default() };
+    for (throttled, is_update) in [("MERGE ConfigMap default/a", true), ("TRY ConfigMap default/a", false)] {
+        let (mut world, mut store) = (World::new(), Store::default());
+        let mut one = set(SyncSet, "a").maps(&["a"]).flags(recreated);
+        if is_update {
+            one = one.behavior(Behavior::CreateOrUpdate);
+        }
+        pass(&mut world, &mut store, from_ref(&one), Progress::default(), &[], true);
+        (world.without_strategic, world.refusals) = (true, with(&[throttled]).refusals);
+        if !is_update {
+            world.refusals.insert("APPLY ConfigMap default/a".to_owned(), Refusal::Invalid);
+        }
+        let sets = [one.maps(&["a=2"]).flags(recreated), set(SyncSet, "b").maps(&["b"])];
+        let mut progress = Progress::default();
+        for round in 0..5 {
+            let outcome = pass(&mut world, &mut store, &sets, progress, &[throttled], true);
+            assert_eq!(outcome.end == End::Finished, round >= 2, "{throttled}, round {round}: {:?}", world.log);
+            progress = outcome.progress;
+        }
+        assert!(world.objects.contains_key(&map("b")), "{throttled}");
+    }
 }

@@ -322,3 +322,55 @@ fn kinds_in_a_definition_that_is_to_be_deleted_are_asked_for_once_and_not_in_eac
     assert_eq!(pass_with_slow_kinds(&mut world, &mut store, &sets, "None", &mut progress).as_secs(), 0);
     assert!(!world.objects.contains_key(&definition));
 }
+
+/// A caller that waits for its turn after each request keeps the cluster from nothing.
+#[test]
+fn what_the_caller_waits_for_its_own_turn_is_not_the_time_of_the_pass() {
+    let wait = Duration::from_secs(70);
+    for counts in [false, true] {
+        let sets =
+            [set(SyncSet, "s").maps(&["a", "b"]), set(SyncSet, "t").objects(&[object("", "Secret", "default", "x")])];
+        let (mut world, mut store) = (World::new(), Store::default());
+        let (mut pass, mut elapsed) = (Pass::new(store.input(&sets, false).expect("due")), Duration::ZERO);
+        let outcome = loop {
+            let answer = match pass.next(elapsed) {
+                Step::Done(outcome) => break *outcome,
+                Step::Store(writes) => {
+                    store.write(writes);
+                    Ok(Answer::Stored)
+                }
+                step => world.perform(step),
+            };
+            pass.reply(answer);
+            elapsed += wait;
+            if !counts {
+                pass.has_waited(wait);
+            }
+        };
+        assert_eq!(outcome.end == End::Finished, !counts);
+        assert_eq!(world.objects.len() == 3, !counts, "{:?}", world.log);
+    }
+}
+
+/// The list of a version has all its kinds.
+#[test]
+fn kinds_of_a_version_that_has_answered_are_known_also_if_it_took_long() {
+    let sets = [set(SyncSet, "s").objects(&[
+        map("a"),
+        object("", "Secret", "default", "x"),
+        object("apps", "Deployment", "default", "d"),
+    ])];
+    let (mut world, mut store) = (World::new(), Store::default());
+    let (mut pass, mut elapsed, mut asked) =
+        (Pass::new(store.input(&sets, false).expect("due")), Duration::ZERO, Vec::new());
+    while let Step::Resolve { api_version, kind, .. } = pass.next(elapsed) {
+        asked.push(format!("{api_version} {kind}"));
+        if kind == "ConfigMap" {
+            elapsed += Duration::from_secs(31);
+        }
+        let answer = world.perform(Step::Resolve { api_version, kind, wait: false });
+        pass.reply(answer);
+    }
+    store.write(pass.interrupt().writes);
+    assert_eq!(asked, ["apps/v1 Deployment", "v1 ConfigMap", "v1 Secret"]);
+}

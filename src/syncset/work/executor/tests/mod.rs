@@ -227,7 +227,7 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
         (look(&object), Refusal::NotServed),
         (list("ConfigMap", 0), Refusal::NotServed),
         (delete(&object), Refusal::NotServed),
-        (apply(&object, &body), Refusal::NotFound),
+        (apply(&object, &body), Refusal::NotServed),
     ] {
         server.answer(|_| Reply::Whole(404, "", "404 page not found".to_owned()));
         assert_eq!(refusal(&mut client, &step).await, (expected, strange.clone()), "{step:?}");
@@ -237,6 +237,13 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
         assert!(outcome(&mut client, &look(&object)).await.unwrap().is_ok());
         assert_eq!(server.lines(), ["GET /api/v1", "GET /api/v1/namespaces/team/configmaps/site"]);
     }
+    // A namespace that is missing says nothing of the kind.
+    let missing = json!({"name": "team", "kind": "namespaces"});
+    server.answer(move |_| status(404, "NotFound", "no namespace", &missing));
+    assert_eq!(refusal(&mut client, &apply(&object, &body)).await, (Refusal::NotFound, "no namespace".to_owned()));
+    assert_eq!(server.lines().len(), 1);
+    assert!(outcome(&mut client, &look(&object)).await.unwrap().is_err());
+    assert_eq!(server.lines(), ["GET /api/v1/namespaces/team/configmaps/site"]);
 }
 
 #[tokio::test]

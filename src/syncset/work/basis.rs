@@ -1,0 +1,194 @@
+//! Whether what a pass was planned by still holds.
+//!
+//! A pass is planned by a snapshot, and may wait after that: for memory, for a permit, for a cluster that takes its time. Meanwhile
+//! somebody may pause the cluster or restore a label, or another document may turn out to lead to the same cluster. Each write to the
+//! database brings what is known of that; and if the last word is old, the database is asked before anything is deleted, and after a
+//! wait before anything at all is done. So a pass deletes nothing of which another pass was requested more than [`FRESH`] ago, and one
+//! that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
+//! cluster that changes more often than it has a turn would never have one.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::identity::Identified;
+use super::visit::{Read, VisitError};
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::pass::Writes;
+use crate::syncset::store::{Pace, Sharing, Standing, StoreError};
+
+/// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
+/// object takes milliseconds: usually nothing is asked for this alone (rule 43).
+pub(super) const FRESH: Duration = Duration::from_secs(1);
+
+/// What a pass rests on.
+#[derive(Debug)]
+pub(super) struct Basis {
+    /// Requests that the snapshot has seen, if none came between the claim and it.
+    wanted: i64,
+    /// Version of the cluster's document.
+    version: Option<i64>,
+    /// Which cluster it is.
+    pub(super) identity: Option<String>,
+    /// Whether other documents lead to it.
+    pub(super) is_shared: bool,
+    /// Whether something has changed, so that the pass has to begin anew before it may delete.
+    pub(super) has_changed: bool,
+    /// Whether that is the cluster's document, so that the cluster may be paused.
+    pub(super) is_another_version: bool,
+    /// When the database has told this last.
+    told: Instant,
+    /// How long the visit has waited for its turn since then.
+    waited: Duration,
+}
+
+impl Basis {
+    pub(super) fn of(work: &Work, read: &Read, identified: &Identified) -> Self {
+        let identity = identified.identity.as_deref().or(read.identity());
+        Self {
+            wanted: work.wanted,
+            version: read.snapshot.cluster.as_ref().map(|cluster| cluster.document.version),
+            identity: identity.map(str::to_owned),
+            is_shared: !identified.duplicates.is_empty(),
+            has_changed: false,
+            is_another_version: false,
+            told: read.at,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The visit has waited for its turn.
+    pub(super) fn has_waited(&mut self, waited: Duration) {
+        self.waited += waited;
+    }
+
+    /// Whether the database has to be asked before the next step.
+    pub(super) fn is_stale(&self, deletes: bool, now: Instant) -> bool {
+        self.waited > FRESH || (deletes && now.saturating_duration_since(self.told) > FRESH)
+    }
+
+    /// The database was asked at that time.
+    fn learn(&mut self, standing: Standing, asked: Instant) {
+        self.is_another_version |= standing.version != self.version;
+        self.has_changed |= standing.wanted != self.wanted || self.is_another_version;
+        self.is_shared |= standing.is_shared;
+        (self.told, self.waited) = (asked, Duration::ZERO);
+    }
+}
+
+impl Worker {
+    /// Asks the database whether everything is as it was. False if the claim has ended.
+    pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<bool, VisitError> {
+        let asked = Instant::now();
+        match self.store.standing(&work.writing(), basis.identity.as_deref()).await {
+            Ok(standing) => basis.learn(standing, asked),
+            Err(StoreError::LeaseExpired) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    /// Stores what a pass has done or is about to do. False if the claim has ended.
+    ///
+    /// Of what was deleted another document may believe that it is there: it looked first, and its write changed nothing. Those that
+    /// want it send it again, and are asked for before it is forgotten here, so that a pass that is killed in between does this again.
+    pub(super) async fn store_pass(
+        &self,
+        work: &Work,
+        basis: &mut Basis,
+        writes: &Writes,
+        pace: Option<&Pace>,
+    ) -> Result<bool, VisitError> {
+        let mut unless_shared = !writes.removed.is_empty();
+        loop {
+            if unless_shared && basis.is_shared {
+                self.tell_bereft(work.cluster, basis.identity.as_deref(), &writes.removed).await?;
+                unless_shared = false;
+            }
+            let (asked, identity) = (Instant::now(), basis.identity.clone());
+            let sharing = Sharing { identity: identity.as_deref(), unless_shared };
+            match self.store.save_in(&work.writing(), writes, pace, &sharing).await {
+                Ok(standing) => {
+                    basis.learn(standing, asked);
+                    if !(unless_shared && standing.is_shared) {
+                        return Ok(true);
+                    }
+                }
+                Err(StoreError::LeaseExpired) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Makes full passes of the other documents due that want something which is gone.
+    async fn tell_bereft(&self, cluster: Uuid, identity: Option<&str>, gone: &[ObjectRef]) -> Result<(), VisitError> {
+        let Some(identity) = identity else { return Ok(()) };
+        let bereft = self.store.wanted_elsewhere(cluster, identity, gone).await?;
+        if !bereft.is_empty() {
+            self.store.resync(&bereft).await?;
+            self.queue.ask(&bereft, true).await.map_err(StoreError::Database)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis(now: Instant) -> Basis {
+        Basis {
+            wanted: 7,
+            version: Some(40),
+            identity: Some("uid".to_owned()),
+            is_shared: false,
+            has_changed: false,
+            is_another_version: false,
+            told: now,
+            waited: Duration::ZERO,
+        }
+    }
+
+    const SAME: Standing = Standing { wanted: 7, version: Some(40), is_shared: false };
+
+    #[test]
+    fn a_request_a_change_of_the_cluster_and_its_end_are_changes_and_stay_so() {
+        let now = Instant::now();
+        for changed in
+            [Standing { wanted: 8, ..SAME }, Standing { version: Some(41), ..SAME }, Standing { version: None, ..SAME }]
+        {
+            let mut basis = basis(now);
+            basis.learn(SAME, now);
+            assert!(!basis.has_changed);
+            basis.learn(changed, now);
+            basis.learn(SAME, now);
+            assert!(basis.has_changed && !basis.is_shared, "{changed:?}");
+            assert_eq!(basis.is_another_version, changed.version != SAME.version);
+        }
+        let mut basis = basis(now);
+        basis.learn(Standing { is_shared: true, ..SAME }, now);
+        assert!(basis.is_shared && !basis.has_changed);
+    }
+
+    #[test]
+    fn the_database_is_asked_before_a_deletion_if_it_has_not_spoken_for_long_and_after_a_wait_in_any_case() {
+        let now = Instant::now();
+        let mut basis = basis(now);
+        let later = now + FRESH * 2;
+        assert_eq!(
+            [(true, now), (false, later), (true, later)].map(|(deletes, at)| basis.is_stale(deletes, at)),
+            [false, false, true]
+        );
+        basis.learn(SAME, later);
+        assert!(!basis.is_stale(true, later));
+        basis.has_waited(FRESH);
+        assert!(!basis.is_stale(false, later));
+        basis.has_waited(FRESH);
+        assert!(basis.is_stale(false, later));
+        basis.learn(SAME, later);
+        assert!(!basis.is_stale(false, later));
+    }
+}
