@@ -12,11 +12,13 @@ use crate::world::{LIMIT, Stage, run};
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
 /// `BEGIN` and `COMMIT` have no name.
-const BESIDE_PASSES: [&str; 29] = [
+const BESIDE_PASSES: [&str; 31] = [
+    "applied_selectors",
     "begin_tail",
     "claim_work",
     "compact",
     "concerned_clusters",
+    "count_applied_selectors",
     "count_applied_syncsets",
     "count_clusters_by_state",
     "count_keys",
