@@ -1,4 +1,4 @@
-//! `resourcesToDelete` of a ClusterSync (rule 41): read with one document, not stored, and accepted when it is sent back.
+//! `resourcesToDelete` of a `ClusterSync` (rule 41): read with one document, not stored, and accepted when it is sent back.
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use integration::hub::{Client, Replica, Request};

@@ -116,10 +116,11 @@ fn a_diff_right_after_a_write_tells_a_changed_value() {
                 } else {
                     stage.replace_spec("syncsets", name, &written["spec"]).await;
                 }
+                let value = round.to_string();
                 eventually("the value to be written", LIMIT, async || {
                     let found = maps.get_opt(name).await.map_err(|error| error.to_string())?;
                     let data = json!(found.and_then(|found| found.data));
-                    if data["value"] == round.to_string() { Ok(()) } else { Err(data.to_string()) }
+                    if data["value"] == value { Ok(()) } else { Err(data.to_string()) }
                 })
                 .await
                 .unwrap();

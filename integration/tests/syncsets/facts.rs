@@ -70,9 +70,9 @@ fn an_object_of_a_cluster_is_the_same_with_a_namespace_and_without() {
         let stage = Stage::new("clusterwide").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let role = |namespace: Option<&str>, verb: &str| {
-            let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
+            let allowed = json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
             let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": "clusterwide"}, "rules": [rule]});
+                "metadata": {"name": "clusterwide"}, "rules": [allowed]});
             if let Some(namespace) = namespace {
                 role["metadata"]["namespace"] = json!(namespace);
             }

@@ -39,9 +39,9 @@ fn request(id: &str, namespace: &str) -> Option<Request> {
 async fn operations(client: &mut Client) -> BTreeSet<(String, String, String)> {
     let description = shown(client, "/openapi.json").await;
     let mut all = BTreeSet::new();
-    for (path, methods) in description["paths"].as_object().expect("paths") {
+    for (path, methods) in description.pointer("/paths").and_then(Value::as_object).expect("paths") {
         for (method, operation) in methods.as_object().expect("methods") {
-            if let Some(id) = operation["operationId"].as_str() {
+            if let Some(id) = operation.pointer("/operationId").and_then(Value::as_str) {
                 all.insert((method.clone(), path.clone(), id.to_owned()));
             }
         }

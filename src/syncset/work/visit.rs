@@ -325,13 +325,11 @@ impl Worker {
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
             // From now on it is one of those that answer.
-            match self.permits.connect_now() {
-                Some(slot) => *hand = Hand::Connecting(slot),
-                None => {
-                    *hand = Hand::Nothing;
-                    return Ok(None);
-                }
-            }
+            let Some(slot) = self.permits.connect_now() else {
+                *hand = Hand::Nothing;
+                return Ok(None);
+            };
+            *hand = Hand::Connecting(slot);
         }
         let identified = match self.identify(work, read, agenda, &mut executor).await? {
             Ok(identified) => identified,

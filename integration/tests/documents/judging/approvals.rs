@@ -1,7 +1,7 @@
 //! What an approval lets go: what was shown, and nothing else.
 
 use towline::documents::Kind;
-use towline::syncset::dispatch::{DispatchError, approve, held};
+use towline::syncset::dispatch::{DispatchError, HeldSyncset, approve, held};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
@@ -78,14 +78,14 @@ fn a_name_approves_none_of_several_syncsets_and_an_id_one() {
         court.changes(selector(2, &of_env("prod"), 2, &[])).await;
         let database = court.stage.database();
         let both = held(&database).await.expect("a list");
-        assert_eq!(both.iter().map(|held| held.argument()).collect::<Vec<_>>(), ["base", "base"]);
+        assert_eq!(both.iter().map(HeldSyncset::argument).collect::<Vec<_>>(), ["base", "base"]);
         let error = approve(&database, Some("base")).await.expect_err("which one is not known");
         let text = error.to_string();
         assert!(both.iter().all(|held| text.contains(&held.id.to_string())), "{text}");
         assert!(matches!(error, DispatchError::Ambiguous { .. }) && text.contains("it was deleted"), "{text}");
         assert_eq!(held(&database).await.expect("a list").len(), 2, "nothing is approved");
         let gone = both.iter().find(|held| held.cause == Cause::Gone).expect("one that is gone");
-        assert_eq!(approve(&database, Some(&gone.id.to_string())).await.expect("one"), [gone.clone()]);
+        assert_eq!(approve(&database, Some(&gone.id.to_string())).await.expect("one"), std::slice::from_ref(gone));
         let rest = approve(&database, Some("base")).await.expect("the other one");
         assert_eq!(rest.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Dropped]);
         assert_eq!(held(&database).await.expect("a list"), []);

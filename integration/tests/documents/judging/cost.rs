@@ -166,6 +166,9 @@ fn syncsets_of_many_resources_are_judged_in_several_transactions() {
 #[test]
 fn syncsets_that_are_gone_cost_the_same_however_much_was_written_after_them() {
     run(async {
+        // Blocks that the statement has looked at.
+        const BLOCKS: &str = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint from statistics.pg_stat_statements s \
+             where s.dbid = (select oid from pg_database where datname = current_database()) and query like 'select i.id::text, d.id%'";
         let court = Court::new("log_behind", 1).await;
         court.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         for number in 0..10 {
@@ -185,9 +188,6 @@ fn syncsets_that_are_gone_cost_the_same_however_much_was_written_after_them() {
                  select setval('towline_version', (select max(version) from towline_log))",
             )
             .await;
-        // Blocks that the statement has looked at.
-        const BLOCKS: &str = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint from statistics.pg_stat_statements s \
-             where s.dbid = (select oid from pg_database where datname = current_database()) and query like 'select i.id::text, d.id%'";
         let before = court.stage.number(BLOCKS).await;
         assert_eq!(court.leader.turn().await.changes, 500);
         let spent = court.stage.number(BLOCKS).await - before;

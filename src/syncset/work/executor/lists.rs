@@ -57,12 +57,15 @@ impl Brought {
     }
 }
 
+/// Objects by namespace and name.
+type Objects = Vec<(String, String, Seen)>;
+
 /// A page that was read, or not.
 struct Read {
     at: usize,
     id: KindId,
     pages: Pages,
-    objects: Result<Option<Vec<(String, String, Seen)>>, Error>,
+    objects: Result<Option<Objects>, Error>,
 }
 
 impl Executor<'_> {
