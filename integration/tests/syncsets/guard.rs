@@ -192,7 +192,7 @@ fn labels_that_are_wiped_one_by_one_delete_until_the_limit() {
 #[test]
 fn labels_that_give_objects_other_names_delete_the_former_until_the_limit() {
     run(async {
-        let fleet = Fleet::with("renamed", "site-{{ fromCDLabel \"region\" }}").await;
+        let fleet = Fleet::with("othernames", "site-{{ fromCDLabel \"region\" }}").await;
         let stage = &fleet.stage;
         let relabel = async |cluster: usize, region: &str| {
             let path = stage.path("clusters", &format!("c-{cluster}"));

@@ -66,7 +66,7 @@ impl Throttled {
 fn a_cluster_that_asks_to_wait_is_left_alone_for_as_long_as_it_says() {
     run(async {
         const TOLD: Duration = Duration::from_secs(3);
-        let throttled = Throttled::new("throttled", "3").await;
+        let throttled = Throttled::new("asked", "3").await;
         throttled.wants_another(2).await;
         throttled.stage.succeeds("west-1", "base", 2).await;
         assert_eq!(throttled.objects.lock().len(), 2);

@@ -143,7 +143,7 @@ fn clusters_that_are_relabelled_at_once_delete_nothing_until_that_is_approved() 
 #[test]
 fn labels_that_are_restored_before_a_pass_leave_nothing_behind() {
     run(async {
-        let court = regional("restored", 12).await;
+        let court = regional("regained", 12).await;
         all_in(&court, 0..12, "b").await;
         court.leader.all().await;
         assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
