@@ -360,7 +360,10 @@ impl World {
         written.labels.extend(texts("labels"));
         written.annotations.extend(texts("annotations"));
         written.data = body["data"].clone();
-        written.owned.insert(manager, digest(body));
+        // The UID is a precondition, and no field of an entry.
+        let mut owned = body.clone();
+        owned["metadata"].as_object_mut().expect("a map").remove("uid");
+        written.owned.insert(manager, digest(&owned));
         if *written != before {
             written.version = version;
         }
