@@ -45,7 +45,7 @@ pub(super) async fn applied(stage: &mut Stage) -> Result<Told, Error> {
         stage.shows(edge, SITE, &format!("\"region\":\"{edge}\"")).await?;
     }
     let option = stage.hub_server.option();
-    let excerpt = format!("towline get clustersyncs {FLEET}/west{option} | grep -A 7 selectorSyncSets");
+    let excerpt = format!("towline get clustersyncs {FLEET}/west{option} | grep '\"result\"'");
     stage.terminal.sees(&excerpt, "\"result\": \"Success\"").await?;
     let text = "hub: a SelectorSyncSet for env=prod → west: namespace monitoring, 2 ConfigMaps, region: west; east: the \
                 same, region: east; the ClusterSync of each reports it";
