@@ -13,8 +13,8 @@ TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 help: ## lists this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# BUILD=debug plays it with what `cargo test` has built anyway.
-BUILD ?= release
+# BUILD=debug plays it with what `cargo test` has built anyway. A variable of this name in the environment changes nothing.
+BUILD := release
 .PHONY: demo
 demo: setup-demo ## plays a story on three real clusters and stays up (ONCE=1: ends after the story)
 ifeq ($(BUILD),debug)
