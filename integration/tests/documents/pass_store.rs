@@ -268,10 +268,19 @@ async fn twins(stage: &Stage, names: &[&str]) -> Vec<String> {
     ids
 }
 
-/// Rule 31: the statement that stores that something is not wanted any more asks for all other documents of the cluster, so that no end
-/// of the process comes in between, and an ordinary one asks for none.
+/// Stores that a cluster has an object.
+fn has(cluster: &str, object: &ObjectRef, wanted: bool) -> String {
+    let ObjectRef { group, kind, namespace, name } = object;
+    format!(
+        "delete from towline_applied where cluster = '{cluster}'; insert into towline_applied values ('{cluster}', '{group}', '{kind}', \
+         '{namespace}', '{name}', gen_random_uuid(), 'v1', null, {wanted}, true, false, null, null, null, 0)"
+    )
+}
+
+/// Rule 31: the statement that stores that something is not wanted any more asks for all other documents of the cluster that have it, so
+/// that no end of the process comes in between, and an ordinary one asks for none.
 #[test]
-fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_in_the_same_statement() {
+fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have_it_in_the_same_statement() {
     run(async {
         let stage = Stage::new("told").await;
         let (claim, store) = claimed(&stage).await;
@@ -285,6 +294,15 @@ fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_in_the_sa
         assert_eq!(alone, Standing { wanted: 1, version: Some(version), is_shared: false });
         let ids = twins(&stage, &names).await;
         assert_eq!(store.with_identity(claim.cluster, "kube-system's").await.expect("clusters").len(), 12);
+        for (number, id) in ids.iter().enumerate() {
+            stage.run(&has(id, &waiting().object, number % 2 == 0)).await;
+        }
+        // These have other objects.
+        for (name, other) in twins(&stage, &["bare", "other"]).await.iter().zip([None, Some(sent().object)]) {
+            if let Some(other) = other {
+                stage.run(&has(name, &other, true)).await;
+            }
+        }
         let adds = Writes { applied: vec![sent()], ..Writes::default() };
         let shared = store.save_in(&claim, &adds, None, &sharing).await.expect("it is held");
         assert_eq!(shared, Standing { is_shared: true, ..alone });
@@ -300,6 +318,43 @@ fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_in_the_sa
         assert_eq!(stage.number("select count(*) from towline_work where holder = 'other' and wanted = 2").await, 12);
         assert_eq!(stage.number("select wanted from towline_work where token = 17").await, 1);
         assert_eq!(ids.len(), 12);
+    });
+}
+
+/// A namespace or a definition is left for the sake of what another document wants in it; so what that one drops concerns its document.
+#[test]
+fn a_drop_concerns_documents_that_have_the_object_or_the_namespace_or_the_definition_that_it_is_in() {
+    run(async {
+        let stage = Stage::new("concerned").await;
+        let (claim, store) = claimed(&stage).await;
+        let ids = twins(&stage, &["twin"]).await;
+        let identity = pace().identity;
+        let sharing = Sharing { identity: identity.as_deref(), unless_shared: false };
+        let dropped = object("example.com", "Widget", "ns", "w");
+        let row = AppliedRow { object: dropped.clone(), ..waiting() };
+        let drops = [
+            Writes { applied: vec![row.clone()], ..Writes::default() },
+            Writes { forgotten: vec![(dropped.clone(), row.syncset)], ..Writes::default() },
+        ];
+        let definition = |name| object("apiextensions.k8s.io", "CustomResourceDefinition", "", name);
+        for (had, is_concerned) in [
+            (dropped.clone(), true),
+            (object("", "Namespace", "", "ns"), true),
+            (definition("widgets.example.com"), true),
+            (object("", "Namespace", "", "other"), false),
+            (definition("widgets.apps.example.com"), false),
+            (object("example.com", "Widget", "other", "w"), false),
+            (object("example.com", "Gadget", "ns", "w"), false),
+            (object("other.example.com", "Widget", "ns", "w"), false),
+        ] {
+            for drop in &drops {
+                stage.run(&has(&ids[0], &had, false)).await;
+                stage.run("delete from towline_work where holder is null").await;
+                store.save_in(&claim, drop, None, &sharing).await.expect("it is held");
+                let asked = stage.number("select count(*) from towline_work where holder is null").await;
+                assert_eq!(asked, i64::from(is_concerned), "{had}");
+            }
+        }
     });
 }
 
@@ -320,14 +375,6 @@ fn a_pass_learns_what_has_changed_and_may_store_nothing_if_another_document_has_
         assert!(found.is_shared);
         assert_eq!(stage.number("select count(*) from towline_applied").await, 1, "nothing was written");
         // The other document wants something in the namespace.
-        let wants = |object: &ObjectRef| {
-            let ObjectRef { group, kind, namespace, name } = object;
-            format!(
-                "delete from towline_applied where cluster = '{0}'; insert into towline_applied values \
-                 ('{0}', '{group}', '{kind}', '{namespace}', '{name}', gen_random_uuid(), 'v1', null, true, true, false, null, null, null, 0)",
-                ids[0]
-            )
-        };
         let namespace = object("", "Namespace", "", "ns");
         let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
         for (wanted, is_found) in [
@@ -338,7 +385,7 @@ fn a_pass_learns_what_has_changed_and_may_store_nothing_if_another_document_has_
             (object("apps", "Deployment", "other", "agent"), false),
             (object("", "ConfigMap", "", "ns"), false),
         ] {
-            stage.run(&wants(&wanted)).await;
+            stage.run(&has(&ids[0], &wanted, true)).await;
             let found = store.wanted_elsewhere(claim.cluster, "kube-system's", [&namespace, &definition]).await;
             let expected = if is_found { ids.clone() } else { Vec::new() };
             let found: Vec<String> = found.expect("an answer").iter().map(ToString::to_string).collect();

@@ -2,8 +2,8 @@
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
 //!
-//! The same statement tells other documents of the same cluster (rule 31) if the pass says that it wants something no longer: they may
-//! be about to delete it, and have looked before. And it reads how the cluster stands, so that a pass learns without a statement of its
+//! If the pass says that it wants something no longer, the same statement asks for passes of the other documents of the cluster
+//! (rule 31) that have the same object: they may be about to delete it, and have looked before. And it reads how the cluster stands, so that a pass learns without a statement of its
 //! own that what it rests on has changed.
 
 use serde::Serialize;
@@ -55,12 +55,25 @@ const STANDING: &str = "standing as materialized (select w.cluster, w.wanted, \
      for key share of w)";
 /// The claim, if something may be written: $5 says that nothing may be if the cluster is shared.
 const HELD: &str = "held as materialized (select cluster from standing where not ($5::bool and is_shared))";
-/// Asks for the other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
-/// that the pass works on, and of the one that it was before. All of them: who has something to delete may not have stored it yet.
+/// What is wanted no longer: rows in $6 and $7.
+const DROPPED_OBJECTS: &str = "dropped_objects as materialized (select api_group, kind, namespace, name \
+         from jsonb_populate_recordset(null::towline_applied, $6) where not wanted \
+       union select api_group, kind, namespace, name from jsonb_populate_recordset(null::towline_applied, $7))";
+/// Asks for other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
+/// that the pass works on, and of the one that it was before. Those that have a row of what is wanted no longer, or of a namespace or a
+/// definition in which it is: they may have left that for this document's sake. Whether they want it themselves does not count, since
+/// they may be about to store that they do not. Each part uses the primary key of the rows.
 const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent) \
        select o.cluster, now(), false from held join towline_pace o on o.cluster <> held.cluster \
          join clusters c on c.kind = 'clusters' and c.id = o.cluster \
        where $14::bool and o.identity in ($4::text, (select p.identity from towline_pace p where p.cluster = $1::text::uuid)) \
+         and (exists (select from dropped_objects d join towline_applied a on a.cluster = o.cluster and a.api_group = d.api_group \
+             and a.kind = d.kind and a.namespace = d.namespace and a.name = d.name) \
+           or exists (select from dropped_objects d join towline_applied a on a.cluster = o.cluster and a.api_group = '' \
+             and a.kind = 'Namespace' and a.namespace = '' and a.name = d.namespace) \
+           or exists (select from towline_applied a where a.cluster = o.cluster and a.api_group = 'apiextensions.k8s.io' \
+             and a.kind = 'CustomResourceDefinition' \
+             and substr(a.name, strpos(a.name, '.') + 1) in (select d.api_group from dropped_objects d))) \
        order by o.cluster \
      on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
        ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
@@ -108,7 +121,8 @@ impl PassStore {
         self.save_in(claim, writes, pace, &Sharing::default()).await.map(|_| ())
     }
 
-    /// The same in a cluster that other documents may lead to, too. They are asked for if the pass wants something no longer.
+    /// The same in a cluster that other documents may lead to, too. Those that have an object
+    /// are asked for if the pass wants it no longer.
     pub async fn save_in(
         &self,
         claim: &WorkClaim,
@@ -151,7 +165,7 @@ impl PassStore {
             (&has_drops as _, Type::BOOL),
         ];
         let text = format!(
-            "with {STANDING}, {HELD}, {APPLIED}, {OTHERS}, {TOLD} select wanted, version, is_shared, \
+            "with {STANDING}, {HELD}, {APPLIED}, {OTHERS}, {DROPPED_OBJECTS}, {TOLD} select wanted, version, is_shared, \
                (select pg_notify('towline_work', '') from told limit 1) from standing"
         );
         let _turn = self.turn().await;
