@@ -328,7 +328,7 @@ impl Pass {
             }
             let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
                 || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
-            if is_time && self.ledger.has_changed() {
+            if is_time && self.ledger.has_changed() && !self.is_last_turn_over() {
                 return Some(self.store());
             }
             let chosen = match self.phase {
@@ -412,6 +412,11 @@ impl Pass {
         let Some(turn) = self.turns.front().filter(|_| self.phase == Phase::Turns) else { return false };
         let works = self.works.first_key_value().is_some_and(|((syncset, _), _)| syncset == turn);
         !works && self.removals.get(turn).is_none_or(VecDeque::is_empty)
+    }
+
+    /// Whether the pass ends without another request, so that what came of it is stored right away.
+    fn is_last_turn_over(&self) -> bool {
+        self.phase == Phase::End || (self.turns.len() == 1 && self.is_turn_over())
     }
 
     /// Work of the first syncset that is not done.
