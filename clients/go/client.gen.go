@@ -708,6 +708,9 @@ type Secret struct {
 	// ID Assigned by the hub when the document is created.
 	ID openapi_types.UUID `json:"id"`
 
+	// Immutable Whether the copies on clusters can't be changed; absent means that they can.
+	Immutable *bool `json:"immutable,omitempty"`
+
 	// Keys Names of the values, sorted.
 	Keys *[]string `json:"keys,omitempty"`
 
@@ -761,6 +764,9 @@ type SecretCreate struct {
 
 	// ID Must be the document's; `POST` ignores it.
 	ID *string `json:"id,omitempty"`
+
+	// Immutable Whether the copies on clusters can't be changed, as in Kubernetes.
+	Immutable *bool `json:"immutable,omitempty"`
 
 	// Keys Ignored.
 	Keys *[]string `json:"keys,omitempty"`
@@ -859,6 +865,9 @@ type SecretReplace struct {
 
 	// ID Must be the document's; `POST` ignores it.
 	ID *string `json:"id,omitempty"`
+
+	// Immutable Whether the copies on clusters can't be changed, as in Kubernetes.
+	Immutable *bool `json:"immutable,omitempty"`
 
 	// Keys Ignored.
 	Keys *[]string `json:"keys,omitempty"`

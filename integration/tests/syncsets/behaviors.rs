@@ -1,6 +1,7 @@
 //! Behaviors and modes, each with a resource, a secret and a patch: what is on the cluster after the first apply, a change and a
 //! removal, and the requests that it takes (rules 15, 19 and 43).
 
+use integration::eventually;
 use integration::users::ADMIN;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -8,7 +9,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::requests::Requests;
-use crate::world::{Stage, run};
+use crate::world::{LIMIT, Stage, run};
 
 /// What a syncset with this behavior and mode sends.
 struct Case {
@@ -113,6 +114,34 @@ impl Case {
         assert_eq!(requests.seen().await, self.removed);
         data(if self.removed.is_empty() { self.changed } else { ["", ""] }, Some("2")).await;
     }
+}
+
+/// A copy of an immutable Secret is immutable (rule 25): the API server then refuses other data, and the syncset says so.
+#[test]
+fn a_copy_of_an_immutable_secret_is_immutable() {
+    run(async {
+        let stage = Stage::new("immutable").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let secrets: Api<Secret> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let source = json!({"namespace": stage.namespace, "name": "source", "data": {"a": "MQ=="}});
+        stage.create("secrets", &source).await;
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "secretMappings": [{"sourceRef": {"name": "source"},
+            "targetRef": {"name": "pull", "namespace": stage.namespace}}]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        stage.succeeds("west-1", "base", 1).await;
+        assert_eq!(secrets.get("pull").await.unwrap().immutable, None);
+        stage.change(&stage.path("secrets", "source"), &json!({"immutable": true})).await;
+        eventually("the copy to be immutable", LIMIT, async || {
+            let copy = secrets.get("pull").await.map_err(|error| error.to_string())?;
+            if copy.immutable == Some(true) { Ok(()) } else { Err(format!("{:?}", copy.immutable)) }
+        })
+        .await
+        .unwrap();
+        stage.change(&stage.path("secrets", "source"), &json!({"data": {"a": "Mg=="}})).await;
+        let is_rejected = |status: &Value| status["syncSets"][0]["reason"] == "Rejected";
+        stage.status("west-1", "the other data to be refused", is_rejected).await;
+        assert_eq!(json!(secrets.get("pull").await.unwrap().data), json!({"a": "MQ=="}));
+    });
 }
 
 /// What exists already is success and stays as it is.

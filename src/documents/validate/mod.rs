@@ -214,7 +214,7 @@ fn own_fields(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Cluster => &["kubeconfig", "paused"],
         Kind::SyncSet | Kind::SelectorSyncSet => &["spec"],
-        Kind::Secret => &["type", "data"],
+        Kind::Secret => &["type", "immutable", "data"],
         Kind::ClusterSync => &[],
     }
 }

@@ -24,7 +24,14 @@ pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<St
             "Opaque"
         }
     };
-    Map::from_iter([("type".to_owned(), json!(kind))])
+    let mut own = Map::from_iter([("type".to_owned(), json!(kind))]);
+    match fields.get("immutable") {
+        None | Some(Value::Bool(false)) => {}
+        // Only what differs from the default is stored: documents from before there was the field are the same as those without it.
+        Some(Value::Bool(true)) => drop(own.insert("immutable".to_owned(), json!(true))),
+        Some(other) => faults.add(&Path::Root.field("immutable"), found(other), "true or false"),
+    }
+    own
 }
 
 /// The sealed values: base64 by name. Faults show names alone.

@@ -69,6 +69,15 @@ fn what_answers_have_may_be_sent_back() {
 }
 
 #[test]
+fn only_a_secret_that_is_immutable_says_so() {
+    for (given, stored) in [(true, json!({"type": "Opaque", "immutable": true})), (false, json!({"type": "Opaque"}))] {
+        let draft = checked(Kind::Secret, json!({"immutable": given})).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(Value::Object(draft.data), stored);
+    }
+    assert_eq!(told(&faults(Kind::Secret, json!({"immutable": "yes"}))), [("/immutable", "\"yes\"", "")]);
+}
+
+#[test]
 fn every_fault_of_metadata_is_found_at_once() {
     let found = faults(
         Kind::SyncSet,

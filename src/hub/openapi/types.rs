@@ -115,6 +115,9 @@ pub(super) struct SeenSecret {
     /// Type of the secret.
     #[schema(nullable = false, rename = "type")]
     secret_type: Option<String>,
+    /// Whether the copies on clusters can't be changed; absent means that they can.
+    #[schema(nullable = false)]
+    immutable: Option<bool>,
     /// Names of the values, sorted.
     #[schema(nullable = false)]
     keys: Option<Vec<String>>,
@@ -136,6 +139,9 @@ pub(super) struct SentSecret {
     /// Type of the secret.
     #[schema(nullable = false, rename = "type", default = "Opaque")]
     secret_type: Option<String>,
+    /// Whether the copies on clusters can't be changed, as in Kubernetes.
+    #[schema(nullable = false, default = false)]
+    immutable: Option<bool>,
     /// Base64 values by name; absent means unchanged. They are stored sealed and never shown.
     #[schema(nullable = false)]
     data: Option<BTreeMap<String, String>>,

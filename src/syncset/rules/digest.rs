@@ -157,6 +157,10 @@ impl Input {
         self.bytes(source.id.as_bytes());
         self.number(source.data_generation);
         self.text(&source.secret_type);
+        // Nothing else begins a map: it begins with its length.
+        if source.is_immutable {
+            self.text("immutable");
+        }
         self.map(&source.labels);
         self.map(&source.annotations);
     }
@@ -236,6 +240,7 @@ mod tests {
             id: Uuid::from_u128(2),
             data_generation: 5,
             secret_type: "Opaque".to_owned(),
+            is_immutable: false,
             labels: labels(&[("a", "b")]),
             annotations: labels(&[("c", "d")]),
         }
@@ -260,11 +265,12 @@ mod tests {
         {
             digests.push(inputs(&header(), &labels(changed), &sources()));
         }
-        let changes: [fn(&mut SecretSource); 7] = [
+        let changes: [fn(&mut SecretSource); 8] = [
             |source| source.name = "other".to_owned(),
             |source| source.id = Uuid::from_u128(9),
             |source| source.data_generation = 6,
             |source| source.secret_type = "kubernetes.io/tls".to_owned(),
+            |source| source.is_immutable = true,
             |source| source.labels = labels(&[("a", "c")]),
             |source| source.labels = labels(&[("a", "b"), ("c", "d")]),
             |source| source.annotations = labels(&[]),

@@ -118,7 +118,7 @@ pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Val
     let annotations: Map<String, Value> = annotations.map(|(key, value)| (key.clone(), json!(value))).collect();
     let data: Map<String, Value> =
         content.data.iter().map(|(name, value)| (name.clone(), json!(value.expose_secret()))).collect();
-    json!({
+    let mut body = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
@@ -129,7 +129,11 @@ pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Val
         },
         "type": source.secret_type,
         "data": data,
-    })
+    });
+    if let Some(fields) = body.as_object_mut().filter(|_| source.is_immutable) {
+        fields.insert("immutable".to_owned(), json!(true));
+    }
+    body
 }
 
 /// `towline.dev/adopt: "true"`.

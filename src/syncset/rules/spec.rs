@@ -115,6 +115,8 @@ pub struct SecretSource {
     pub data_generation: i64,
     /// `Opaque`, …
     pub secret_type: String,
+    /// Whether its copies can't be changed.
+    pub is_immutable: bool,
     /// Labels.
     pub labels: std::collections::BTreeMap<String, String>,
     /// Annotations.

@@ -144,7 +144,8 @@ impl PassStore {
         const QUERY: &str = "secret_facts";
         const TEXT: &str = "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
                select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
-                 coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
+                 coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
+             s.labels, s.annotations \
                from (select distinct * from unnest($1::text[], $2::text[]) p(namespace, name)) p join secrets s \
                  on s.kind = 'secrets' and s.namespace = p.namespace and s.name = p.name) f";
         if places.is_empty() {

@@ -97,6 +97,8 @@ pub struct SecretFacts {
     pub data_generation: i64,
     /// `Opaque`, …
     pub secret_type: String,
+    /// Whether its copies can't be changed.
+    pub is_immutable: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -145,7 +147,8 @@ fn statement() -> String {
            from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
          secret as ( \
            select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
-             coalesce(s.data->>'type', '') as secret_type, s.labels, s.annotations \
+             coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
+             s.labels, s.annotations \
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \

@@ -101,6 +101,7 @@ pub(super) fn source(facts: &SecretFacts) -> SecretSource {
         id: facts.id,
         data_generation: facts.data_generation,
         secret_type: facts.secret_type.clone(),
+        is_immutable: facts.is_immutable,
         labels: facts.labels.clone(),
         annotations: facts.annotations.clone(),
     }

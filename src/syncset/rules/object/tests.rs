@@ -101,6 +101,7 @@ fn a_copied_secret_has_everything_but_the_annotation_of_kubectl() {
         id: Uuid::from_u128(2),
         data_generation: 5,
         secret_type: "kubernetes.io/tls".to_owned(),
+        is_immutable: false,
         labels: texts(&[("a", "b")]),
         annotations: texts(&[("c", "d"), (LAST_APPLIED, "canary")]),
     };
@@ -114,6 +115,9 @@ fn a_copied_secret_has_everything_but_the_annotation_of_kubectl() {
     let expected = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": {"key": "dmFsdWU="},
         "metadata": {"name": "copy", "namespace": "default", "labels": {"a": "b"}, "annotations": {"c": "d"}}});
     assert_eq!(of_secret(&mapping("default"), &content), expected);
+    let mut immutable = content.clone();
+    immutable.source.is_immutable = true;
+    assert_eq!(of_secret(&mapping("default"), &immutable)["immutable"], true);
     let placeless = normalized(of_secret(&mapping(""), &content)).expect("a secret");
     assert_eq!(placeless["metadata"].get("namespace"), None);
     assert!(!format!("{content:?}").contains("dmFsdWU="));

@@ -35,6 +35,7 @@ fn content() -> SecretContent {
         id: Uuid::from_u128(2),
         data_generation: 5,
         secret_type: "Opaque".to_owned(),
+        is_immutable: false,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     };

@@ -156,6 +156,7 @@ fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
         version: 30,
         data_generation,
         secret_type: "Opaque".to_owned(),
+        is_immutable: false,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     }
