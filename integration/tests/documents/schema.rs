@@ -1,5 +1,7 @@
 //! The schema, and which servers are refused.
 
+use std::collections::BTreeSet;
+
 use integration::postgres::ADMIN;
 use towline::db::migrations::Status;
 use towline::documents::{self, Key, Kind, Migrated, SCHEMA, Store};
@@ -51,6 +53,59 @@ fn a_database_of_a_build_between_two_releases_is_brought_up_to_date() {
             (stage.number(indexes).await, SCHEMA.status(&database).await.expect("a status").pending()),
             (known, 0)
         );
+    });
+}
+
+/// What statements may rely on: columns with their types, and functions; and what may refuse rows that they write.
+struct Catalog {
+    relied_on: BTreeSet<String>,
+    tables: BTreeSet<String>,
+    /// By table: columns that a row must have, constraints and unique indexes.
+    required: BTreeSet<(String, String)>,
+}
+
+impl Catalog {
+    async fn of(stage: &Stage) -> Self {
+        let columns = "select table_name || '.' || column_name || ' ' || data_type from information_schema.columns where table_schema = 'public'";
+        let functions = "select p.prokind::text || ' ' || p.oid::regprocedure::text || ' ' || coalesce(pg_get_function_result(p.oid), '') \
+             from pg_proc p where p.pronamespace = 'public'::regnamespace";
+        let required = "select table_name::text, column_name::text from information_schema.columns \
+               where table_schema = 'public' and is_nullable = 'NO' \
+             union select conrelid::regclass::text, pg_get_constraintdef(oid) from pg_constraint \
+               where connamespace = 'public'::regnamespace and conrelid <> 0 \
+             union select indrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index \
+               where indisunique and indrelid::regclass::text in (select table_name from information_schema.tables where table_schema = 'public')";
+        let tables = "select table_name::text from information_schema.tables where table_schema = 'public'";
+        let mut relied_on = stage.texts(columns).await;
+        relied_on.extend(stage.texts(functions).await);
+        let rows = stage.sql.query(required, &[]).await.expect("rows");
+        let required = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        Self { relied_on, tables: stage.texts(tables).await, required }
+    }
+}
+
+/// C5: replicas are replaced one by one, so the previous release works on the schema of the next one. Its statements find what they know,
+/// and nothing refuses the rows that they write: they name no new column, or write null to it (`insert … select r.*`).
+#[test]
+fn no_migration_takes_away_or_demands_what_the_release_before_does_not_know() {
+    run(async {
+        let stage = Stage::empty(server().await, "previous_release").await;
+        let database = stage.database();
+        let known = usize::try_from(SCHEMA.status(&database).await.expect("a status").known).expect("a number");
+        SCHEMA.first(1).run(&database, LIMIT).await.expect("the first schema");
+        let mut before = Catalog::of(&stage).await;
+        assert!(before.relied_on.len() > 50, "{:?}", before.relied_on);
+        for count in 2..=known {
+            SCHEMA.first(count).run(&database, LIMIT).await.expect("the next schema");
+            let after = Catalog::of(&stage).await;
+            let lost: Vec<_> = before.relied_on.difference(&after.relied_on).collect();
+            assert!(lost.is_empty(), "migration {count} takes away {lost:?}");
+            let new = after.required.difference(&before.required).filter(|(table, _)| before.tables.contains(table));
+            let demands: Vec<_> = new.collect();
+            assert!(demands.is_empty(), "migration {count} demands {demands:?}");
+            before = after;
+        }
+        assert_eq!(SCHEMA.status(&database).await.expect("a status").pending(), 0);
     });
 }
 
