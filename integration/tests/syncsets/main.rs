@@ -21,6 +21,7 @@ mod explain;
 mod facts;
 mod failures;
 mod guard;
+mod hive;
 mod judging;
 mod kinds;
 mod moves;
