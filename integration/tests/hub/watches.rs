@@ -1,13 +1,19 @@
 //! How many watches a replica serves, and what a client that does not read costs the others (T6).
 
+use std::net::SocketAddr;
+
 use integration::eventually;
+use integration::hub::Request;
 use integration::postgres::ADMIN;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::limits::Raw;
-use crate::world::{Hub, LIMIT, database, folder, grant, run};
+use crate::world::{Hub, LIMIT, database, done, folder, grant, run};
+
+/// More than sockets hold whose client has a small buffer.
+const LARGE: usize = 3_900_000;
 
 impl Hub {
     /// The watches that it serves now, as its metrics have them.
@@ -75,6 +81,50 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
             assert_eq!(watch.event().await.1["labels"], json!({"last": "true"}));
         }
         drop(stalled);
+    });
+}
+
+/// T7: a client that takes a large object slowly gets no more of it once its grant is gone.
+#[test]
+fn a_lost_grant_ends_a_watch_in_the_middle_of_an_object() {
+    run(async {
+        let file = folder("slowgrant").join("tokens");
+        let (writer, reader) = (grant("admin", "*", "writer").await, grant("read", "*", "reader").await);
+        std::fs::write(&file, [writer.as_str(), &reader].concat()).expect("a file");
+        let path = file.display().to_string();
+        let hub = Hub::start(&database("slowgrant").await, &[("TOWLINE__HUB__TOKENS_FILE", path.as_str())]).await;
+        let mut client = hub.client().with_token("writer");
+        let body = json!({"namespace": "foo", "name": "c1", "kubeconfig": "foobar"});
+        done(&mut client, &Request::post("/v1/clusters", &body)).await;
+        let status = json!({"status": {"text": "x".repeat(LARGE)}});
+        done(&mut client, &Request::merge_patch("/v1/clusters/foo/c1/status", &status)).await;
+
+        let address: SocketAddr = hub.url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        // So that the kernel holds little of the object for it.
+        socket.set_recv_buffer_size(4096).expect("a size");
+        let mut slow = socket.connect(address).await.expect("a connection");
+        slow.write_all(watch_by(Some("reader")).as_bytes()).await.expect("it is sent");
+        let mut some = vec![0; 16 * 1024];
+        slow.read_exact(&mut some).await.expect("its beginning");
+        hub.serves(1).await;
+        std::fs::write(&file, writer).expect("a file");
+        eventually("the grant to be gone", LIMIT, async || {
+            let reply = hub.client().with_token("reader").send(&Request::get("/v1/clusters/foo/c1")).await;
+            let status = reply.map_err(|error| error.to_string())?.status;
+            if status == 401 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await
+        .expect("no grant");
+        let mut rest = Vec::new();
+        // The connection is cut off, or ends.
+        drop(slow.read_to_end(&mut rest).await);
+        let taken = some.len() + rest.len();
+        assert!(taken < LARGE, "{taken} bytes");
+        hub.serves(0).await;
+        let answer = hub.curl("/v1/clusters/foo/c1", &["-H", "authorization: Bearer writer"]).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.len() > LARGE, "a prompt client has all of it");
     });
 }
 

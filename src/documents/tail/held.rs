@@ -2,13 +2,16 @@
 //!
 //! Nobody waits for room. A watch reads less at once the more is held already, so that many slow clients hold little each, and a
 //! quick one that comes later only needs more reads. For the watches of other tokens, those of one token count as at most half of the limit.
+//!
+//! A page or window that is larger than that is a single document. It needs room of its own, for which its watch may have to wait
+//! ([`Tail::read_in_turn`](super::Tail)): a thousand clients that take nothing would otherwise hold a large document each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::documents::room::Party;
+use crate::documents::room::{self, Party};
 
 /// What the pages and windows that are not small have together.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
@@ -39,6 +42,10 @@ pub(super) struct Share {
     held: Held,
     party: Party,
     bytes: usize,
+    /// What it may have without room of its own.
+    granted: usize,
+    /// Room for a large document.
+    room: Option<room::Share>,
 }
 
 /// How much of what it holds counts for others. Watches without a token have no others.
@@ -70,7 +77,7 @@ impl Held {
         let rest = MOST_BYTES.saturating_sub(table.counted).min(most_of(party).saturating_sub(own));
         let bytes = (rest / PART).clamp(SMALLEST, LARGEST);
         table.set(party, own.saturating_add(bytes));
-        Share { held: self.clone(), party, bytes }
+        Share { held: self.clone(), party, bytes, granted: bytes, room: None }
     }
 
     /// What is held.
@@ -86,8 +93,21 @@ impl Share {
         self.bytes
     }
 
+    /// Whether so many bytes need no room of their own.
+    pub(super) fn covers(&self, bytes: usize) -> bool {
+        bytes <= self.granted
+    }
+
+    /// It has room for a large document, as long as it is large.
+    pub(super) fn put_in(&mut self, room: Option<room::Share>) {
+        self.room = room.filter(|_| !self.covers(self.bytes));
+    }
+
     /// It is now this many bytes.
     pub(super) fn set(&mut self, bytes: usize) {
+        if self.covers(bytes) {
+            self.room = None;
+        }
         let mut table = self.held.0.lock();
         let own = table.of(self.party).saturating_sub(self.bytes).saturating_add(bytes);
         table.set(self.party, own);

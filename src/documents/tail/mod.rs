@@ -12,6 +12,7 @@ mod entry;
 mod event;
 mod head;
 mod held;
+mod reading;
 mod ring;
 mod watch;
 mod window;
@@ -26,6 +27,7 @@ use tokio::time::timeout;
 
 use super::aside::Aside;
 use super::list_error::ListError;
+use super::room::Room;
 use crate::db::{self, Database};
 use held::Held;
 use ring::Ring;
@@ -35,6 +37,8 @@ pub use watch::{Watch, WatchQuery};
 
 /// Size of the ring (T1).
 const RING_BYTES: usize = 32 * 1024 * 1024;
+/// What large documents that watches have read and their clients have not taken may have together: four of the largest ones.
+const LARGE_BYTES: usize = 16 * 1024 * 1024;
 /// Most watches that read documents or the log at the same time (T2).
 const MOST_READERS: usize = 8;
 /// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection (C4).
@@ -60,6 +64,8 @@ struct Shared {
     unreadable: AtomicU64,
     /// What watches hold for their clients.
     held: Held,
+    /// Room for large documents among it.
+    large: Room,
 }
 
 /// What the tail has done. Each change wakes the watches that wait for events.
@@ -111,6 +117,7 @@ impl Tail {
             aside: Aside::default(),
             unreadable: AtomicU64::new(0),
             held: Held::default(),
+            large: Room::new(LARGE_BYTES, "large documents are on their way to slow clients of watches"),
         }))
     }
 

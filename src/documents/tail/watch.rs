@@ -11,13 +11,12 @@ use tokio::time::Instant;
 use super::entry::Unreadable;
 use super::event::{Ending, Event};
 use super::held::Share;
+use super::reading::{Found, Reader, Wanted};
 use super::ring::{Next, Start};
-use super::window::{self, Window};
-use super::{LATER_PATIENCE, PATIENCE, Progress, Shared, Tail};
+use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
 use crate::documents::filter::{Fields, Filter};
-use crate::documents::list::{self, Continue, ListQuery, Page};
+use crate::documents::list::{Continue, ListQuery};
 use crate::documents::list_error::ListError;
-use crate::documents::object::Object;
 use crate::documents::room::Party;
 
 /// A bookmark follows the first read that begins so long after the last one. A read begins at least once a second, so that at
@@ -27,6 +26,9 @@ const BOOKMARK_AFTER: Duration = Duration::from_secs(8);
 const WINDOW: i64 = 10_000;
 /// Most documents of a page of the state that a watch begins with.
 const PAGE_ITEMS: u32 = 250;
+
+/// A read under way.
+type Reading = BoxFuture<'static, Result<(Found, Share), ListError>>;
 
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
@@ -53,10 +55,12 @@ pub struct Watch {
     patience: Duration,
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
-    /// What they take in memory; `None` without any.
+    /// What they and the last event that was returned take in memory; `None` without any.
     share: Option<Share>,
+    /// The bytes of the event of a page or window that was returned last: its client may not have taken it before it asks for another one.
+    taken: usize,
     /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
-    reading: Option<BoxFuture<'static, Result<Read, ListError>>>,
+    reading: Option<Reading>,
     progress: latest::Receiver<Progress>,
     bookmark_due: Instant,
     /// When the tail has read the event that was returned last.
@@ -73,11 +77,6 @@ enum Phase {
     Log,
     /// The ring.
     Ring,
-}
-
-enum Read {
-    Page(Page<Vec<Object>>, Share),
-    Window(Window, Share),
 }
 
 impl Tail {
@@ -115,6 +114,7 @@ impl Tail {
             patience: PATIENCE,
             ready: VecDeque::new(),
             share: None,
+            taken: 0,
             reading: None,
             progress,
             bookmark_due: Instant::now() + BOOKMARK_AFTER,
@@ -157,8 +157,9 @@ impl Watch {
             return Some(Err(ending.clone()));
         }
         self.read_at = None;
+        self.give_back();
         if let Some(event) = self.ready.pop_front() {
-            self.took(&event);
+            self.taken = event.bytes();
             return Some(Ok(event));
         }
         if !matches!(self.phase, Phase::Ring) {
@@ -192,12 +193,14 @@ impl Watch {
         ending
     }
 
-    /// An event of a page or window has been returned.
-    fn took(&mut self, event: &Event) {
+    /// The client has taken the event of a page or window that was returned last, since it asks for another one.
+    fn give_back(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
         match &mut self.share {
-            Some(share) if !self.ready.is_empty() => share.set(share.bytes().saturating_sub(event.bytes())),
+            Some(share) if !self.ready.is_empty() => share.set(share.bytes().saturating_sub(taken)),
             // With the memory of the queue.
-            share => (*share, self.ready) = (None, VecDeque::new()),
+            Some(_) => (self.share, self.ready) = (None, VecDeque::new()),
+            None => {}
         }
     }
 
@@ -214,8 +217,9 @@ impl Watch {
         let Some(reading) = &mut self.reading else { return Ok(()) };
         let read = reading.await;
         self.reading = None;
-        let mut share = match read? {
-            Read::Page(page, share) => {
+        let (found, share) = read?;
+        match found {
+            Found::Page(page) => {
                 self.ready.extend(page.items.into_iter().map(Event::Initial));
                 if page.next.is_some() {
                     self.phase = Phase::State(page.next);
@@ -224,22 +228,23 @@ impl Watch {
                     let end = self.bookmark(true);
                     self.ready.push_back(end);
                 }
-                share
             }
-            Read::Window(window, share) => {
+            Found::Window(window) => {
                 let seen = window.entries.iter().filter_map(|entry| entry.seen_through(&self.filter).transpose());
                 let seen = seen.collect::<Result<Vec<_>, Unreadable>>().map_err(|Unreadable| ListError::Gone)?;
                 self.position = window.position;
                 self.ready.extend(seen);
-                share
             }
-        };
-        share.set(self.ready.iter().map(Event::bytes).sum());
+        }
+        self.taken = 0;
         self.share = Some(share).filter(|_| !self.ready.is_empty());
+        if let Some(share) = &mut self.share {
+            share.set(self.ready.iter().map(Event::bytes).sum());
+        }
         Ok(())
     }
 
-    fn next_read(&mut self) -> Result<Option<BoxFuture<'static, Result<Read, ListError>>>, ListError> {
+    fn next_read(&mut self) -> Result<Option<Reading>, ListError> {
         let floor = {
             let ring = self.tail.0.ring.read();
             if ring.epoch() != self.epoch {
@@ -247,34 +252,23 @@ impl Watch {
             }
             ring.floor()
         };
-        let (tail, filter) = (self.tail.clone(), Arc::clone(&self.filter));
-        let (party, epoch, patience) = (self.party, self.epoch, self.patience);
-        match &self.phase {
+        let wanted = match &self.phase {
             Phase::State(after) => {
-                let (fields, after) = (self.fields, after.clone());
-                let query = ListQuery { filter: Filter::clone(&filter), fields, limit: PAGE_ITEMS, after };
-                Ok(Some(Box::pin(async move {
-                    let _turn = tail.turn(epoch, patience).await?;
-                    let share = tail.0.held.take(party);
-                    let page = list::list_objects(&tail.0.database, &tail.0.aside, &query, share.bytes()).await?;
-                    Ok(Read::Page(page, share))
-                })))
+                let (filter, fields, after) = (Filter::clone(&self.filter), self.fields, after.clone());
+                Wanted::Page(ListQuery { filter, fields, limit: PAGE_ITEMS, after })
             }
             Phase::Log if self.position < floor => {
-                let (after, until) = (self.position, floor.min(self.position.saturating_add(WINDOW)));
-                Ok(Some(Box::pin(async move {
-                    let _turn = tail.turn(epoch, patience).await?;
-                    let share = tail.0.held.take(party);
-                    let Shared { database, aside, .. } = &*tail.0;
-                    let window = window::read(database, aside, &filter, after, until, share.bytes()).await?;
-                    Ok(Read::Window(window, share))
-                })))
+                let until = floor.min(self.position.saturating_add(WINDOW));
+                Wanted::Window { filter: Arc::clone(&self.filter), after: self.position, until }
             }
             Phase::Log | Phase::Ring => {
                 self.phase = Phase::Ring;
-                Ok(None)
+                return Ok(None);
             }
-        }
+        };
+        let reader = Reader { epoch: self.epoch, party: self.party, patience: self.patience };
+        let tail = self.tail.clone();
+        Ok(Some(Box::pin(async move { tail.read(wanted, reader).await })))
     }
 }
 

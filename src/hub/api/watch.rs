@@ -5,12 +5,13 @@
 //! large one are those that all watches share.
 
 use std::collections::{HashMap, VecDeque};
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -29,7 +30,7 @@ use crate::hub::tokens::{Place, Role, TokenDigest};
 
 /// Bytes that are written at once, unless a single event is larger. As much as the HTTP stack buffers (`LARGEST_HEAD`).
 const CHUNK: usize = 16 * 1024;
-/// Objects of this size are not copied.
+/// Objects of this size are not copied, but written in pieces of a chunk, so that what ends a watch ends it in the middle of one, too.
 const LARGE: usize = 8 * 1024;
 /// Room for what is around an object.
 const AROUND: usize = 64;
@@ -104,7 +105,11 @@ struct Served {
     ends: FuturesUnordered<BoxFuture<'static, End>>,
     /// What is to be written next.
     chunks: VecDeque<Bytes>,
+    /// How much of the first one is written.
+    written: usize,
     is_over: bool,
+    /// What has ended it.
+    end: Option<End>,
     _counted: Counted,
 }
 
@@ -113,8 +118,10 @@ struct Served {
 enum End {
     /// The time that its client has asked for.
     Time,
-    /// The server stops, or the grant is gone.
+    /// The server stops.
     Server,
+    /// The grant is gone.
+    Grant,
 }
 
 /// Begins a watch. What prevents it from beginning is the status of the answer.
@@ -137,14 +144,25 @@ pub(super) async fn answer(
         end = ends.next() => return match end {
             // It has had no events in its time, as when there are none.
             Some(End::Time) => Ok(body_of(stream, Body::empty())),
-            Some(End::Server) | None => {
+            Some(End::Server | End::Grant) | None => {
                 Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin"))
             }
         },
         watch = api.tail.watch_for(token, query) => watch.map_err(|error| Problem::from(&error))?,
     };
-    let served =
-        Served { api, watch, kind, fields, stream, ends, chunks: VecDeque::new(), is_over: false, _counted: counted };
+    let served = Served {
+        api,
+        watch,
+        kind,
+        fields,
+        stream,
+        ends,
+        chunks: VecDeque::new(),
+        written: 0,
+        is_over: false,
+        end: None,
+        _counted: counted,
+    };
     Ok(body_of(stream, Body::from_stream(served.chunks())))
 }
 
@@ -163,25 +181,50 @@ async fn ends(api: Arc<Api>, caller: Caller, namespace: Option<String>, ends_at:
     tokio::select! {
         () = api.stop.cancelled() => End::Server,
         () = tokio::time::sleep_until(ends_at) => End::Time,
-        () = api.access.lost(&caller, Role::Read, place) => End::Server,
+        () = api.access.lost(&caller, Role::Read, place) => End::Grant,
     }
 }
 
 impl Served {
     /// The bytes of the watch until it ends.
-    fn chunks(self) -> impl stream::Stream<Item = Result<Bytes, Infallible>> {
+    fn chunks(self) -> impl stream::Stream<Item = io::Result<Bytes>> {
         stream::unfold(self, |mut served| async move {
             if served.chunks.is_empty() && !served.is_over {
                 let mut bytes = Vec::new();
                 served.is_over = !served.next(&mut bytes).await;
                 served.flush(&mut bytes);
             }
-            served.chunks.pop_front().map(|chunk| (Ok(chunk), served))
+            served.piece().map(|piece| (piece, served))
         })
+    }
+
+    /// The next piece of the chunks. A client that takes a large object slowly gets the rest of it if the time is over or the server
+    /// stops, and nothing more if it lost its grant: that cuts the answer off.
+    fn piece(&mut self) -> Option<io::Result<Bytes>> {
+        let chunk = self.chunks.front()?;
+        if self.written > 0 {
+            self.end = self.end.or_else(|| self.ends.next().now_or_never().flatten());
+            if self.end == Some(End::Grant) {
+                self.chunks.clear();
+                self.is_over = true;
+                return Some(Err(io::Error::other("the grant is gone")));
+            }
+        }
+        let until = chunk.len().min(self.written + CHUNK);
+        let piece = chunk.slice(self.written..until);
+        self.written = until;
+        if until == chunk.len() {
+            self.chunks.pop_front();
+            self.written = 0;
+        }
+        Some(Ok(piece))
     }
 
     /// Waits for an event, and writes it and those that are there already. Returns whether there will be more.
     async fn next(&mut self, into: &mut Vec<u8>) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
         let first = tokio::select! {
             biased;
             _ = self.ends.next() => return false,
