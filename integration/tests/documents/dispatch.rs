@@ -316,6 +316,36 @@ fn what_is_missing_in_the_log_asks_for_all_clusters_and_removes_what_is_left_of_
     });
 }
 
+/// A removed cluster may have had any number of objects: no statement deletes all of their rows.
+#[test]
+fn the_rows_of_removed_clusters_are_deleted_some_at_a_time() {
+    run(async {
+        let stage = Stage::new("manyrows").await;
+        let writer = stage.writer();
+        for name in ["c1", "c2"] {
+            writer.version(create(name)).await;
+        }
+        let leader = Leader::of(&stage).await;
+        leader.all().await;
+        stage
+            .run(
+                "insert into towline_applied select c.id, '', 'ConfigMap', 'ns', 'm-' || n, gen_random_uuid(), 'v1', null, true, true, false, \
+                   null, null, null, 0 from clusters c, generate_series(1, 22000) n; \
+                 create table deleted (rows bigint); \
+                 create function count_deleted() returns trigger language plpgsql as $$ \
+                   begin insert into deleted select count(*) from old_rows; return null; end $$; \
+                 create trigger counted after delete on towline_applied referencing old table as old_rows \
+                   for each statement execute function count_deleted()",
+            )
+            .await;
+        writer.version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;
+        leader.all().await;
+        assert_eq!(stage.number("select count(*) from towline_applied").await, 22_000, "those of the other cluster");
+        let [most, all] = ["max", "sum"].map(|what| format!("select {what}(rows)::int8 from deleted"));
+        assert_eq!((stage.number(&most).await, stage.number(&all).await), (20_000, 22_000));
+    });
+}
+
 #[test]
 fn compaction_keeps_what_was_not_dispatched() {
     run(async {

@@ -60,7 +60,7 @@ fn a_database_of_a_build_between_two_releases_is_brought_up_to_date() {
 struct Catalog {
     relied_on: BTreeSet<String>,
     tables: BTreeSet<String>,
-    /// By table: columns that a row must have, constraints and unique indexes.
+    /// By table: columns that a row must have, constraints and unique indexes. Statements name those in `on conflict`.
     required: BTreeSet<(String, String)>,
 }
 
@@ -103,6 +103,8 @@ fn no_migration_takes_away_or_demands_what_the_release_before_does_not_know() {
             let new = after.required.difference(&before.required).filter(|(table, _)| before.tables.contains(table));
             let demands: Vec<_> = new.collect();
             assert!(demands.is_empty(), "migration {count} demands {demands:?}");
+            let dropped: Vec<_> = before.required.difference(&after.required).collect();
+            assert!(dropped.is_empty(), "migration {count} drops {dropped:?}");
             before = after;
         }
         assert_eq!(SCHEMA.status(&database).await.expect("a status").pending(), 0);

@@ -20,10 +20,12 @@ use crate::documents::claims::{Claims, Holder};
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
-/// commit.
+/// commit. For 30 s after versions were renumbered, which nobody leads, a new row is blocked as the others are: there may have been one,
+/// with a claim that was lost.
 const ASK: &str = "with asked as ( \
-       insert into towline_work (cluster, ready_at, urgent) \
-       select distinct c, now(), $2 from unnest($1::text[]::uuid[]) c order by c \
+       insert into towline_work (cluster, ready_at, urgent, until) \
+       select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()) \
+       from unnest($1::text[]::uuid[]) c order by c \
        on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
          ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
        returning 1), \

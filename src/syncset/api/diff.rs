@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use super::SyncsetApi;
 use crate::documents::{
-    Action, Charge, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, decide,
-    key_of_body, manifests_of_json,
+    Action, Charge, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, Weight,
+    decide, key_of_body, manifests_of_json,
 };
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
 use crate::syncset::inspect::{Diff, ProposedSyncset, Undiffed};
@@ -61,8 +61,10 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
         let manifest = manifest(&body, &*charge)?;
         let namespace = manifest.body.text("namespace").filter(|_| manifest.kind == Kind::SyncSet);
         rights.require(Right::Write, namespace)?;
-        let document = document(manifest, &keyring)?;
-        // It was valid.
+        let document = document(manifest, &keyring, &*charge)?;
+        // It was valid. Of its fields there are two copies more.
+        let built: usize = document.data.values().map(|value| Weight::of_value(value).built).sum();
+        charge(built.saturating_mul(2))?;
         ProposedSyncset::of(&document).map_err(|failure| unreadable(&failure.message))
     };
     // The length does not say how long it takes: patches are YAML, of which aliases make 4 MiB of a short text.
@@ -97,10 +99,10 @@ fn manifest(body: &[u8], charge: Charge<'_>) -> Result<Manifest, Problem> {
 }
 
 /// The document that a write would make.
-fn document(manifest: Manifest, keyring: &Keyring) -> Result<Document, Problem> {
+fn document(manifest: Manifest, keyring: &Keyring, charge: Charge<'_>) -> Result<Document, Problem> {
     let key = key_of_body(manifest.kind, &manifest.body)?;
     let request = Request { key, action: Action::Create(manifest.body), condition: None, dry_run: true };
-    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw(), charge: &|_| Ok(()) })?.document)
+    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw(), charge })?.document)
 }
 
 #[cfg(test)]
@@ -132,6 +134,17 @@ mod tests {
         manifest(body.as_bytes(), &count).expect("a syncset");
         assert!(charged.into_inner() > body.len(), "values take more than their text");
         let none_left = |_: usize| Err(Problem::new(ProblemKind::Busy, "too many large requests are under way"));
+        let of_patches = std::sync::atomic::AtomicUsize::new(0);
+        let text = "a: &a [x, x, x, x]\nb: [*a, *a, *a, *a]\n";
+        let patched = json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {"clusterDeploymentRefs": [{"name": "west"}],
+            "patches": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "patchType": "merge", "patch": text}]}});
+        let count = |more: usize| {
+            of_patches.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        };
+        let manifest_of_patches = manifest(patched.to_string().as_bytes(), &|_| Ok(())).expect("a syncset");
+        document(manifest_of_patches, &Keyring::default(), &count).expect("it is valid");
+        assert!(of_patches.into_inner() > text.len(), "what is built of the texts of patches counts, too");
         assert_eq!(manifest(body.as_bytes(), &none_left).expect_err("no room").kind, ProblemKind::Busy);
     }
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::error::DispatchError;
 use super::ids;
-use super::judge::{Verdicts, decide};
+use super::judge::{UNITS, Verdicts, decide};
 use super::tracked::tracked;
 use crate::db::{Database, Row, Transaction, Type, column};
 use crate::documents::WorkQueue;
@@ -47,19 +47,56 @@ pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
 /// the clusters concerned. Returns what was held. Only what was judged and shown is approved: a later change is judged by itself, and a
 /// syncset that was held because of an edit is held again if clusters have lost their labels meanwhile. What can't be read can't be
-/// approved.
+/// approved. All of them are approved in transactions of bounded cost, as they were judged: if one of these fails, those before it hold.
 pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
-    approve_judging(database, name, true).await
+    match name {
+        Some(name) => approve_page(database, &Approval::Named(name), true).await,
+        None => approve_pages(database, true).await,
+    }
 }
 
 /// The same without the guard: nothing is held afterwards.
 pub(super) async fn approve_everything(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError> {
-    approve_judging(database, None, false).await
+    approve_pages(database, false).await
 }
 
-async fn approve_judging(
+/// What is to be approved.
+enum Approval<'a> {
+    /// What is held under this name or id.
+    Named(&'a str),
+    /// These, as long as they are held for the same cause.
+    Listed(&'a [HeldSyncset]),
+}
+
+async fn approve_pages(database: &Database, is_guarding: bool) -> Result<Vec<HeldSyncset>, DispatchError> {
+    let all: Vec<HeldSyncset> =
+        held(database).await?.into_iter().filter(|held| held.cause != Cause::Unreadable).collect();
+    let mut approved = Vec::new();
+    for page in pages(&all) {
+        approved.extend(approve_page(database, &Approval::Listed(page), is_guarding).await?);
+    }
+    Ok(approved)
+}
+
+/// So many of them at a time that their clusters are at most [`UNITS`], and at least one.
+fn pages(all: &[HeldSyncset]) -> Vec<&[HeldSyncset]> {
+    let (mut pages, mut rest) = (Vec::new(), all);
+    while !rest.is_empty() {
+        let mut units = 0_usize;
+        let fitting = rest.iter().take_while(|held| {
+            units = units.saturating_add(held.clusters.max(1));
+            units <= UNITS
+        });
+        let (page, others) = rest.split_at(fitting.count().max(1));
+        pages.push(page);
+        rest = others;
+    }
+    pages
+}
+
+async fn approve_page(
     database: &Database,
-    name: Option<&str>,
+    approval: &Approval<'_>,
     is_guarding: bool,
 ) -> Result<Vec<HeldSyncset>, DispatchError> {
     const LOCK: &str = "select from towline_claim where name = 'dispatcher' \
@@ -73,7 +110,7 @@ async fn approve_judging(
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
-    let approved = approvable(&mut transaction, name).await?;
+    let approved = approvable(&mut transaction, approval).await?;
     let syncsets: Vec<String> = approved.iter().map(|held| held.id.to_string()).collect();
     release(&mut transaction, &syncsets).await?;
     let mut verdicts = Verdicts::default();
@@ -97,21 +134,31 @@ async fn approve_judging(
     Ok(approved)
 }
 
-/// What is held under this name or id and can be approved, or all of it. A name is no approval of several syncsets: one that is gone may
-/// have had the name of one that exists.
+/// What of it is held and can be approved. A name is no approval of several syncsets: one that is gone may have had the name of one that
+/// exists.
 async fn approvable(
     transaction: &mut Transaction<'static>,
-    name: Option<&str>,
+    approval: &Approval<'_>,
 ) -> Result<Vec<HeldSyncset>, DispatchError> {
     const QUERY: &str = "approvable_syncsets";
     let text = format!(
-        "select {COLUMNS} from towline_guard where held and cause is distinct from 'unreadable' and ($1::text is null \
-           or $1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text) \
+        "select {COLUMNS} from towline_guard where held and cause is distinct from 'unreadable' \
+           and ($1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text \
+             or syncset = any($2::text[]::uuid[])) \
          order by kind desc, namespace, name, syncset"
     );
-    let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT)]).await?;
-    let found: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
-    let Some(name) = name else { return Ok(found) };
+    let (name, listed) = match approval {
+        Approval::Named(name) => (Some(*name), &[][..]),
+        Approval::Listed(listed) => (None, *listed),
+    };
+    let ids: Vec<String> = listed.iter().map(|held| held.id.to_string()).collect();
+    let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT), (&ids as _, Type::TEXT_ARRAY)]).await?;
+    let mut found: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
+    let Some(name) = name else {
+        // What is held for another cause by now was not shown.
+        found.retain(|found| listed.iter().any(|listed| (listed.id, listed.cause) == (found.id, found.cause)));
+        return Ok(found);
+    };
     match found.iter().find(|held| held.id.to_string() == name) {
         Some(held) => Ok(vec![held.clone()]),
         None if found.len() > 1 => {
@@ -189,5 +236,37 @@ impl HeldSyncset {
                 self.remedy()
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(clusters: usize) -> HeldSyncset {
+        let id = Uuid::from_u128(u128::try_from(clusters).unwrap_or_default());
+        HeldSyncset {
+            id,
+            kind: "SyncSet".to_owned(),
+            namespace: "team-a".to_owned(),
+            name: "base".to_owned(),
+            cause: Cause::Gone,
+            clusters,
+            tracks: clusters,
+            since: None,
+        }
+    }
+
+    #[test]
+    fn a_page_of_approvals_has_bounded_clusters_and_at_least_one_syncset() {
+        let sizes = |clusters: &[usize]| -> Vec<usize> {
+            let all: Vec<HeldSyncset> = clusters.iter().map(|clusters| held(*clusters)).collect();
+            let found = pages(&all);
+            assert_eq!(found.concat(), all);
+            found.iter().map(|page| page.len()).collect()
+        };
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[1, UNITS - 1, 1, UNITS, 2 * UNITS, 0, 1]), [2, 1, 1, 1, 2]);
+        assert_eq!(sizes(&vec![0; UNITS + 1]), [UNITS, 1], "each counts");
     }
 }

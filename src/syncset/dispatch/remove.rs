@@ -14,6 +14,8 @@ use crate::db::{Database, Type};
 
 /// Most clusters of which rows are deleted at once.
 const PAGE: usize = 500;
+/// Most rows that a statement deletes.
+const ROWS: u64 = 20_000;
 /// Limit of the transaction that does it. It locks nothing that renewals of the dispatcher's claim wait for.
 const REMOVE_WITHIN: Duration = Duration::from_secs(30);
 
@@ -30,6 +32,11 @@ const ORPHANS: &str = "with recursive applied(cluster) as ( \
 const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
      where w.cluster = any($1::text[]::uuid[]) \
        and not exists (select from clusters c where c.kind = 'clusters' and c.id = w.cluster) order by w.cluster for update)";
+/// Removes some of their rows, which may be any number: hostile clusters take whatever is sent to them.
+const REMOVE_APPLIED: &str = "delete from towline_applied where ctid = any(array( \
+       select a.ctid from towline_applied a where a.cluster = any($1::text[]::uuid[]) \
+         and not exists (select from clusters c where c.kind = 'clusters' and c.id = a.cluster) \
+         and (select origin = towline_origin() from towline_meta) limit";
 /// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
 /// is being restored, clusters may be still to come: its origin differs until the end.
 ///
@@ -49,10 +56,12 @@ const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from
 
 /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
 pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {
+    let remove_applied = format!("{REMOVE_APPLIED} {ROWS}))");
     for page in clusters.chunks(PAGE) {
         let page: Vec<String> = page.iter().map(Uuid::to_string).collect();
         let params = [(&page as _, Type::TEXT_ARRAY)];
         database.execute("remove_work", REMOVE_WORK, &params).await?;
+        while database.execute("remove_applied", &remove_applied, &params).await? >= ROWS {}
         let mut transaction = database.begin("remove", REMOVE_WITHIN).await?;
         let twins = ids("remove_state", &transaction.all("remove_state", REMOVE_STATE, &params).await?)?;
         ask(&mut transaction, &twins, false).await?;

@@ -33,7 +33,7 @@ use crate::db::Transaction;
 use crate::job::mass_change;
 
 pub(super) use self::clusters::decide;
-pub(super) use self::cost::{Labels, MOST, Page, decisions, pages};
+pub(super) use self::cost::{Labels, MOST, Page, UNITS, decisions, pages};
 pub(super) use self::syncsets::everything;
 
 /// What judging has changed.
