@@ -325,7 +325,7 @@ fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have
 #[test]
 fn a_drop_concerns_documents_that_have_the_object_or_the_namespace_or_the_definition_that_it_is_in() {
     run(async {
-        let stage = Stage::new("concerned").await;
+        let stage = Stage::new("concerned_documents").await;
         let (claim, store) = claimed(&stage).await;
         let ids = twins(&stage, &["twin"]).await;
         let identity = pace().identity;
