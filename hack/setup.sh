@@ -5,7 +5,8 @@
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what is needed to build and lint Towline
 #   demo   the same, curl, a database server, and a control plane: built once, in about five minutes, and kept
-#   test   the same, and what the tests of network failures and of the hub's API need (default): schemathesis in a virtual
+#   test   the same, and what the tests of network failures, of the bus (rabbitmq-server, whose service is not used: tests start
+#          brokers of their own) and of the hub's API need (default): schemathesis in a virtual
 #          environment of Python, and the generator of the Go client. If Go builds the control plane, it also builds the Go
 #          controller that the bench compares with. Four minutes, once;
 #          and the checker of the hub's histories
@@ -33,6 +34,8 @@ int main(void) { return puts("") < 0; }' | cc -x c - -o /dev/null 2>/dev/null; }
 have() { command -v "$1" >/dev/null; }
 # Debian keeps the server's programs off the PATH, each version's in a directory of its own.
 have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+# The programs themselves: those on the PATH refuse other users than root and its own.
+have_rabbitmq() { [[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ]]; }
 have_python_environments() { have python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
 missing_packages() {
@@ -40,6 +43,7 @@ missing_packages() {
     have git || echo git
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
+    [[ $purpose != test ]] || have_rabbitmq || echo rabbitmq-server
     [[ $purpose == tools ]] || have_postgres || echo postgresql
     [[ $purpose != test ]] || have_python_environments || echo python3-venv
     [[ $purpose == tools ]] || have curl || echo curl
@@ -67,6 +71,10 @@ todo=()
 read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
 if ((${#packages[@]} > 0)) && ! install_packages "${packages[@]}"; then
     todo+=("these packages are missing: apt-get install ${packages[*]} (as root)")
+elif [[ " ${packages[*]} " == *" rabbitmq-server "* ]] && have systemctl && [[ -d /run/systemd/system ]]; then
+    # The package starts a broker for the whole machine, which nobody has asked for.
+    say "stopping the broker of the package, since tests start their own"
+    if ((EUID == 0)); then systemctl disable --now rabbitmq-server; else sudo -n systemctl disable --now rabbitmq-server; fi >&2 || true
 fi
 
 rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -117,5 +125,6 @@ if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
 fi
 if [[ $purpose == test ]]; then
     integration/schemathesis/build.sh >/dev/null
+    integration/pika/build.sh >/dev/null
     clients/go/generator/build.sh >/dev/null
 fi

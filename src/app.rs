@@ -395,6 +395,8 @@ mod tests {
         [hub]
         listen = "127.0.0.1:0"
         database_url = "postgres://nobody@127.0.0.1:1/none"
+        bus = "amqp"
+        amqp_url = "amqp://nobody@127.0.0.1:1"
         [syncsets]
     "#;
 

@@ -25,6 +25,7 @@
 //! │  ├─ tail                           reads the log into the ring that all watches share; listens on its connection
 //! │  ├─ claims                         renews the claims of this replica in the database
 //! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
+//! │  ├─ relay                          with a message broker, while it holds its claim: publishes the log to it
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
 //! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
@@ -39,6 +40,7 @@
 //! imports another job, and what runs jobs is given a list of them and names none.
 
 pub mod actor;
+pub mod amqp;
 pub mod app;
 pub mod check;
 pub mod cli;

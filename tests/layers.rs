@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: [&[&str]; 7] = [
     &["actor", "config", "http"],
     &["telemetry"],
-    &["cluster", "db"],
+    &["amqp", "cluster", "db"],
     &["documents", "election", "state"],
     &["job"],
     // What runs jobs is given a list of them, and names none.

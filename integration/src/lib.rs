@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`control_plane`] | etcd, API server, controller manager; killed, restarted, emptied, compacted |
 //! | [`postgres`] | the hub's database, with its schemas and accounts |
+//! | [`rabbitmq`] | a message broker; killed, wiped, stopped, alarmed |
 //! | [`leaf_hubs`] | hub objects, and what is reported of them to the database |
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
@@ -36,6 +37,7 @@ mod port;
 pub mod postgres;
 mod process;
 pub mod programs;
+pub mod rabbitmq;
 pub mod rbac;
 pub mod reference;
 mod room;
@@ -54,6 +56,7 @@ pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
 pub use self::http_client::Answer;
 pub use self::postgres::Postgres;
+pub use self::rabbitmq::RabbitMq;
 pub use self::reference::Reference;
 pub use self::towline::{Towline, settings_noted};
 pub use self::usage::Usage;

@@ -17,6 +17,7 @@ static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
 static TEMPLATES: OnceCell<PathBuf> = OnceCell::const_new();
 static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
 static SCHEMATHESIS: OnceCell<PathBuf> = OnceCell::const_new();
+static PIKA: OnceCell<PathBuf> = OnceCell::const_new();
 static TOWLINE: OnceCell<PathBuf> = OnceCell::const_new();
 
 /// Path of one of the control plane's programs (`kube-apiserver`, `etcd`, `kube-controller-manager`, `kubectl`), which
@@ -62,6 +63,13 @@ pub async fn schemathesis() -> Result<PathBuf, Error> {
     let path = "integration/schemathesis/build.sh";
     let build = || script("schemathesis (integration/schemathesis/build.sh)", path);
     SCHEMATHESIS.get_or_try_init(build).await.cloned()
+}
+
+/// Path of a Python with pika, which is installed where nobody has installed it yet: a few seconds.
+pub async fn pika() -> Result<PathBuf, Error> {
+    let path = "integration/pika/build.sh";
+    let build = || script("pika (integration/pika/build.sh)", path);
+    PIKA.get_or_try_init(build).await.cloned()
 }
 
 /// Runs a script that builds something; the path that it prints.

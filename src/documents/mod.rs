@@ -11,10 +11,13 @@
 //! The [`WorkQueue`] says which clusters wait for a pass, and gives each to one process at a time. [`Claims`] renews what a process
 //! holds.
 //!
+//! Over a message broker, the [`Relay`] publishes the log for programs outside; [`Broker`] says how its connections stand.
+//!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
 mod aside;
 mod body;
+mod bus;
 mod claims;
 mod compact;
 mod compaction;
@@ -52,6 +55,7 @@ mod writer;
 
 pub use aside::{Aside, ShutsDown};
 pub use body::{Body, Charge, Manifest, manifests_of_json, manifests_of_yaml};
+pub use bus::{Broker, BusObserver, Purpose, Relay, Standing};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};

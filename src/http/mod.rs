@@ -35,4 +35,4 @@ pub use proxy::{Proxy, of_environment};
 pub use server::{Observer, Peer, Server};
 pub use tls::{CertificateError, CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
-pub use trust::TrustError;
+pub use trust::{TrustError, client_config_as};

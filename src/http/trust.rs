@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 /// Why the trusted certificate authorities can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file could not be read, or contains no certificate.
-    #[error("failed to read the certificate authorities in {}", path.display())]
+    #[error("failed to read the certificates in {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -18,12 +18,18 @@ pub enum TrustError {
         source: pem::Error,
     },
     /// A certificate in the file can't be a trust anchor.
-    #[error("failed to use the certificate authorities in {}", path.display())]
+    #[error("failed to use the certificates in {}", path.display())]
     Use {
         /// The file.
         path: PathBuf,
         /// The error of rustls.
         source: rustls::Error,
+    },
+    /// The key of a client's certificate could not be read.
+    #[error("failed to read the key in {}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
     },
     /// No file is given, and the system has no certificate authorities.
     #[error("the system has no certificate authorities")]
@@ -35,17 +41,19 @@ pub enum TrustError {
 
 /// TLS 1.2 and 1.3, trusting the system's authorities and those in the file. Blocks: it reads files.
 pub(super) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, TrustError> {
+    client_config_as(authorities, None)
+}
+
+/// The same, showing the certificate of a PEM file, with the key of another. Blocks: it reads files.
+pub fn client_config_as(
+    authorities: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, TrustError> {
     let mut roots = RootCertStore::empty();
     // Unreadable certificates are skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = authorities {
-        let unread = |source| TrustError::Read { path: path.to_owned(), source };
-        let certificates: Vec<_> =
-            CertificateDer::pem_file_iter(path).map_err(unread)?.collect::<Result<_, _>>().map_err(unread)?;
-        if certificates.is_empty() {
-            return Err(unread(pem::Error::NoItemsFound));
-        }
-        for certificate in certificates {
+        for certificate in certificates(path)? {
             roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
         }
     }
@@ -54,7 +62,19 @@ pub(super) fn client_config(authorities: Option<&Path>) -> Result<ClientConfig, 
     }
     let provider = rustls::crypto::ring::default_provider().into();
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Ok(builder.map_err(TrustError::SetUp)?.with_root_certificates(roots).with_no_client_auth())
+    let builder = builder.map_err(TrustError::SetUp)?.with_root_certificates(roots);
+    let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
+    // The decoder's error may quote a line of the key.
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|_| TrustError::Key { path: key.to_owned() })?;
+    let shown = builder.with_client_auth_cert(certificates(certificate)?, private);
+    shown.map_err(|source| TrustError::Use { path: certificate.to_owned(), source })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let unread = |source| TrustError::Read { path: path.to_owned(), source };
+    let found: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(unread)?.collect::<Result<_, _>>().map_err(unread)?;
+    if found.is_empty() { Err(unread(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -70,11 +90,11 @@ mod tests {
                 std::fs::write(&path, content).unwrap();
             }
             let error = client_config(Some(&path)).expect_err("refused");
-            assert_eq!(error.to_string(), format!("failed to read the certificate authorities in {}", path.display()));
+            assert_eq!(error.to_string(), format!("failed to read the certificates in {}", path.display()));
         }
         let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         std::fs::write(&path, certificate).unwrap();
         let error = client_config(Some(&path)).expect_err("refused");
-        assert_eq!(error.to_string(), format!("failed to use the certificate authorities in {}", path.display()));
+        assert_eq!(error.to_string(), format!("failed to use the certificates in {}", path.display()));
     }
 }

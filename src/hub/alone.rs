@@ -12,18 +12,20 @@ use crate::job::{Config, JobList};
 
 /// Whose value is the database, as libpq's keywords or as a URL.
 const POSTGRES_PARAMS: &str = "POSTGRES_PARAMS";
+/// Whose value is the message broker's URL. It is used unless `TOWLINE__HUB__BUS` says otherwise.
+const AMQP_URL: &str = "AMQP_URL";
 /// The section that applies syncsets, and the variable by which Hive's controllers are told how often.
 const SYNCSETS: &str = "syncsets";
 const REAPPLY_INTERVAL: &str = "SYNCSET_REAPPLY_INTERVAL";
 /// The prefixes of Towline's own variables that are read as well: keys of the process and of the sections.
 const OWN: [&str; 3] = ["TOWLINE__DAEMON__", "TOWLINE__HUB__", "TOWLINE__SYNCSETS__"];
 
-/// Reads the configuration of the hub: `POSTGRES_PARAMS`, `TOWLINE__HUB__…` and `TOWLINE__DAEMON__…`, which override it. With
+/// Reads the configuration of the hub: `POSTGRES_PARAMS`, `AMQP_URL`, `TOWLINE__HUB__…` and `TOWLINE__DAEMON__…`, which override it. With
 /// `SYNCSET_REAPPLY_INTERVAL` (a Go duration) or `TOWLINE__SYNCSETS__…`, which override it, `[syncsets]` runs beside it.
 pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobList) -> Result<Config, Error> {
     let variables: BTreeMap<String, String> = environment.into_iter().collect();
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
-    let (given, interval) = (set(POSTGRES_PARAMS), set(REAPPLY_INTERVAL));
+    let (given, interval, broker) = (set(POSTGRES_PARAMS), set(REAPPLY_INTERVAL), set(AMQP_URL));
     let own = variables.into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
     let mut faults = Vec::new();
     let mut root = source::read("", own, &[], &mut faults)?;
@@ -42,6 +44,12 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobL
             section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
         }
     }
+    let has_broker = section.contains_key("amqp_url") || section.contains_key("amqp_url_file");
+    let is_broker_given = broker.is_some() && !has_broker;
+    if let Some(url) = broker.filter(|_| !has_broker) {
+        section.insert("amqp_url".to_owned(), Node::Text(url));
+        section.entry("bus".to_owned()).or_insert(Node::Text("amqp".to_owned()));
+    }
     root.insert(HUB.to_owned(), Node::Table(section));
     if let Some(text) = interval {
         reapply(&text, &mut root, &mut faults);
@@ -51,6 +59,7 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobL
     // A fault names the variable that the user has set.
     faults.extend(walked.into_iter().map(|fault| match fault.path.as_str() {
         "hub.database_url" if is_given => Fault::new(POSTGRES_PARAMS, fault.problem),
+        "hub.amqp_url" if is_broker_given => Fault::new(AMQP_URL, fault.problem),
         _ => fault,
     }));
     Faults::new(faults).into_result()?;
@@ -78,6 +87,7 @@ fn reapply(text: &str, root: &mut BTreeMap<String, Node>, faults: &mut Vec<Fault
 mod tests {
     use std::time::Duration;
 
+    use super::super::bus::Bus;
     use super::super::job::section;
     use super::*;
     use crate::jobs::JOBS;
@@ -109,6 +119,23 @@ mod tests {
         );
         let file = read(&[PARAMS, ("TOWLINE__HUB__DATABASE_URL_FILE", "/url")]).expect("a configuration");
         assert_eq!(section(&file).expect("the section").database, crate::db::DatabaseSource::File("/url".into()));
+    }
+
+    #[test]
+    fn a_broker_is_used_as_soon_as_it_is_told_and_unless_the_bus_says_otherwise() {
+        let bus = |variables: &[(&str, &str)]| {
+            let config = read(&[&[PARAMS], variables].concat()).expect("a configuration");
+            let section = section(&config).expect("the section");
+            (section.bus, section.amqp.as_ref().map(crate::amqp::AmqpSource::place))
+        };
+        let url = ("AMQP_URL", "amqp://me:hunter2@broker/x");
+        let place = Some("broker:5672/x".to_owned());
+        assert_eq!(bus(&[]), (Bus::Postgres, None));
+        assert_eq!(bus(&[url]), (Bus::Amqp, place.clone()));
+        assert_eq!(bus(&[url, ("TOWLINE__HUB__BUS", "postgres")]), (Bus::Postgres, place));
+        let faults = read(&[PARAMS, ("AMQP_URL", "ampq://me:hunter2@broker")]).expect_err("a fault");
+        assert!(faults.len() == 1 && faults[0].starts_with("AMQP_URL: "), "{faults:?}");
+        assert!(!faults[0].contains("hunter2"), "{faults:?}");
     }
 
     #[test]

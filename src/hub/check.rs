@@ -1,11 +1,16 @@
-//! `towline check --connect`: checks that the hub's database answers and has the schema, and that its files can be used.
+//! `towline check --connect`: checks that the hub's database answers and has the schema, that its files can be used, and that
+//! the message broker takes it.
 
+use std::sync::Arc;
+
+use super::bus::Bus;
 use super::config::HubConfig;
 use super::reloaded::{FileError, Reloaded};
 use super::tokens::Grants;
 use super::wiring::read_keys;
+use crate::amqp::AmqpSource;
 use crate::cluster::full_text;
-use crate::documents::{self, Keyring, SCHEMA};
+use crate::documents::{self, Broker, Keyring, SCHEMA};
 use crate::http::ServerTls;
 use crate::job::check::say;
 
@@ -24,6 +29,9 @@ pub(super) async fn check_section(config: &HubConfig) -> usize {
     {
         faults.push(full_text(&error));
     }
+    if let (Bus::Amqp, Some(source)) = (config.bus, &config.amqp) {
+        faults.extend(check_broker(source).await);
+    }
     for fault in &faults {
         say(&format!("{}: {fault}", config.name));
     }
@@ -32,6 +40,18 @@ pub(super) async fn check_section(config: &HubConfig) -> usize {
 
 fn fault_of<T: Send + Sync + 'static>(file: &Reloaded<T>) -> Option<String> {
     file.fault().borrow().as_deref().map(|error: &FileError| full_text(error))
+}
+
+/// Whether the broker lets this account declare everything.
+async fn check_broker(source: &AmqpSource) -> Option<String> {
+    let place = source.place();
+    match Broker::new(source.clone(), Arc::new(())).connect("towline check").await {
+        Ok(link) => {
+            link.close().await;
+            None
+        }
+        Err(error) => Some(format!("broker {place}: {}", full_text(&error))),
+    }
 }
 
 /// Whether the database takes this release's statements, or will after the migrations at start.

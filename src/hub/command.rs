@@ -24,6 +24,7 @@ Required variable:
   POSTGRES_PARAMS    The database: host=db dbname=hub user=me password=…, or postgres://me:password@db/hub
 
 Further variables:
+  AMQP_URL           A RabbitMQ broker that gets all events: amqps://me:password@broker/vhost
   TOWLINE__HUB__*    Further keys of the section: TOWLINE__HUB__LISTEN [default: 127.0.0.1:7070]
   TOWLINE__DAEMON__* Keys of [daemon]: TOWLINE__DAEMON__LISTEN [default: 127.0.0.1:8384]
 

@@ -5,10 +5,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::bus::{Bus, read_amqp};
+use crate::amqp::AmqpSource;
 use crate::config::SectionName;
 use crate::config::fault::Problem;
 use crate::config::fields::Fields;
-use crate::config::setting::{Setting, Unfit, one_of};
+use crate::config::setting::{Setting, Unfit};
 use crate::db::DatabaseSource;
 use crate::http::CertificateFiles;
 use crate::job;
@@ -45,19 +47,14 @@ pub struct HubConfig {
     pub tokens_file: Option<PathBuf>,
     /// The keys by which sealed fields are encrypted. None by default: then they are stored as they are.
     pub keys_file: Option<PathBuf>,
-    /// How events and work are distributed; `postgres` by default.
+    /// How events are distributed; `postgres` by default.
     pub bus: Bus,
+    /// The message broker: `amqp_url`, or the file `amqp_url_file`. Required by the bus `amqp`, and not used otherwise.
+    pub amqp: Option<AmqpSource>,
     /// How far back a watch can resume; `1h` by default. The log of the database grows with it.
     pub history: Duration,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
-}
-
-/// How events and work are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bus {
-    /// By the database alone.
-    Postgres,
 }
 
 impl HubConfig {
@@ -73,6 +70,7 @@ impl HubConfig {
             tokens_file: None,
             keys_file: None,
             bus: Bus::Postgres,
+            amqp: None,
             history: HISTORY,
             max_watchers: MAX_WATCHERS,
         }
@@ -94,6 +92,7 @@ impl HubConfig {
         section.tokens_file = fields.optional("tokens_file");
         section.keys_file = fields.optional("keys_file");
         fields.set("bus", &mut section.bus);
+        section.amqp = read_amqp(&mut fields, section.bus);
         fields.set_as::<History, _>("history", &mut section.history);
         fields.set("max_watchers", &mut section.max_watchers);
         if fields.faults() == before {
@@ -106,6 +105,12 @@ impl HubConfig {
     /// Whether only this machine can connect to the API.
     pub fn is_local(&self) -> bool {
         self.listen.is_none_or(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// Whether what is sent to the broker can be read on the way.
+    pub fn exposes_events(&self) -> bool {
+        let used = self.amqp.as_ref().filter(|_| self.bus == Bus::Amqp);
+        used.and_then(|source| source.url().ok()).is_some_and(|url| url.is_exposed())
     }
 
     /// An API that other machines can connect to must know its callers, encrypt what they send, and store secrets encrypted.
@@ -150,14 +155,6 @@ impl Setting for Listen {
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         if text.is_empty() { Ok(Self(None)) } else { SocketAddr::from_text(text).map(|address| Self(Some(address))) }
-    }
-}
-
-impl Setting for Bus {
-    const ALLOWED: &'static str = "postgres";
-
-    fn from_text(text: &str) -> Result<Self, Unfit> {
-        one_of(text, &[("postgres", Self::Postgres)])
     }
 }
 
@@ -231,6 +228,27 @@ mod tests {
     }
 
     #[test]
+    fn a_bus_over_amqp_needs_one_url_and_no_fault_shows_it() {
+        let amqp = |keys: &[(&str, &str)]| read(&[&[("bus", "amqp")], keys].concat());
+        let (section, faults) = amqp(&[("amqp_url", "amqp://me:hunter2@broker")]);
+        assert_eq!(faults, Vec::<String>::new());
+        let section = section.expect("a section");
+        assert_eq!(section.amqp.as_ref().map(AmqpSource::place).as_deref(), Some("broker:5672//"));
+        assert!(section.bus == Bus::Amqp && !format!("{section:?}").contains("hunter2"));
+        assert_eq!(amqp(&[("amqp_url_file", "/u")]).0.expect("a section").amqp, Some(AmqpSource::File("/u".into())));
+        assert_eq!(read(&[("amqp_url_file", "/u")]).1.len(), 0, "it may be given beforehand");
+        for (keys, fault) in [
+            (&[][..], "hub.amqp_url: missing; allowed: exactly one of `amqp_url` and `amqp_url_file`"),
+            (&[("amqp_url", "amqp://b"), ("amqp_url_file", "/u")], "hub.amqp_url: found `amqp_url` beside"),
+            (&[("amqp_url", "http://me:hunter2@broker")], "hub.amqp_url: found an invalid URL: its scheme is neither"),
+        ] {
+            let (_, faults) = amqp(keys);
+            assert!(faults.len() == 1 && faults[0].starts_with(fault), "{fault}: {faults:?}");
+            assert!(!faults[0].contains("hunter2"));
+        }
+    }
+
+    #[test]
     fn every_fault_is_reported() {
         let (_, faults) = read(&[
             ("listen", "localhost:7070"),
@@ -245,7 +263,7 @@ mod tests {
             "hub.listen: found \"localhost:7070\"; allowed: an address and a port such as \"127.0.0.1:7070\", or \"\" for no API; \
              did you mean `127.0.0.1:7070`?",
             "hub.tls_key: missing",
-            "hub.bus: found \"kafka\"; allowed: postgres",
+            "hub.bus: found \"kafka\"; allowed: postgres, amqp",
             "hub.history: found \"4m\"; allowed: a duration from 5m",
             "hub.max_watchers: found \"many\"",
             "hub.token_file: unknown key; did you mean `tokens_file`?",

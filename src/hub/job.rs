@@ -62,6 +62,7 @@ impl Job for HubJob {
             Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),
             Role::new("claims", "", "renews the claims of this replica in the database"),
             Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),
+            Role::new("relay", "", "with a message broker, while it holds its claim: publishes the log to it"),
             Role::new("api", "", "serves the REST API and its watches"),
         ];
         const ROLES: &[Role] = &[Role::new("hub", "", "where there is [hub]; in every replica").over(BELOW)];
@@ -86,6 +87,9 @@ impl Sections for HubSection {
     fn announce(&self) {
         if let Some(section) = self.0.as_ref().filter(|section| section.keys_file.is_none()) {
             tracing::warn!(section = %section.name, "without keys_file kubeconfigs and secrets are stored unencrypted");
+        }
+        if let Some(section) = self.0.as_ref().filter(|section| section.exposes_events()) {
+            tracing::warn!(section = %section.name, "without TLS the password of the broker and all events can be read on the way to it");
         }
     }
 

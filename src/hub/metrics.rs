@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::{Method, Response, StatusCode};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::documents::WriterObserver;
+use crate::documents::{BusObserver, Purpose, Standing, WriterObserver};
 use crate::http::Observer;
 use crate::telemetry::{self, Metric};
 
@@ -27,6 +27,12 @@ const HUB_WATCHERS: &str = "towline_hub_watchers";
 const HUB_WATCH_LAG_SECONDS: &str = "towline_hub_watch_lag_seconds";
 /// Versions that the log may hold.
 const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
+/// Events by `outcome`: `confirmed` by the broker, `nacked` (a queue did not take it), or `skipped` (it can't be published).
+const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
+/// How old the oldest event is that the broker has not confirmed.
+const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
+/// Whether the broker can be used, by `connection`.
+const BUS_CONNECTED: &str = "towline_bus_connected";
 /// Rows of the log that can't be read.
 const HUB_UNREADABLE_ROWS_TOTAL: &str = "towline_hub_unreadable_rows_total";
 
@@ -44,6 +50,9 @@ pub(super) const ALL: &[Metric] = &[
         HUB_UNREADABLE_ROWS_TOTAL,
         "Rows of the log that can't be read, each of which has ended the watches that it may concern",
     ),
+    Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
+    Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
+    Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -115,6 +124,22 @@ impl HubMetrics {
     /// Sets the number of rows of the log.
     pub fn log_rows(&self, rows: i64) {
         self.log_rows.set(number(rows));
+    }
+}
+
+impl BusObserver for HubMetrics {
+    fn published(&self, outcome: &'static str, count: u64) {
+        counter!(BUS_PUBLISHED_TOTAL, "outcome" => outcome).increment(count);
+    }
+
+    fn lag(&self, lag: Duration) {
+        gauge!(BUS_LAG_SECONDS).set(lag);
+    }
+
+    fn stands(&self, purpose: Purpose, standing: Option<&Standing>) {
+        // A connection that nobody needs here is not missing.
+        let is_usable = standing.is_none_or(|standing| *standing == Standing::Ready);
+        gauge!(BUS_CONNECTED, "connection" => purpose.as_str()).set(if is_usable { 1.0 } else { 0.0 });
     }
 }
 

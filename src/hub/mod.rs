@@ -3,7 +3,7 @@
 //! [`crate::documents`] holds the documents themselves: their validation, decisions, writes, lists and log. Here is what makes
 //! them a service:
 //!
-//! - [`config`] is the section `[hub]`, and [`alone`] reads it from the environment.
+//! - [`config`] is the section `[hub]`, of which `bus` reads the message broker, and [`alone`] reads it from the environment.
 //! - [`tokens`] parses the grants of callers, and [`access`] decides who a request comes from and what it may do. [`reloaded`]
 //!   reads the files of tokens and keys again when they change.
 //! - [`api`] holds the routes, and answers requests. `problem` turns problems into answers.
@@ -16,6 +16,7 @@
 pub mod access;
 mod alone;
 pub mod api;
+mod bus;
 mod check;
 mod client;
 mod command;

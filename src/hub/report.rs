@@ -9,7 +9,7 @@ use super::wiring::Hub;
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::db;
-use crate::documents::SchemaState;
+use crate::documents::{Purpose, SchemaState, Standing};
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
 
 /// The report of the section.
@@ -29,6 +29,13 @@ impl HubReport {
         let keys = self.0.keys.as_ref().and_then(|file| file.fault().borrow().clone());
         let faults: Vec<String> = tokens.into_iter().chain(keys).map(|error| full_text(&*error)).collect();
         (!faults.is_empty()).then(|| faults.join("; "))
+    }
+
+    /// How the broker fails. The database does its work meanwhile, so requests are served.
+    fn unusable_broker(&self) -> Option<String> {
+        let standings = self.0.bus.as_ref()?.0.standings();
+        let (_, standing) = standings.into_iter().find(|(_, standing)| *standing != Standing::Ready)?;
+        Some(format!("the broker can't be used: {standing}"))
     }
 
     /// Why no request can be served.
@@ -51,7 +58,7 @@ impl HubReport {
     fn facts(&self) -> Facts {
         Facts {
             database: self.outage().map(|failure| full_text(&failure)),
-            failing: self.faulty_files(),
+            failing: self.faulty_files().or_else(|| self.unusable_broker()),
             not_ready: self.not_ready(),
             ..Facts::default()
         }
@@ -89,9 +96,18 @@ impl telemetry::Section for HubReport {
             SchemaState::Current => "current".to_owned(),
             SchemaState::Missing(reason) => reason.clone(),
         };
-        let claim = hub.leadership.grant().map(|grant| {
-            json!({"role": hub.leadership.role().as_str(), "holder": grant.holder.as_str(), "token": grant.token,
-                "held_seconds": grant.since.elapsed().as_secs()})
+        let roles = std::iter::once(&hub.leadership).chain(hub.bus.iter().map(|(_, relay)| relay));
+        let claims = roles.filter_map(|leadership| {
+            let grant = leadership.grant()?;
+            Some(json!({"role": leadership.role().as_str(), "holder": grant.holder.as_str(), "token": grant.token,
+                "held_seconds": grant.since.elapsed().as_secs()}))
+        });
+        let bus = hub.bus.as_ref().map(|(broker, _)| {
+            let standing = |(purpose, standing): (Purpose, Standing)| {
+                (purpose.as_str().to_owned(), json!({"state": standing.as_str(), "detail": standing.to_string()}))
+            };
+            let connections: serde_json::Map<_, _> = broker.standings().into_iter().map(standing).collect();
+            json!({"broker": broker.place(), "connections": connections})
         });
         json!({
             "api": hub.listening.borrow().map(|address| address.to_string()),
@@ -105,7 +121,8 @@ impl telemetry::Section for HubReport {
             "watches": hub.watchers.count(),
             "waiting_bytes": hub.handle.waiting_bytes(),
             "holder": hub.holder.as_str(),
-            "claims": claim.into_iter().collect::<Vec<_>>(),
+            "claims": claims.collect::<Vec<_>>(),
+            "bus": bus,
             "tokens": hub.tokens.as_ref().map(|tokens| tokens.content().borrow().tokens()),
             "seals": hub.keys.is_some(),
         })

@@ -14,6 +14,7 @@ use super::access::Access;
 use super::api::bodies::Bodies;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
+use super::bus::Bus;
 use super::config::HubConfig;
 use super::metrics::HubMetrics;
 use super::outages::Outages;
@@ -24,8 +25,8 @@ use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
 use crate::documents::{
-    self, Claims, Compaction, Documents, Holder, Keyring, Leadership, Role, SCHEMA, SchemaState, Shared, Store, Tail,
-    Writer, WriterHandle,
+    self, Broker, Claims, Compaction, Documents, Holder, Keyring, Leadership, Relay, Role, SCHEMA, SchemaState, Shared,
+    Store, Tail, Writer, WriterHandle,
 };
 use crate::http::ServerTls;
 use crate::job::routes::ApiRoutes;
@@ -51,6 +52,8 @@ pub(super) struct Hub {
     pub(super) claims: Claims,
     pub(super) holder: Holder,
     pub(super) leadership: Leadership,
+    /// The message broker, and this replica's candidacy for the relay; with the bus `amqp`.
+    pub(super) bus: Option<(Broker, Leadership)>,
     pub(super) tokens: Option<Reloaded<Grants>>,
     pub(super) keys: Option<Reloaded<Keyring>>,
     pub(super) watchers: Arc<Watchers>,
@@ -72,6 +75,8 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let holder = Holder::of_this_process();
     let claims = Claims::new(&database, holder.clone(), Clock::Boot);
     let leadership = claims.role(Role::Compaction);
+    let source = config.amqp.clone().filter(|_| config.bus == Bus::Amqp);
+    let bus = source.map(|source| (Broker::new(source, Arc::clone(&metrics) as _), claims.role(Role::Relay)));
     let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
     let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, Keyring::unread()));
     let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
@@ -84,6 +89,7 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
         claims,
         holder,
         leadership,
+        bus,
         tokens,
         keys,
         watchers: Arc::new(Watchers::new(config.max_watchers.get())),
@@ -116,8 +122,13 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         Compaction::new(hub.database.clone(), hub.leadership.clone(), hub.config.history, Arc::new(()) as _);
     let tail = hub.tail.clone();
     let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
+    let relay = hub
+        .bus
+        .as_ref()
+        .map(|(broker, leadership)| Relay::new(hub.database.clone(), leadership.clone(), broker.clone()).child());
     // What reads the database by itself waits until the schema is there.
-    let gated: Vec<_> = [tail, hub.claims.clone().child(), compaction.child()].map(|child| (gate(), child)).into();
+    let gated = [tail, hub.claims.clone().child(), compaction.child()].into_iter().chain(relay);
+    let gated: Vec<_> = gated.map(|child| (gate(), child)).collect();
     let (mut keepers, mut waiting) = (Vec::new(), Vec::new());
     for ((keeper, gate), child) in gated {
         keepers.push(keeper);

@@ -14,9 +14,9 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use crate::config::{LogConfig, LogFormat};
 
 /// kube's client logs the whole body of an answer that it can't decode at WARN, which may be a list of Secrets, and its
-/// watcher logs errors as whole structures, which our watch logs as a sentence. A filter that names these targets overrides
+/// watcher logs errors as whole structures, which our watch logs as a sentence; so does lapin, and who uses it gets them. A filter that names these targets overrides
 /// this.
-const QUIET: &str = "kube_client=error,kube_runtime=error";
+const QUIET: &str = "kube_client=error,kube_runtime=error,lapin=off";
 
 /// Why logging can't be set up.
 #[derive(Debug, thiserror::Error)]

@@ -13,6 +13,7 @@ use super::{document, elements, text, texts};
 
 const BASE: &str = "deploy/syncsets/base";
 const TRIAL: &str = "deploy/syncsets/overlays/trial";
+const RABBITMQ: &str = "deploy/syncsets/overlays/rabbitmq";
 const APPLYING: &str = "deploy/syncsets/overlays/applying";
 const PRODUCTION: &str = "deploy/syncsets/overlays/production";
 
@@ -139,6 +140,27 @@ fn the_overlay_that_applies_syncsets_is_a_configuration_of_both() {
     assert_eq!(policy["spec"]["podSelector"]["matchLabels"], labels());
 }
 
+/// The variable of the overlay is one that the hub reads, and makes it use the broker.
+#[test]
+fn the_overlay_of_the_broker_makes_the_hub_use_it() {
+    let patch = document(&format!("{RABBITMQ}/bus.yaml"));
+    let [variable] = elements(&patch["spec"]["template"]["spec"]["containers"][0]["env"]) else {
+        panic!("one variable")
+    };
+    let (name, from) = (variable["name"].as_str().expect("a name"), &variable["valueFrom"]["secretKeyRef"]);
+    assert_eq!(*from, json!({"name": "towline-hub", "key": name}));
+    let kustomization = text(&format!("{RABBITMQ}/kustomization.yaml"));
+    let url = kustomization.split_whitespace().find(|word| word.starts_with("amqps://")).expect("an example");
+    let mut environment = environment();
+    environment.insert(name.to_owned(), url.trim_end_matches('.').to_owned());
+    let config = hub::alone(environment, JOBS).unwrap_or_else(|error| panic!("{error}"));
+    let amqp = hub::section(&config).expect("the section").amqp.as_ref().expect("a broker");
+    assert_eq!(amqp.place(), "broker.example:5671/towline");
+    let policy = document(&format!("{RABBITMQ}/network-policy.yaml"));
+    assert_eq!(policy["spec"]["podSelector"]["matchLabels"], labels());
+    assert_eq!(policy["spec"]["egress"][0]["ports"][0]["port"], 5671);
+}
+
 #[test]
 fn each_file_that_is_named_is_mounted_from_a_secret() {
     let (container, pod) = (container(), pod());
@@ -206,7 +228,7 @@ fn it_is_probed_and_confined_as_the_daemon_of_the_base() {
     assert!(container["resources"]["limits"].get("cpu").is_none(), "throttling would show as lag");
     let namespace = document(&format!("{BASE}/namespace.yaml"));
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    for directory in [BASE, TRIAL, PRODUCTION, APPLYING] {
+    for directory in [BASE, TRIAL, PRODUCTION, APPLYING, RABBITMQ] {
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
         assert_eq!(kustomization["namespace"], namespace["metadata"]["name"], "{directory}");
     }
@@ -221,7 +243,7 @@ fn its_account_has_no_token_and_no_role() {
         (&account["automountServiceAccountToken"], &pod()["automountServiceAccountToken"]),
         (&json!(false), &json!(false))
     );
-    for directory in [BASE, TRIAL, PRODUCTION, APPLYING] {
+    for directory in [BASE, TRIAL, PRODUCTION, APPLYING, RABBITMQ] {
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
         for resource in texts(&kustomization["resources"]).into_iter().filter(|resource| !resource.starts_with("..")) {
             let kind = document(&format!("{directory}/{resource}"))["kind"].clone();

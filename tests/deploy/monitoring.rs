@@ -132,11 +132,13 @@ fn no_label_of_ours_is_one_that_prometheus_sets() {
 fn every_series_of_the_hub_is_on_the_dashboard() {
     let shown: BTreeSet<String> =
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    let of_hub =
-        |name: &&String| name.starts_with("towline_hub_") && !name.ends_with("_sum") && !name.ends_with("_count");
+    let of_hub = |name: &&String| {
+        let is_of_hub = ["towline_hub_", "towline_bus_"].iter().any(|prefix| name.starts_with(prefix));
+        is_of_hub && !name.ends_with("_sum") && !name.ends_with("_count")
+    };
     let missing: Vec<&String> = SERIES.keys().filter(of_hub).filter(|name| !shown.contains(*name)).collect();
     assert!(missing.is_empty(), "no panel asks for {missing:?}");
-    assert_eq!(SERIES.keys().filter(of_hub).count(), 9);
+    assert_eq!(SERIES.keys().filter(of_hub).count(), 12);
 }
 
 #[test]

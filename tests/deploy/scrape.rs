@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use towline::documents::{BusObserver, Purpose};
 use towline::hub::HubMetrics;
 use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
@@ -102,6 +103,12 @@ fn record_everything_once() {
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::CREATED, Duration::ZERO);
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
     hub.lag(Duration::ZERO);
+    let bus: &dyn BusObserver = &hub;
+    for outcome in ["confirmed", "nacked", "skipped"] {
+        bus.published(outcome, 1);
+    }
+    bus.lag(Duration::ZERO);
+    bus.stands(Purpose::Relay, None);
     syncsets(&SyncsetMetrics::default());
     db_query("detect_policies", Duration::ZERO);
     db_pool_connections("hub", 0, 0, 8);

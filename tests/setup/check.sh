@@ -107,7 +107,11 @@ case_of "everything is missing" demo 1 "setup: not ready:" "$(packages gcc libc6
 
 # The script looks for nft where the machine has it.
 complete
-if [ -x /usr/sbin/nft ] || [ -x /sbin/nft ]; then
+broker=rabbitmq-server
+if [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ]; then broker=""; fi
+if [ -n "$broker" ]; then
+    case_of "the broker is missing" test 1 "setup: not ready:" "$(packages $([ -x /usr/sbin/nft ] || [ -x /sbin/nft ] || echo nftables) "$broker")"
+elif [ -x /usr/sbin/nft ] || [ -x /sbin/nft ]; then
     case_of "nobody may drop packets" test 1 "setup: not ready:" \
         "  - this user may not use nftables, by which tests drop packets: run as root, or with CAP_NET_ADMIN"
 else

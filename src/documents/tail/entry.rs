@@ -22,18 +22,18 @@ const LABEL: usize = 32;
 
 /// The columns of an entry, from `n`, the row of the log, and `p`, the row before it of the same document. The document before
 /// is needed only if a selector may have matched it and no longer does.
-pub(super) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labels::text, n.document::text, p.labels::text, \
+pub(in crate::documents) const COLUMNS: &str = "n.version, n.kind, n.namespace, n.name, n.labels::text, n.document::text, p.labels::text, \
      (case when n.document is null or n.labels <> p.labels then p.document end)::text";
 
 pub(super) type Labels = BTreeMap<String, String>;
 
 /// A row of the log: what it says about which document, and its change.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) version: i64,
-    pub(super) kind: Kind,
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(in crate::documents) struct Entry {
+    pub(in crate::documents) version: i64,
+    pub(in crate::documents) kind: Kind,
+    pub(in crate::documents) namespace: String,
+    pub(in crate::documents) name: String,
     /// An error if the document is none or labels are not texts: a foreign program wrote it. Every further attempt fails in the same way.
     pub(super) change: Result<Change, UnreadableRow>,
     /// When it was read.
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 
 /// A change of a document.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(in crate::documents) struct Change {
     pub(super) labels: Arc<Labels>,
     /// The labels before; `None` if the document was created. Most changes leave them as they are, and share them.
     pub(super) old_labels: Option<Arc<Labels>>,
@@ -54,11 +54,11 @@ pub(super) struct Change {
 
 /// A watch can't know what it would see of a row, which can't be read. It ends with 410: its client, which lists again, has missed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub(in crate::documents) struct Unreadable;
 
 /// Why a row was not read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum EntryError {
+pub(in crate::documents) enum EntryError {
     /// It does not have the expected columns.
     #[error(transparent)]
     Columns(#[from] db::Error),
@@ -69,7 +69,7 @@ pub(super) enum EntryError {
 
 impl Entry {
     /// The same as [`Entry::read`], for a large row on another thread.
-    pub(super) async fn read_aside(
+    pub(in crate::documents) async fn read_aside(
         aside: &Aside,
         query: &'static str,
         row: Row,
@@ -102,7 +102,7 @@ impl Entry {
 
     /// What a watch with this filter sees of the row; `None` if the filter matches the document neither before nor after the change. A row
     /// that can't be read concerns all watches of its place, whatever they select.
-    pub(super) fn seen_through(&self, filter: &Filter) -> Result<Option<Event>, Unreadable> {
+    pub(in crate::documents) fn seen_through(&self, filter: &Filter) -> Result<Option<Event>, Unreadable> {
         if !filter.covers(self.kind, &self.namespace, &self.name) {
             return Ok(None);
         }

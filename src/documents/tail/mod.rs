@@ -32,6 +32,7 @@ use crate::db::{self, Database};
 use held::Held;
 use ring::Ring;
 
+pub(super) use entry::{COLUMNS, Entry, EntryError};
 pub use event::{Ending, Event};
 pub use watch::{Watch, WatchQuery};
 

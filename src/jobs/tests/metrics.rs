@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::SectionName;
-use crate::documents::{Counts, WriterObserver};
+use crate::documents::{self, BusObserver, Counts, Purpose, WriterObserver};
 use crate::hub::HubMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
@@ -95,6 +95,9 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_hub_watch_lag_seconds", &[]),
     ("towline_hub_log_rows", &[]),
     ("towline_hub_unreadable_rows_total", &[]),
+    ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
+    ("towline_bus_lag_seconds", &[]),
+    ("towline_bus_connected", &[("connection", &["relay"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_syncset_held", &[]),
@@ -259,6 +262,12 @@ fn record() -> (String, Vec<Metric>) {
         hub.log_rows(900);
         hub.unreadable_rows(3);
         hub.lag(Duration::from_millis(4));
+        let bus: &dyn BusObserver = &hub;
+        for (outcome, count) in [("confirmed", 5), ("nacked", 6), ("skipped", 7)] {
+            bus.published(outcome, count);
+        }
+        bus.lag(Duration::from_secs(8));
+        bus.stands(Purpose::Relay, Some(&documents::Standing::Blocked));
         syncsets(&SyncsetMetrics::default());
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections("hub", 1, 2, 8);
@@ -404,6 +413,11 @@ fn what_is_recorded_is_what_is_rendered() {
         assert_near(value(&families, &format!("towline_hub_{name}"), &[]), expected);
     }
     assert_near(value(&families, "towline_hub_watch_lag_seconds_count", &[]), 1.0);
+    for (outcome, expected) in [("confirmed", 5.0), ("nacked", 6.0), ("skipped", 7.0)] {
+        assert_near(value(&families, "towline_bus_published_total", &[("outcome", outcome)]), expected);
+    }
+    assert_near(value(&families, "towline_bus_lag_seconds", &[]), 8.0);
+    assert_near(value(&families, "towline_bus_connected", &[("connection", "relay")]), 0.0);
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(&families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }

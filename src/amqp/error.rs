@@ -1,0 +1,62 @@
+//! Why a broker does not do what it is asked for.
+
+use std::time::Duration;
+
+use lapin::ErrorKind;
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+
+use super::source::UnusableUrl;
+use crate::http::TrustError;
+
+/// Why a connection can't be made or was lost, or a request was refused. None shows a password.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no usable URL.
+    #[error(transparent)]
+    Url(#[from] UnusableUrl),
+    /// Certificates can't be used.
+    #[error("failed to set up TLS to the broker")]
+    Tls(#[source] TrustError),
+    /// There was no answer in time.
+    #[error("the broker did not answer within {} s", within.as_secs())]
+    Silent {
+        /// The limit.
+        within: Duration,
+    },
+    /// The client's or the broker's error.
+    #[error("failed to {action}")]
+    Broker {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: lapin::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err` on calls of the client.
+    pub fn of(action: &'static str) -> impl FnOnce(lapin::Error) -> Self {
+        move |source| Self::Broker { action, source }
+    }
+
+    /// Whether an object exists with other arguments than it was declared with (406).
+    pub fn is_mismatch(&self) -> bool {
+        self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
+    }
+
+    /// Whether something does not exist (404).
+    pub fn is_not_found(&self) -> bool {
+        self.is_soft(&AMQPSoftError::NOTFOUND)
+    }
+
+    /// Whether the broker has closed a channel because of what was sent on it, and not the connection.
+    pub fn is_of_channel(&self) -> bool {
+        matches!(self, Self::Broker { source, .. } if source.is_amqp_soft_error())
+    }
+
+    fn is_soft(&self, expected: &AMQPSoftError) -> bool {
+        let Self::Broker { source, .. } = self else { return false };
+        let ErrorKind::ProtocolError(error) = source.kind() else { return false };
+        matches!(error.kind(), AMQPErrorKind::Soft(found) if found == expected)
+    }
+}

@@ -1,0 +1,140 @@
+//! What the parts of this process share of the broker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::standing::{Purpose, Standing};
+use super::topology;
+use crate::actor::Backoff;
+use crate::amqp::{AmqpSource, Error, Link};
+use crate::cluster::full_text;
+
+/// Between attempts to connect (M5).
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// Longest wait for all declarations. A broker that has blocked the connection answers none.
+const DECLARE_WITHIN: Duration = Duration::from_secs(20);
+
+/// Observes the bus. It must not block.
+pub trait BusObserver: Send + Sync {
+    /// So many events have had this outcome: `confirmed`, `nacked` or `skipped`.
+    fn published(&self, outcome: &'static str, count: u64);
+
+    /// How old the oldest event is that the broker has not confirmed.
+    fn lag(&self, lag: Duration);
+
+    /// A connection stands otherwise; none: this process has no use for it now.
+    fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
+}
+
+/// Observes nothing.
+impl BusObserver for () {
+    fn published(&self, _: &'static str, _: u64) {}
+
+    fn lag(&self, _: Duration) {}
+
+    fn stands(&self, _: Purpose, _: Option<&Standing>) {}
+}
+
+/// The broker, as this process knows it. Clones are the same.
+#[derive(Clone)]
+pub struct Broker {
+    source: Arc<AmqpSource>,
+    standings: watch::Sender<BTreeMap<Purpose, Standing>>,
+    pub(super) observer: Arc<dyn BusObserver>,
+}
+
+impl Broker {
+    /// The broker at this URL.
+    pub fn new(source: AmqpSource, observer: Arc<dyn BusObserver>) -> Self {
+        Self { source: Arc::new(source), standings: watch::Sender::default(), observer }
+    }
+
+    /// Host, port and virtual host. May block on the disk.
+    pub fn place(&self) -> String {
+        self.source.place()
+    }
+
+    /// How the connections that this process has use for stand.
+    pub fn standings(&self) -> BTreeMap<Purpose, Standing> {
+        self.standings.borrow().clone()
+    }
+
+    /// Connects once, and declares everything.
+    pub async fn connect(&self, name: &str) -> Result<Link, Error> {
+        let link = Link::connect(&self.source, name).await?;
+        let declared = async { topology::declare(&link.channel().await?).await };
+        let silent = |_| Error::Silent { within: DECLARE_WITHIN };
+        match timeout(DECLARE_WITHIN, declared).await.map_err(silent).flatten() {
+            Ok(()) => Ok(link),
+            Err(error) => {
+                link.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Connects, however often it takes. Cancel safe.
+    pub(super) async fn reach(&self, purpose: Purpose) -> Link {
+        let mut attempt = 0;
+        loop {
+            match self.connect(&format!("towline {}", purpose.as_str())).await {
+                Ok(link) => {
+                    self.stands(purpose, Standing::Ready);
+                    return link;
+                }
+                Err(error) => {
+                    let refused = error.is_mismatch();
+                    let reason = full_text(&error);
+                    self.stands(purpose, if refused { Standing::Refused(reason) } else { Standing::Away(reason) });
+                }
+            }
+            sleep(AGAIN.next_delay(attempt)).await;
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Notes how a connection stands. A change is logged, once.
+    pub(super) fn stands(&self, purpose: Purpose, standing: Standing) {
+        let was = self.standings.borrow().get(&purpose).cloned();
+        let is_news = was.as_ref().map(Standing::as_str) != Some(standing.as_str());
+        let connection = purpose.as_str();
+        match &standing {
+            Standing::Ready if is_news => tracing::info!(connection, "connected to the broker"),
+            Standing::Ready => {}
+            other if is_news => tracing::warn!(connection, reason = %other, "the broker can't be used, retrying"),
+            other => tracing::debug!(connection, reason = %other, "the broker can't be used, retrying"),
+        }
+        self.observer.stands(purpose, Some(&standing));
+        self.standings.send_modify(|standings| drop(standings.insert(purpose, standing)));
+    }
+
+    /// This process has no use for a connection now.
+    pub(super) fn unused(&self, purpose: Purpose) {
+        self.observer.stands(purpose, None);
+        self.standings.send_modify(|standings| drop(standings.remove(&purpose)));
+    }
+
+    /// Follows a connection until it is lost, and notes when the broker blocks it.
+    pub(super) async fn follow(&self, purpose: Purpose, link: &Link) {
+        let lost = async {
+            link.lost().await;
+            self.stands(purpose, Standing::Away("the connection was lost".to_owned()));
+        };
+        let blocked = async {
+            loop {
+                link.blocked_is(true).await;
+                self.stands(purpose, Standing::Blocked);
+                link.blocked_is(false).await;
+                self.stands(purpose, Standing::Ready);
+            }
+        };
+        tokio::select! {
+            () = lost => {}
+            () = blocked => {}
+        }
+    }
+}

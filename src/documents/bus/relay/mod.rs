@@ -1,0 +1,260 @@
+//! The relay: publishes the log to the broker, in its order (R1 to R6).
+//!
+//! State: a connection to the broker, a session that listens to `towline`, and which rows close the channel; the cursor is in the database,
+//! in the row of the claim. Only the holder of the leader claim `relay` works. Nobody sends to this actor: any number of notifications
+//! causes one read, and a lost one costs a second. What is unconfirmed is bounded, so a broker that takes nothing holds up the relay and
+//! nobody else. The cursor moves when the broker has confirmed all rows up to it, so a crash at any point repeats events and misses none.
+//! Restart: it continues at the cursor. Drain: it ends at once.
+
+mod plan;
+mod publish;
+mod read;
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use self::plan::{Closures, Step, kinds};
+use self::publish::{Published, Publisher};
+use self::read::Read;
+use super::broker::Broker;
+use super::message::Message;
+use super::standing::Purpose;
+use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
+use crate::amqp::{Error, Link};
+use crate::cluster::full_text;
+use crate::db::{self, Database, Listener, Session, Subscriber};
+use crate::documents::aside::Aside;
+use crate::documents::claims::{Grant, Leadership};
+use crate::documents::kind::Kind;
+use crate::documents::renumber::renumber;
+
+/// What every write notifies.
+const CHANNEL: &str = "towline";
+/// A notification may have been lost.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at how far the relay is behind.
+const LAG_EVERY: Duration = Duration::from_secs(5);
+/// Between the end of a grant and the wait for the next one.
+const AFTER_A_GRANT: Duration = Duration::from_secs(1);
+/// Before the next attempt where the broker refuses a `relist`, or closes the channel.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+
+/// The relay. Its clones are instances that take over from each other.
+#[derive(Clone)]
+pub struct Relay {
+    database: Database,
+    leadership: Leadership,
+    broker: Broker,
+}
+
+/// Relays under a grant.
+struct Under<'r> {
+    of: &'r Relay,
+    grant: &'r Grant,
+    scope: &'r Scope,
+    notified: Notify,
+    /// Held for one synchronous look: the listener has the relay by a shared reference.
+    closures: Mutex<Closures>,
+}
+
+/// Why a connection to the broker is used no more.
+enum Ended {
+    Broker(Error),
+    Database(db::Error),
+    /// Another process is the relay.
+    Claim,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Broker(error)
+    }
+}
+
+impl From<db::Error> for Ended {
+    fn from(error: db::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl Relay {
+    /// A relay under the leader claim of its role.
+    pub fn new(database: Database, leadership: Leadership, broker: Broker) -> Self {
+        Self { database, leadership, broker }
+    }
+
+    /// The actor, under its name `relay`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("relay", move |scope| self.clone().run(scope))
+    }
+
+    /// The actor's body.
+    pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
+        loop {
+            scope.set_state("waiting");
+            self.broker.unused(Purpose::Relay);
+            self.broker.observer.lag(Duration::ZERO);
+            let grant = tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                grant = self.leadership.granted() => grant,
+            };
+            scope.set_state("running");
+            let listener = Listener::new(self.database.clone(), "relay", &[CHANNEL]);
+            let (notified, closures) = (Notify::new(), Mutex::default());
+            let under = Under { of: &self, grant: &grant, scope: &scope, notified, closures };
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                _ = grant.expired() => {}
+                never = listener.run(&under) => match never {},
+                () = under.measure() => {}
+            }
+            // The grant ends a little later; until then it would count as a new one.
+            tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                () = sleep(AFTER_A_GRANT) => {}
+            }
+        }
+    }
+}
+
+impl Subscriber for Under<'_> {
+    async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
+        let mut attempt = 0;
+        loop {
+            let link = self.of.broker.reach(Purpose::Relay).await;
+            let ended = tokio::select! {
+                ended = self.relay(&link, &mut attempt) => ended,
+                () = self.of.broker.follow(Purpose::Relay, &link) => continue,
+            };
+            match ended {
+                Ended::Broker(error) => {
+                    tracing::warn!(error = full_text(&error), "failed to publish events, retrying");
+                    link.close().await;
+                    sleep(AGAIN.next_delay(attempt)).await;
+                    attempt = attempt.saturating_add(1);
+                }
+                Ended::Database(error) => return Err(error),
+                // The claim will show it; until then, nothing is done.
+                Ended::Claim => std::future::pending().await,
+            }
+        }
+    }
+
+    fn notified(&self, _channel: &str, _payload: &str) {
+        self.notified.notify_one();
+    }
+
+    fn failed(&self, error: &db::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(error = full_text(error), "failed to relay events, retrying");
+        } else {
+            tracing::debug!(error = full_text(error), failures, "failed to relay events, retrying");
+        }
+    }
+}
+
+impl Under<'_> {
+    /// Reads and publishes on this connection until that fails. `attempt` is set to 0 by what succeeds.
+    async fn relay(&self, link: &Link, attempt: &mut u32) -> Ended {
+        match self.relay_on(link, attempt).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn relay_on(&self, link: &Link, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
+        let database = &self.of.database;
+        let publisher = Publisher::open(link).await?;
+        let aside = Aside::default();
+        loop {
+            let read = read::read(database, &aside).await?;
+            match read.head.step() {
+                Step::Follow if read.last == read.head.cursor => {
+                    let _elapsed = timeout(EVERY, self.notified.notified()).await;
+                    continue;
+                }
+                Step::Follow => {
+                    let _work = self.scope.work();
+                    if self.grant.check().is_err() {
+                        return Err(Ended::Claim);
+                    }
+                    let missed = self.publish(&publisher, &read).await?;
+                    self.relist(&publisher, &missed).await?;
+                    self.move_cursor(read.head.cursor, read.last).await?;
+                }
+                Step::Relist => {
+                    let head = read.head;
+                    tracing::info!(
+                        cursor = head.cursor,
+                        base = head.base,
+                        newest = head.newest,
+                        "events are missing in the log or were never published, consumers are told to list"
+                    );
+                    self.relist(&publisher, &Kind::ALL).await?;
+                    self.move_cursor(head.cursor, head.newest).await?;
+                }
+                Step::Renumber => {
+                    // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
+                    renumber(database, false).await?;
+                    sleep(EVERY).await;
+                }
+            }
+            *attempt = 0;
+        }
+    }
+
+    /// Publishes rows, and returns the kinds of those that consumers will not get.
+    async fn publish(&self, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, Error> {
+        let Published { confirmed, nacked, skipped, error } = publisher.publish(&read.rows, &self.closures).await;
+        for (outcome, count) in [("confirmed", confirmed), ("nacked", nacked.len()), ("skipped", skipped.len())] {
+            self.of.broker.observer.published(outcome, u64::try_from(count).unwrap_or(u64::MAX));
+        }
+        match error {
+            Some(error) => Err(error),
+            None => Ok(kinds(nacked.into_iter().chain(skipped))),
+        }
+    }
+
+    /// Tells consumers to list these kinds, until the broker has confirmed it (R6).
+    async fn relist(&self, publisher: &Publisher, of: &[Kind]) -> Result<(), Error> {
+        let (mut left, mut attempt) = (of.to_vec(), 0);
+        while !left.is_empty() {
+            if attempt > 0 {
+                sleep(AGAIN.next_delay(attempt)).await;
+            }
+            attempt += 1;
+            let messages: Vec<Message> = left.iter().copied().map(Message::relist).collect();
+            left = publisher.publish_all(&messages).await?;
+            if attempt == 1 && !left.is_empty() {
+                tracing::warn!("the broker refuses events, perhaps since a queue is full, retrying");
+            }
+        }
+        Ok(())
+    }
+
+    async fn move_cursor(&self, from: i64, to: i64) -> Result<(), Ended> {
+        if !read::move_cursor(&self.of.database, self.grant, from, to).await? {
+            tracing::debug!("the claim of the relay has expired in the database, waiting for another one");
+            return Err(Ended::Claim);
+        }
+        self.closures.lock().passed(to);
+        Ok(())
+    }
+
+    /// Says how far the relay is behind, whatever holds it up.
+    async fn measure(&self) {
+        loop {
+            match read::lag(&self.of.database).await {
+                Ok(lag) => self.of.broker.observer.lag(lag),
+                Err(error) => tracing::debug!(error = full_text(&error), "failed to see how far the relay is behind"),
+            }
+            sleep(LAG_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the relay does next (R1, R4, R6). Pure.
+
+use std::collections::BTreeSet;
+
+use crate::documents::kind::Kind;
+
+/// Most messages that the broker has not confirmed (R1).
+const MOST_UNCONFIRMED: usize = 256;
+/// Most bytes of them: they wait in memory until they are sent. A larger message goes alone.
+const MOST_UNCONFIRMED_BYTES: usize = 8 << 20;
+/// How often a row may close the channel before it is left out.
+const MOST_CLOSURES: u32 = 5;
+
+/// The state of the log, as one statement reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Whether the database can be read: it is not being restored, and its versions are its own.
+    pub(super) is_whole: bool,
+    /// The log has all rows above it.
+    pub(super) base: i64,
+    /// The newest version.
+    pub(super) newest: i64,
+    /// Up to where events were published; 0 before the first start.
+    pub(super) cursor: i64,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The rows are the next ones.
+    Follow,
+    /// Rows are missing, or nothing was published yet: consumers have to list.
+    Relist,
+    /// The versions have another origin, and have to be renumbered first.
+    Renumber,
+}
+
+impl Head {
+    pub(super) fn step(self) -> Step {
+        let Self { is_whole, base, newest, cursor } = self;
+        if !is_whole {
+            Step::Renumber
+        } else if (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
+            Step::Relist
+        } else {
+            Step::Follow
+        }
+    }
+}
+
+/// Whether another message may be published while so many of so many bytes are unconfirmed.
+pub(super) fn has_room(unconfirmed: usize, bytes: usize, next: usize, is_careful: bool) -> bool {
+    let most = if is_careful { 1 } else { MOST_UNCONFIRMED };
+    unconfirmed == 0 || (unconfirmed < most && bytes.saturating_add(next) <= MOST_UNCONFIRMED_BYTES)
+}
+
+/// Which rows close the channel. After a closure nobody knows which of the unconfirmed ones did, so rows are sent one by one up to the
+/// last of them.
+#[derive(Debug, Default)]
+pub(super) struct Closures {
+    careful_until: i64,
+    suspect: Option<(i64, u32)>,
+    skipped: BTreeSet<i64>,
+}
+
+impl Closures {
+    /// Whether the row has to be confirmed before the next one is sent.
+    pub(super) fn is_careful(&self, version: i64) -> bool {
+        version <= self.careful_until
+    }
+
+    /// Whether the row is left out.
+    pub(super) fn skips(&self, version: i64) -> bool {
+        self.skipped.contains(&version)
+    }
+
+    /// The channel was closed while the rows from `first` to `last` were unconfirmed.
+    pub(super) fn closed(&mut self, first: i64, last: i64) {
+        if first != last {
+            self.careful_until = self.careful_until.max(last);
+            return;
+        }
+        let before = self.suspect.filter(|(version, _)| *version == first).map_or(0, |(_, closures)| closures);
+        self.suspect = Some((first, before + 1));
+        if before + 1 >= MOST_CLOSURES {
+            self.skipped.insert(first);
+        }
+    }
+
+    /// The cursor is here now.
+    pub(super) fn passed(&mut self, cursor: i64) {
+        self.skipped.retain(|version| *version > cursor);
+    }
+}
+
+/// The kinds that have to be listed again, each once.
+pub(super) fn kinds(of: impl IntoIterator<Item = Kind>) -> Vec<Kind> {
+    let found: Vec<Kind> = of.into_iter().collect();
+    Kind::ALL.into_iter().filter(|kind| found.contains(kind)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(base: i64, newest: i64, cursor: i64) -> Step {
+        Head { is_whole: true, base, newest, cursor }.step()
+    }
+
+    #[test]
+    fn a_cursor_between_base_and_newest_is_followed() {
+        for cursor in [10, 15, 20] {
+            assert_eq!(step(10, 20, cursor), Step::Follow);
+        }
+        assert_eq!(step(0, 0, 0), Step::Follow, "an empty log");
+    }
+
+    #[test]
+    fn consumers_list_after_a_gap_at_the_first_start_and_after_a_renumbering() {
+        assert_eq!(step(0, 20, 0), Step::Relist);
+        assert_eq!(step(10, 20, 9), Step::Relist);
+        assert_eq!(step(10, 20, 21), Step::Relist);
+    }
+
+    #[test]
+    fn nothing_is_published_while_the_database_is_being_restored() {
+        assert_eq!(Head { is_whole: false, base: 10, newest: 20, cursor: 15 }.step(), Step::Renumber);
+    }
+
+    #[test]
+    fn unconfirmed_messages_are_bounded_in_number_and_bytes_but_a_large_one_goes_alone() {
+        assert!(has_room(255, 0, 1, false) && !has_room(256, 0, 1, false));
+        assert!(!has_room(1, 8 << 20, 1, false) && has_room(0, 0, 64 << 20, false));
+        assert!(has_room(0, 0, 1, true) && !has_room(1, 1, 1, true));
+    }
+
+    #[test]
+    fn a_row_that_closes_the_channel_five_times_is_left_out_and_the_others_are_not() {
+        let mut closures = Closures::default();
+        closures.closed(10, 20);
+        assert!(closures.is_careful(20) && !closures.is_careful(21));
+        for closure in 1..=5 {
+            assert!(!closures.skips(12), "closure {closure}");
+            closures.closed(12, 12);
+        }
+        assert!(closures.skips(12) && !closures.skips(11));
+        closures.closed(13, 13);
+        assert!(!closures.skips(13), "it has a count of its own");
+        closures.passed(12);
+        assert!(!closures.skips(12));
+    }
+
+    #[test]
+    fn a_kind_is_listed_once() {
+        assert_eq!(kinds([Kind::SyncSet, Kind::Cluster, Kind::SyncSet]), [Kind::Cluster, Kind::SyncSet]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The statements of the relay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::plan::Head;
+use crate::db::{self, Database, Type, column};
+use crate::documents::aside::Aside;
+use crate::documents::bus::message::{About, Message};
+use crate::documents::claims::Grant;
+use crate::documents::filter::Filter;
+use crate::documents::kind::Kind;
+use crate::documents::tail::{COLUMNS, Entry, EntryError};
+use crate::documents::whole;
+
+const QUERY: &str = "relay_read";
+/// Most rows of one read.
+const ROWS: i64 = 500;
+/// A read ends behind the document that makes it larger than this, as documents are stored.
+const BYTES: i64 = 8 << 20;
+
+/// What was read.
+pub(super) struct Read {
+    pub(super) head: Head,
+    pub(super) rows: Vec<Row>,
+    /// Version of the last row; the cursor if there is none.
+    pub(super) last: i64,
+}
+
+/// A row of the log. One without a message can't be read.
+pub(super) struct Row {
+    pub(super) version: i64,
+    pub(super) kind: Kind,
+    pub(super) message: Option<Message>,
+}
+
+/// It always returns a row; its version is null where there is nothing new.
+fn statement() -> String {
+    format!(
+        "select {}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, l.* \
+         from towline_meta m cross join towline_version s \
+         cross join (select cursor from towline_claim where name = 'relay') c left join lateral ( \
+           select {COLUMNS}, n.id::text as id from ( \
+             select * from (select t.*, sum(coalesce(pg_column_size(document), 0)) over (order by version) \
+                 - coalesce(pg_column_size(document), 0) as stored \
+               from (select * from towline_log where version > c.cursor order by version limit $1) t) t where stored <= $2) n \
+           left join towline_log p on p.version = n.old_version) l on true order by l.version",
+        whole::CONDITION,
+    )
+}
+
+/// Reads the rows above the cursor.
+pub(super) async fn read(database: &Database, aside: &Aside) -> Result<Read, db::Error> {
+    let params = [(&ROWS as _, Type::INT8), (&BYTES as _, Type::INT8)];
+    let mut found = database.rows(QUERY, &statement(), &params).await?;
+    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0 };
+    let mut read = Read { head: nothing, rows: Vec::new(), last: 0 };
+    let mut is_first = true;
+    while let Some(row) = found.next().await? {
+        if std::mem::take(&mut is_first) {
+            let cursor = column(QUERY, &row, 3)?;
+            let (base, newest) = (column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
+            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor };
+            read.last = cursor;
+        }
+        let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
+        read.last = version;
+        let id: &str = column(QUERY, &row, 12)?;
+        let id: Uuid = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
+        match Entry::read_aside(aside, QUERY, row, 4).await {
+            Ok(Some(entry)) => read.rows.push(Row::of(&entry, id)),
+            // Only a newer release knows what it is.
+            Ok(None) => {}
+            Err(EntryError::Columns(error)) => return Err(error),
+            Err(EntryError::ShutsDown(error)) => {
+                return Err(db::Error::Decode { query: QUERY, source: Arc::new(error) });
+            }
+        }
+    }
+    Ok(read)
+}
+
+impl Row {
+    fn of(entry: &Entry, id: Uuid) -> Self {
+        let about = About { kind: entry.kind, namespace: &entry.namespace, name: &entry.name, id };
+        let seen = entry.seen_through(&Filter::of(entry.kind)).ok().flatten();
+        let message = seen.and_then(|event| Message::of(&event, &about));
+        Self { version: entry.version, kind: entry.kind, message }
+    }
+}
+
+/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5). False if not.
+pub(super) async fn move_cursor(database: &Database, grant: &Grant, from: i64, to: i64) -> Result<bool, db::Error> {
+    const TEXT: &str = "update towline_claim set cursor = $4 where name = 'relay' and holder = $1 and token = $2 and cursor = $3 \
+         and until > clock_timestamp() and (select origin = towline_origin() from towline_meta)";
+    let holder = grant.holder.as_str();
+    let params =
+        [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&from as _, Type::INT8), (&to as _, Type::INT8)];
+    Ok(database.execute("move_relay", TEXT, &params).await? > 0)
+}
+
+/// How old the oldest row above the cursor is.
+pub(super) async fn lag(database: &Database) -> Result<Duration, db::Error> {
+    const QUERY: &str = "relay_lag";
+    const TEXT: &str = "select extract(epoch from clock_timestamp() - at)::float8 from towline_log \
+         where version > (select cursor from towline_claim where name = 'relay') order by version limit 1";
+    let rows = database.all(QUERY, TEXT, &[]).await?;
+    let seconds: f64 = rows.first().map_or(Ok(0.0), |row| column(QUERY, row, 0))?;
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
