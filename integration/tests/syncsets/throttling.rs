@@ -81,6 +81,39 @@ fn a_cluster_that_asks_to_wait_is_left_alone_for_as_long_as_it_says() {
     });
 }
 
+/// Not even changes make the wait shorter: each of them would be a refused pass.
+#[test]
+fn changes_do_not_wake_a_cluster_that_asks_to_wait() {
+    run(async {
+        const TOLD: Duration = Duration::from_secs(6);
+        let throttled = Throttled::new("throttled-changed", "6").await;
+        throttled.wants_another(1).await;
+        let stage = &throttled.stage;
+        let (cursor, waits) = (
+            "select cursor >= (select max(version) from towline_log) from towline_claim where name = 'dispatcher'",
+            "select until is null and ready_at > now() from towline_work",
+        );
+        let holds = async |what: &str, text: &str| {
+            eventually(what.to_owned(), LIMIT, async || {
+                let row = stage.sql.query_one(text, &[]).await.map_err(|error| error.to_string())?;
+                if row.get::<_, Option<bool>>(0) == Some(true) { Ok(()) } else { Err("not yet".to_owned()) }
+            })
+            .await
+            .unwrap();
+        };
+        for number in 0..4 {
+            stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"number": number.to_string()}})).await;
+            holds("the change to be dispatched", cursor).await;
+            holds("the cluster to wait again", waits).await;
+        }
+        stage.succeeds("west-1", "base", 2).await;
+        let (patches, log) = (throttled.patches(), throttled.log.lock().clone());
+        let refused = log[patches[0]].0;
+        let next = log.iter().find(|(at, _)| *at > refused).unwrap();
+        assert!(next.0 - refused >= TOLD, "{:?} after the refusal: {}; {log:?}", next.0 - refused, next.1);
+    });
+}
+
 /// An hour would be that of a proxy with a wrong clock. When the cluster is asked again is read, and not waited for.
 #[test]
 fn no_cluster_is_left_alone_for_more_than_a_minute() {

@@ -196,6 +196,7 @@ impl Inspector {
         match &plan.agenda {
             Agenda::Gone => return Err("it is being deleted".to_owned()),
             Agenda::Paused(pause) => return Err(pause.message()),
+            Agenda::Throttled { until } => return Err(format!("its API server asks to wait until {until:.0}")),
             Agenda::Silent { .. } | Agenda::InStep { .. } | Agenda::Pass(_) => {}
         }
         let Some(stored) = &snapshot.cluster else { return Err("it is being deleted".to_owned()) };

@@ -67,6 +67,11 @@ pub enum Agenda {
         /// When.
         retry_at: Option<Timestamp>,
     },
+    /// Nothing, since it has asked to be left alone.
+    Throttled {
+        /// Until then.
+        until: Timestamp,
+    },
     /// Nothing until the next full pass.
     InStep {
         /// When that is.
@@ -125,12 +130,15 @@ impl Agenda {
             .is_none_or(|pace| pace.identity.is_none() || pace.kubeconfig_generation != cluster.kubeconfig_generation);
         let next_full = pace.and_then(|pace| pace.next_full);
         let is_silent = pace.is_some_and(|pace| pace.reachable == Some(false));
-        if let Some(pace) = pace.filter(|_| is_silent)
-            && pace.asked_generation == cluster.kubeconfig_generation
-            && next_full.is_some()
-            && pace.retry_at.is_none_or(|retry_at| retry_at > now)
-        {
-            return Self::Silent { retry_at: pace.retry_at };
+        // A new kubeconfig may lead elsewhere. A resync asks a silent cluster at once, and not one that answers and has asked to wait.
+        if let Some(pace) = pace.filter(|pace| pace.asked_generation == cluster.kubeconfig_generation) {
+            match pace.retry_at {
+                retry_at if is_silent && next_full.is_some() && retry_at.is_none_or(|retry_at| retry_at > now) => {
+                    return Self::Silent { retry_at };
+                }
+                Some(until) if !is_silent && until > now => return Self::Throttled { until },
+                _ => {}
+            }
         }
         let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
@@ -388,5 +396,19 @@ mod tests {
             Agenda::Silent { retry_at: None },
             "it was asked, and has not answered yet"
         );
+    }
+
+    #[test]
+    fn nothing_but_its_time_and_a_new_kubeconfig_wakes_a_cluster_that_has_asked_to_wait() {
+        let throttled = PaceRow { reachable: Some(true), retry_at: Some(at(10)), ..pace() };
+        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
+        let waits = Agenda::Throttled { until: at(10) };
+        assert_eq!(of(&throttled, at(9)), waits);
+        assert_eq!(of(&PaceRow { next_full: None, ..throttled.clone() }, at(9)), waits, "a resync");
+        let unidentified = PaceRow { identity: None, kubeconfig_generation: 2, ..throttled.clone() };
+        assert_eq!(of(&unidentified, at(9)), waits, "it asked at the first contact");
+        assert!(matches!(of(&throttled, at(10)), Agenda::Pass(PassAgenda { probes: false, .. })), "its time has come");
+        let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..throttled };
+        assert!(matches!(of(&before_it, at(1)), Agenda::Pass(_)), "a new kubeconfig");
     }
 }

@@ -14,8 +14,8 @@ const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins
 const PROBE_SPREAD: f64 = 0.1;
 /// By how much longer than the interval the time to the next full pass is at most.
 const FULL_SPREAD: f64 = 0.1;
-/// Longest wait that an API server can ask for.
-const LONGEST_TOLD: Duration = Duration::from_mins(1);
+/// First wait for an API server that asks to wait, and the longest, also if it asks for more.
+const TOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Between two looks whether the dispatcher has judged a deletion.
 const UNJUDGED: Duration = Duration::from_secs(1);
 /// A cluster of which nothing is known to be due is looked at again after that time at the latest.
@@ -37,6 +37,8 @@ pub enum Ended {
     Silent {
         /// Whether only a new kubeconfig or a resync helps.
         is_final: bool,
+        /// For how long it asked to be left alone.
+        told: Duration,
     },
     /// Nothing was to be done before this time; none if only a change matters.
     Nothing {
@@ -48,7 +50,7 @@ pub enum Ended {
 /// What a pass has left to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The API server asked to wait.
+    /// The API server asked to wait so long. If it does so again and again, the waits become longer.
     Throttled(Duration),
     /// Deletions that the dispatcher has not judged yet.
     Unjudged,
@@ -72,6 +74,7 @@ pub struct Next {
 pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now: Timestamp, random: f64) -> Next {
     match ended {
         Ended::Complete { was_full, left } => {
+            let (before, has_waited) = (pace.attempts, pace.reachable != Some(false) && pace.retry_at.is_some());
             let next_full = match pace.next_full {
                 Some(next_full) if !was_full => next_full,
                 // Nobody knows a cluster without a full pass.
@@ -89,9 +92,13 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
             };
             let (wait, attempts) = match left {
                 None => return Next { ready_at: next_full, attempts: 0, pace },
-                // Also if a full pass is due, which may be what asked for too much.
+                // Also if a full pass is due, which may be what asked for too much. It is stored, so that no change makes the wait shorter.
                 Some(Left::Throttled(told)) => {
-                    return Next { ready_at: after(now, (*told).min(LONGEST_TOLD)), attempts, pace };
+                    let tries = if has_waited { before.saturating_add(1) } else { 1 };
+                    let wait = told_to_wait(*told, tries);
+                    let ready_at = after(now, wait);
+                    let pace = PaceRow { attempts: tries, retry_at: Some(ready_at), ..pace };
+                    return Next { ready_at, attempts, pace };
                 }
                 Some(Left::Unjudged) => (UNJUDGED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
@@ -102,10 +109,12 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
             let pace = PaceRow { reachable: Some(true), last_contact: Some(now), attempts: 0, retry_at: None, ..pace };
             Next { ready_at: now, attempts: 0, pace }
         }
-        Ended::Silent { is_final } => {
-            let tries = pace.attempts.saturating_add(1);
+        Ended::Silent { is_final, told } => {
+            // Before it was silent, it may have asked to wait.
+            let tries = if pace.reachable == Some(true) { 1 } else { pace.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
+            let wait = wait.max((*told).min(TOLD.1));
             let retry_at = (!is_final).then(|| after(now, wait));
             let ready_at = retry_at.unwrap_or_else(|| after(now, FAR));
             // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
@@ -115,6 +124,11 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
         }
         Ended::Nothing { until } => Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, pace },
     }
+}
+
+/// How long a cluster is left alone that has asked for it so many times in a row.
+fn told_to_wait(told: Duration, tries: u32) -> Duration {
+    told.min(TOLD.1).max(doubled(TOLD, i32::try_from(tries).unwrap_or(i32::MAX)))
 }
 
 /// The first wait, doubled with each further attempt up to the longest.
@@ -182,17 +196,51 @@ mod tests {
         assert_eq!(next(&left, soon, 9, INTERVAL, at(0), 0.5).ready_at, at(3), "the full pass comes first");
     }
 
+    fn told(seconds: u64) -> Ended {
+        Ended::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) }
+    }
+
     #[test]
     fn an_api_server_that_asks_to_wait_is_obeyed_for_a_minute_at_most() {
-        let told =
-            |seconds| Ended::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) };
-        assert_eq!(of(&told(7), 1, 0.5).ready_at, at(7));
-        assert_eq!(of(&told(3600), 1, 0.5).ready_at, at(60));
+        let answered = |next_full| PaceRow { reachable: Some(true), retry_at: None, next_full, ..pace() };
+        let wait = |seconds, next_full| next(&told(seconds), answered(next_full), 2, INTERVAL, at(0), 0.5);
+        assert_eq!(wait(7, Some(at(7000))).ready_at, at(7));
+        assert_eq!(wait(3600, Some(at(7000))).ready_at, at(60));
         // Also if it was the full pass that had to end: that stays due.
         for next_full in [None, Some(at(-5)), Some(at(3))] {
-            let next = next(&told(7), PaceRow { next_full, ..pace() }, 2, INTERVAL, at(0), 0.5);
+            let next = wait(7, next_full);
             assert_eq!((next.ready_at, next.attempts), (at(7), 2));
             assert_eq!(next.pace.next_full, next_full.or(Some(at(0))));
+            assert_eq!((next.pace.retry_at, next.pace.attempts), (Some(at(7)), 1), "no change makes it shorter");
+        }
+    }
+
+    #[test]
+    fn one_that_asks_again_and_again_is_left_alone_for_longer_until_a_pass_ends() {
+        let mut pace = PaceRow { reachable: Some(true), retry_at: None, ..pace() };
+        let mut waits = Vec::new();
+        for seconds in [0, 0, 0, 9, 0, 0, 0, 0] {
+            // However often a change has reset what the queue counts.
+            let next = next(&told(seconds), pace, 1, INTERVAL, at(0), 0.5);
+            waits.push(next.ready_at);
+            pace = next.pace;
+        }
+        assert_eq!(waits, [1, 2, 4, 9, 16, 32, 60, 60].map(at));
+        let ended = next(&Ended::Complete { was_full: false, left: None }, pace.clone(), 1, INTERVAL, at(0), 0.5);
+        assert_eq!(next(&told(0), ended.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
+        // Silence is not more of the same.
+        let silent = next(&Ended::Silent { is_final: false, told: Duration::ZERO }, pace, 1, INTERVAL, at(0), 0.5);
+        assert_eq!((silent.ready_at, silent.pace.attempts), (at(5), 1));
+        assert_eq!(next(&told(0), silent.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
+    }
+
+    #[test]
+    fn a_silent_cluster_that_asks_to_wait_is_asked_no_earlier() {
+        for (seconds, tries, expected) in [(30, 0, 30), (30, 6, 300), (3600, 0, 60)] {
+            let silent = Ended::Silent { is_final: false, told: Duration::from_secs(seconds) };
+            let before = PaceRow { reachable: Some(false), attempts: tries, ..pace() };
+            let next = next(&silent, before, 1, INTERVAL, at(0), 0.5);
+            assert_eq!((next.ready_at, next.pace.retry_at), (at(expected), Some(at(expected))));
         }
     }
 
@@ -210,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_silent_cluster_is_asked_after_5_seconds_doubling_to_5_minutes_with_a_tenth_of_spread() {
-        let silent = Ended::Silent { is_final: false };
+        let silent = Ended::Silent { is_final: false, told: Duration::ZERO };
         let wait = |tries, random| {
             let next = next(&silent, PaceRow { attempts: tries, ..pace() }, 1, INTERVAL, at(0), random);
             assert_eq!((next.pace.reachable, next.pace.attempts), (Some(false), tries + 1));
@@ -226,7 +274,7 @@ mod tests {
     #[test]
     fn an_invalid_kubeconfig_is_not_tried_again_and_a_resync_that_failed_is_not_one_for_ever() {
         let resync = PaceRow { next_full: None, ..pace() };
-        let next = next(&Ended::Silent { is_final: true }, resync, 1, INTERVAL, at(0), 0.5);
+        let next = next(&Ended::Silent { is_final: true, told: Duration::ZERO }, resync, 1, INTERVAL, at(0), 0.5);
         assert_eq!((next.ready_at, next.pace.retry_at, next.pace.next_full), (at(86_400), None, Some(at(0))));
     }
 

@@ -1,12 +1,14 @@
 //! How a visit ends to which the cluster has not answered, or not with anything that a pass could begin with (rules 39 and 40).
 
+use std::time::Duration;
+
 use super::observer::Visited;
 use super::refusal::Stop;
-use super::visit::{Read, Rest, Visit, VisitError, after};
+use super::visit::{Read, Rest, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::rules::pass::Writes;
-use crate::syncset::rules::retry::{self, Ended};
+use crate::syncset::rules::retry::{self, Ended, Left, Next};
 use crate::syncset::rules::rows::PaceRow;
 use crate::syncset::rules::status::{Conditions, Reachability, Unreachable};
 use crate::syncset::store::{Pace, StoreError};
@@ -16,9 +18,12 @@ impl Worker {
     pub(super) async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
         match stop {
             Stop::Silent { reason, message } => self.silent(work, read, reason, message, false).await,
-            Stop::Throttled { told, .. } => {
-                Ok(Visit::of(Visited::Throttled, Rest::Until(after(read.now(), told), work.attempts)))
+            // Whether it answers what a pass needs is still to be seen.
+            Stop::Throttled { told, message, .. } if read.pace().reachable == Some(false) => {
+                let reason = Unreachable::ErrorConnectingToCluster;
+                self.unreachable(work, read, (reason, message), Ended::Silent { is_final: false, told }).await
             }
+            Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
             Stop::Lost => Ok(Visit::lost()),
         }
     }
@@ -32,10 +37,45 @@ impl Worker {
         message: String,
         is_final: bool,
     ) -> Result<Visit, VisitError> {
+        let ended = Ended::Silent { is_final, told: Duration::ZERO };
+        self.unreachable(work, read, (reason, message), ended).await
+    }
+
+    /// The cluster asks to wait, before anything could be done.
+    async fn throttled(&self, work: &Work, read: &Read, told: Duration) -> Result<Visit, VisitError> {
+        let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
+        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
+        let next = self.after_question(read, &ended, attempts);
+        let rest = Rest::Until(next.ready_at, work.attempts);
+        self.stored(work, read, next.pace, Visit::of(Visited::Throttled, rest)).await
+    }
+
+    /// When a cluster is looked at again that was asked by its present kubeconfig.
+    fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
         let pace = PaceRow { asked_generation: generation, ..read.pace() };
-        let ended = Ended::Silent { is_final };
-        let next = retry::next(&ended, pace, 0, self.config.reapply_interval, read.now(), rand::random());
+        retry::next(ended, pace, attempts, self.config.reapply_interval, read.now(), rand::random())
+    }
+
+    /// Stores when the cluster is looked at again, and ends the visit.
+    async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
+        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
+        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
+            Ok(()) => Ok(visit),
+            Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The cluster is shown as unreachable.
+    async fn unreachable(
+        &self,
+        work: &Work,
+        read: &Read,
+        (reason, message): (Unreachable, String),
+        ended: Ended,
+    ) -> Result<Visit, VisitError> {
+        let next = self.after_question(read, &ended, 0);
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },
             paused: None,
@@ -48,11 +88,6 @@ impl Worker {
             Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
             unshown => return Ok(Visit::of(Visited::Silent, unshown)),
         }
-        let stored = Pace { row: next.pace, resyncs: read.snapshot.resyncs };
-        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(()) => Ok(Visit::of(Visited::Silent, rest)),
-            Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
-            Err(error) => Err(error.into()),
-        }
+        self.stored(work, read, next.pace, Visit::of(Visited::Silent, rest)).await
     }
 }

@@ -188,6 +188,7 @@ impl Worker {
                 Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
                 Agenda::Paused(pause) => (Visited::Paused, pause.until),
                 Agenda::Silent { retry_at } => (Visited::Waiting, *retry_at),
+                Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Agenda::Pass(agenda) => {
                     let agenda = PassAgenda { probes: is_silent, ..agenda.clone() };
@@ -481,7 +482,9 @@ impl Worker {
         let Ran { outcome, stop, is_stopped, not_before } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => (Ended::Silent { is_final: false }, Visited::Silent),
+            (Some(Stop::Silent { .. }), _) => {
+                (Ended::Silent { is_final: false, told: Duration::ZERO }, Visited::Silent)
+            }
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
                 (Ended::Complete { was_full: false, left }, Visited::Throttled)
@@ -512,8 +515,9 @@ impl Worker {
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
-        if outcome.end == End::Finished {
+        if outcome.end == End::Finished && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
+            next.pace.retry_at = Some(after(now, not_before));
         }
         let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
         if !self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {

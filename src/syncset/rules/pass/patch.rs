@@ -26,6 +26,8 @@ impl Pass {
         };
         let kind = (patch.object.group.clone(), patch.object.kind.clone());
         if patch.has_waited || !self.defined.contains(&kind) {
+            // Its object may be another one when the kind is served again.
+            self.note_patch(&patch, None);
             self.fail(patch.syncset, failure);
             return None;
         }
@@ -75,7 +77,13 @@ impl Pass {
                 self.note_patch(&patch, None);
                 self.fail(patch.syncset, failure);
             }
-            Ok(Answer::Written { seen, .. }) => self.note_patch(&patch, Some(seen)),
+            Ok(Answer::Written { seen, .. }) => {
+                self.note_patch(&patch, Some(seen));
+                // Others may patch the same object: a full pass that goes on from this one does not begin with it again.
+                if let Some(live) = self.live.get(patch.syncset).filter(|_| self.full) {
+                    self.progress.patches.insert((live.header.id, patch.position));
+                }
+            }
             Ok(_) => self.refuse_patch(&patch, &unexpected()),
             Err(refused) => {
                 let is_strategic = patch.desired.patch_type == PatchType::Strategic && !patch.as_merge;

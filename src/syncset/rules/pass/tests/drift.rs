@@ -138,6 +138,49 @@ fn a_patch_is_sent_again_if_its_object_has_changed() {
 }
 
 #[test]
+fn a_patch_whose_kind_was_not_served_is_sent_again_when_it_is() {
+    let sets = [base().patch(map("z"), "p")];
+    let (mut world, mut store) = (World::new(), Store::default());
+    world.create(&map("z"));
+    pass(&mut world, &mut store, &sets, false);
+    let kinds = std::mem::take(&mut world.kinds);
+    pass(&mut world, &mut store, &sets, true);
+    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::KindNotServed);
+    // The object came back with its kind, and without the patch.
+    world.kinds = kinds;
+    world.objects.clear();
+    world.create(&map("z"));
+    assert_eq!(pass(&mut world, &mut store, &sets, false), ["PATCH ConfigMap default/z"]);
+    assert_eq!(store.results[&sets[0].id].failure, None);
+}
+
+#[test]
+fn a_full_pass_ends_although_its_patches_change_the_objects_of_each_other() {
+    let mut sets = ["a", "b", "c"].map(|name| set(SyncSet, name));
+    let (mut world, mut store) = (World::new(), Store::default());
+    for at in 0..200 {
+        let object = map(&format!("z{at:03}"));
+        world.create(&object);
+        sets = sets.map(|set| {
+            let content = format!("{}{at}", set.name.name);
+            set.patch(object.clone(), &content)
+        });
+    }
+    while let Some(input) = store.input(&sets, false) {
+        run(&mut world, &mut store, input);
+    }
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    while outcomes.last().is_none_or(|last| last.end != End::Finished) {
+        assert!(outcomes.len() < 4, "it begins again and again");
+        let mut input = store.input(&sets, true).expect("it is full");
+        input.progress = outcomes.last().map(|last| last.progress.clone()).unwrap_or_default();
+        outcomes.push(run(&mut world, &mut store, input));
+    }
+    // A look and a patch for each, but for those that were patched last.
+    assert!(outcomes.iter().map(|outcome| outcome.requests).sum::<usize>() <= 2 * 600);
+}
+
+#[test]
 fn a_full_pass_with_more_looks_than_a_pass_may_have_ends_all_the_same() {
     let mut sets = [base()];
     let (mut world, mut store) = (World::new(), Store::default());
