@@ -25,6 +25,7 @@ mod hive;
 mod judging;
 mod kinds;
 mod moves;
+mod moving;
 mod overtaken;
 mod pausing;
 mod reachability;

@@ -22,6 +22,21 @@ pub(super) struct Identified {
     pub(super) duplicates: Vec<Duplicate>,
 }
 
+impl Identified {
+    /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
+    pub(super) fn noted(&self, read: &Read) -> Pace {
+        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
+        let row = PaceRow {
+            identity: self.identity.clone(),
+            kubeconfig_generation: generation,
+            asked_generation: generation,
+            next_full: None,
+            ..read.pace()
+        };
+        Pace { row, resyncs: read.snapshot.resyncs }
+    }
+}
+
 impl Worker {
     /// Finds out which cluster it is, if that is to be found out (rule 31).
     pub(super) async fn identify(
@@ -60,16 +75,7 @@ impl Worker {
 
     /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it.
     async fn note_identity(&self, work: &Work, read: &Read, identified: &Identified) -> Result<(), VisitError> {
-        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let row = PaceRow {
-            identity: identified.identity.clone(),
-            kubeconfig_generation: generation,
-            asked_generation: generation,
-            next_full: None,
-            ..read.pace()
-        };
-        let stored = Pace { row, resyncs: read.snapshot.resyncs };
-        Ok(self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?)
+        Ok(self.store.save(&work.writing(), &Writes::default(), Some(&identified.noted(read))).await?)
     }
 
     /// The other documents of the cluster that was found.

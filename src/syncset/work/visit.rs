@@ -369,7 +369,8 @@ impl Worker {
             return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now()))));
         }
         prepared.input.shared = basis.is_shared;
-        let Some(mut ran) = self.run_pass(work, &mut executor, &mut basis, prepared, hand, stopping).await? else {
+        let rests_on = (prepared, read, &identified);
+        let Some(mut ran) = self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? else {
             return Ok(Some(Visit::lost()));
         };
         drop(executor);
@@ -383,12 +384,15 @@ impl Worker {
         work: &Work,
         executor: &mut Executor<'_>,
         basis: &mut Basis,
-        prepared: Prepared,
+        (prepared, read, identified): (Prepared, &Read, &Identified),
         hand: &mut Hand,
         stopping: &CancellationToken,
     ) -> Result<Option<Ran>, VisitError> {
         let began = Instant::now();
         let Prepared { input, weighed: _weighed } = prepared;
+        // Another identity is stored with the first writes, which forget what was stored of the cluster before. From then on other
+        // documents of the cluster find what this one wants.
+        let mut noted = identified.is_another.then(|| identified.noted(read));
         let mut pass = Pass::new(input);
         executor.expect(&pass);
         let (mut is_shared, mut not_before) = (basis.is_shared, Duration::ZERO);
@@ -415,8 +419,12 @@ impl Worker {
             let reply = match step {
                 Step::Done(outcome) => break (*outcome, None, false),
                 Step::Store(writes) => {
-                    if !self.store_pass(work, basis, &writes, None).await? {
+                    let noted = noted.take();
+                    if !self.store_pass(work, basis, &writes, noted.as_ref()).await? {
                         return Ok(None);
+                    }
+                    if noted.is_some() {
+                        self.tell_twins(work, read, identified).await?;
                     }
                     Ok(Answer::Stored)
                 }
