@@ -89,7 +89,8 @@ impl Link {
         channel.map_err(Error::of("open a channel"))
     }
 
-    /// Whether the broker takes no messages from this connection, since its memory or disk is short. It is told with the first message.
+    /// Whether the broker takes no messages from this connection, since its memory or disk is short. The broker says so only after the
+    /// connection has published.
     pub fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
     }

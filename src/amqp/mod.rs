@@ -1,4 +1,4 @@
-//! Connections to a message broker that speaks AMQP 0-9-1: its URL, TLS, and one connection at a time that ends when it is told to.
+//! Connections to a message broker that speaks AMQP 0-9-1: its URL, TLS, and one connection at a time, which the caller closes.
 //!
 //! [`Link`] is a connection. It is never made again by itself: whoever owns it makes another one, and then declares and sends again what
 //! it needs. Each has a thread of `lapin`, so a process has one for each purpose, not one for each task. Messages that are published wait in

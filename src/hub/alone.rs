@@ -12,7 +12,7 @@ use crate::job::{Config, JobList};
 
 /// Whose value is the database, as libpq's keywords or as a URL.
 const POSTGRES_PARAMS: &str = "POSTGRES_PARAMS";
-/// Whose value is the message broker's URL. It is used unless `TOWLINE__HUB__BUS` says otherwise.
+/// The variable with the message broker's URL. It is used unless `TOWLINE__HUB__BUS` says otherwise.
 const AMQP_URL: &str = "AMQP_URL";
 /// The section that applies syncsets, and the variable by which Hive's controllers are told how often.
 const SYNCSETS: &str = "syncsets";

@@ -92,7 +92,7 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
         };
         let manifests = file("hive-manifests", &syncsets("1")).display().to_string();
 
-        // What would change is seen beforehand: nothing but fields' owners.
+        // `diff` shows beforehand that only owners of fields would change.
         let told = stage.command(&["diff", "-f", &manifests, "--all"]).await;
         let cluster = format!("{}/west-1", stage.namespace);
         assert!(told.contains(&cluster) && !told.contains("create 1") && !told.contains("delete 1"), "{told}");

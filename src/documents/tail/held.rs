@@ -1,10 +1,11 @@
 //! What all watches together hold for clients that have not taken it yet: pages of the state, and windows of the log.
 //!
-//! Nobody waits for room. A watch reads less at once the more is held already, so that many slow clients hold little each, and a
+//! Nobody waits for small pages and windows. A watch reads less at once the more is held already, so that many slow clients hold little each, and a
 //! quick one that comes later only needs more reads. For the watches of other tokens, those of one token count as at most half of the limit.
 //!
-//! A page or window that is larger than that is a single document. It needs room of its own, for which its watch may have to wait
-//! ([`Tail::read_in_turn`](super::Tail)): a thousand clients that take nothing would otherwise hold a large document each.
+//! A page that is larger than its limit is a single document, and a window may be larger because the log is stored compressed. Either
+//! needs room of its own, for which the watch may have to wait ([`Tail::read`](super::Tail::read)). Otherwise a thousand clients that
+//! take nothing would hold a large document each.
 
 use std::collections::HashMap;
 use std::sync::Arc;

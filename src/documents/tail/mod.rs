@@ -38,7 +38,7 @@ pub use watch::{Watch, WatchQuery};
 
 /// Size of the ring (T1).
 const RING_BYTES: usize = 32 * 1024 * 1024;
-/// What large documents that watches have read and their clients have not taken may have together: four of the largest ones.
+/// What watches may have read above their limits while their clients have not taken it, all together: four of the largest documents.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
 /// Most watches that read documents or the log at the same time (T2).
 const MOST_READERS: usize = 8;

@@ -60,8 +60,8 @@ impl Found {
 }
 
 impl Tail {
-    /// Reads for the client of a watch, with a limit for what that takes. If it is a single document above the limit for which there is no
-    /// room, it is not kept, and read again when there is.
+    /// Reads for the client of a watch, with a limit for the bytes that the client may hold. What exceeds the limit needs room in `large`.
+    /// Without room it is dropped, and read again when there is some.
     pub(super) async fn read(&self, wanted: Wanted, reader: Reader) -> Result<(Found, Share), ListError> {
         let Reader { epoch, party, patience } = reader;
         let no_turn = || ListError::NoTurn { within: patience };

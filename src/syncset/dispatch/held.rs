@@ -47,7 +47,8 @@ pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
 /// the clusters concerned. Returns what was held. Only what was judged and shown is approved: a later change is judged by itself, and a
 /// syncset that was held because of an edit is held again if clusters have lost their labels meanwhile. What can't be read can't be
-/// approved. All of them are approved in transactions of bounded cost, as they were judged: if one of these fails, those before it hold.
+/// approved. All of them are approved in transactions of bounded cost, as they were judged. If one of these fails, what those before it
+/// have approved stays approved.
 pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
     match name {
         Some(name) => approve_page(database, &Approval::Named(name), true).await,
@@ -134,8 +135,8 @@ async fn approve_page(
     Ok(approved)
 }
 
-/// What of it is held and can be approved. A name is no approval of several syncsets: one that is gone may have had the name of one that
-/// exists.
+/// The syncsets that are to be approved, as far as they are held and can be. A name does not approve several syncsets: one that is gone may
+/// have had the name of one that exists.
 async fn approvable(
     transaction: &mut Transaction<'static>,
     approval: &Approval<'_>,
@@ -155,7 +156,7 @@ async fn approvable(
     let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT), (&ids as _, Type::TEXT_ARRAY)]).await?;
     let mut found: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
     let Some(name) = name else {
-        // What is held for another cause by now was not shown.
+        // The cause may have changed since the list was read: nobody has seen the new one.
         found.retain(|found| listed.iter().any(|listed| (listed.id, listed.cause) == (found.id, found.cause)));
         return Ok(found);
     };

@@ -50,14 +50,14 @@ impl Worker {
         self.stored(work, read, next.pace, Visit::of(Visited::Throttled, rest)).await
     }
 
-    /// When a cluster is looked at again that was asked by its present kubeconfig.
+    /// When the cluster is visited next, after it was asked with its present kubeconfig.
     fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
         let pace = PaceRow { asked_generation: generation, ..read.pace() };
         retry::next(ended, pace, attempts, self.config.reapply_interval, read.now(), rand::random())
     }
 
-    /// Stores when the cluster is looked at again, and ends the visit.
+    /// Stores when the cluster is visited next, and ends the visit.
     async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
         let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
         match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
