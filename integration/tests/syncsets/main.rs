@@ -12,6 +12,7 @@
 mod api;
 mod attackers;
 mod behaviors;
+mod capacity;
 mod commands;
 mod costs;
 mod deletions;

@@ -145,6 +145,7 @@ impl Inspector {
             annotations: proposed.annotations.clone(),
             created_at: Timestamp::now(),
             is_being_deleted: false,
+            bytes: proposed.kept.weight.bytes,
             spec: without_clusters,
         };
         let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);

@@ -175,7 +175,9 @@ impl Inspector {
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),
-            Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
+            Err(
+                PrepareError::Outdated | PrepareError::Busy | PrepareError::NoMemory | PrepareError::TooManyObjects,
+            ) => return Err(Unexplained::Busy),
         };
         let applied = &prepared.input.applied;
         let scopes = self.scopes(stored, &prepared.input, asked).await;

@@ -78,6 +78,8 @@ pub struct Candidate {
     pub created_at: Timestamp,
     /// Whether its deletion was requested.
     pub is_being_deleted: bool,
+    /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
+    pub bytes: usize,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
     pub spec: Map<String, Value>,
 }
@@ -117,10 +119,11 @@ struct CandidateColumns {
     annotations: BTreeMap<String, String>,
     created_at: String,
     is_being_deleted: bool,
+    bytes: usize,
     spec: Map<String, Value>,
 }
 
-/// Rows without an order: the caller has one of its own. A syncset that another release has written, in whatever form, does not keep
+/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A syncset that another release has written, in whatever form, does not keep
 /// the others from being read.
 fn statement() -> String {
     format!(
@@ -132,16 +135,19 @@ fn statement() -> String {
          candidate as materialized ( \
            select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
-             (s.data->'spec') - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+             coalesce(pg_column_size(d.spec), 0) as bytes, \
+             d.spec - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
+             cross join lateral (select s.data->'spec' as spec offset 0) d \
            union all \
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.created_at, s.deleted_at is not null, \
-             case when jsonb_typeof(s.data->'spec') = 'object' \
-               then (s.data->'spec') - '{{resources,patches}}'::text[] else '{{}}' end \
+             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), \
+             case when jsonb_typeof(d.spec) = 'object' \
+               then d.spec - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
-             on s.kind = 'selectorsyncsets' and s.id = selectors.selector), \
+             on s.kind = 'selectorsyncsets' and s.id = selectors.selector \
+             cross join lateral (select s.data->'spec' as spec offset 0) d), \
          source as materialized ( \
            select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
            from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
@@ -319,6 +325,7 @@ impl TryFrom<CandidateColumns> for Candidate {
             annotations: columns.annotations,
             created_at: time(&columns.created_at)?,
             is_being_deleted: columns.is_being_deleted,
+            bytes: columns.bytes,
             spec: columns.spec,
         })
     }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::basis::Basis;
 use super::executor::Executor;
 use super::first;
-use super::hand::Hand;
+use super::hand::{Hand, put_off};
 use super::identity::Identified;
 use super::observer::{First, Visited};
 use super::plan::Plan;
@@ -82,6 +82,9 @@ pub(super) enum VisitError {
     /// The status could not be written.
     #[error("failed to write the ClusterSync")]
     Show(#[from] WriteError),
+    /// The cluster can't be worked on.
+    #[error(transparent)]
+    Prepare(PrepareError),
 }
 
 /// What a visit has read, and when.
@@ -354,6 +357,11 @@ impl Worker {
             Err(PrepareError::Busy) => {
                 return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON)))));
             }
+            // Others may need the slot to connect, and another replica may have memory.
+            Err(PrepareError::NoMemory) => {
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now())))));
+            }
+            Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
         };
         let mut basis = Basis::of(work, read, &identified);
         basis.has_waited(began.elapsed());

@@ -31,6 +31,7 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         annotations: BTreeMap::new(),
         created_at: Timestamp::UNIX_EPOCH,
         is_being_deleted: false,
+        bytes: usize::from(number) * 1_000,
         spec: spec.as_object().cloned().expect("an object"),
     }
 }
