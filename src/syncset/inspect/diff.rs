@@ -142,7 +142,7 @@ impl Inspector {
             name: proposed.name.clone(),
             version: PROPOSED,
             generation,
-            annotations: proposed.annotations.clone(),
+            metrics_group: None,
             created_at: Timestamp::now(),
             is_being_deleted: false,
             bytes: proposed.kept.weight.bytes,

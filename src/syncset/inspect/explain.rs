@@ -292,6 +292,9 @@ fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
     parts.extend(pace.last_contact.map(|contact| format!("last contact {} ago", spoken(contact, now))));
     match agenda {
         Agenda::Paused(pause) => parts.push(pause.message()),
+        Agenda::Throttled { until } => {
+            parts.push(format!("its API server asks to wait for another {}", spoken(now, *until)));
+        }
         _ => parts.push(match pace.next_full {
             Some(next) if next > now => format!("full pass in {}", spoken(now, next)),
             _ => "full pass due".to_owned(),

@@ -240,7 +240,7 @@ impl Worker {
         let cluster = work.cluster;
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
-            Rest::Further(ready_at) => self.queue.go_on(work, ready_at).await,
+            Rest::Further(ready_at, attempts) => self.queue.go_on(work, attempts, ready_at).await,
             Rest::Gone => self.queue.forget(work).await,
             Rest::HandedBack => self.queue.hand_back(work).await,
             Rest::Lost => Ok(Finished::Lost),
@@ -263,7 +263,7 @@ impl Worker {
             | VisitError::Prepare(_) => {
                 tracing::warn!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
             }
-            VisitError::Store(_) => {
+            VisitError::Store(_) | VisitError::NoKey(_) => {
                 tracing::error!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
             }
         }
