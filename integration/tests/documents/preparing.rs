@@ -451,7 +451,7 @@ fn a_single_document_has_room_whatever_it_takes() {
 #[test]
 fn large_syncsets_are_all_counted_also_if_one_of_them_is_due() {
     run(async {
-        let world = World::of("counted", 1).await;
+        let world = World::of("large_counted", 1).await;
         for id in 1..=13 {
             let mut large = config_map(&format!("{id}"));
             large["data"] = json!({"text": "x".repeat(4_000_000)});
