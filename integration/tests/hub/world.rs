@@ -35,7 +35,8 @@ pub(crate) async fn hub_database(name: &str) -> postgres::Database {
     server().await.hub_database(name).await.expect("a database")
 }
 
-async fn server() -> &'static Postgres {
+/// The server of all tests that don't stop it.
+pub(crate) async fn server() -> &'static Postgres {
     SERVER.get_or_init(async || Postgres::start("hub", Transport::Plain).await.expect("a server")).await
 }
 
