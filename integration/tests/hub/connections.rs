@@ -242,7 +242,7 @@ fn a_silent_connection_on_which_a_lost_answer_was_looked_for_takes_no_other_writ
         stage.sql.batch_execute("select pg_advisory_lock('towline_log'::regclass::bigint)").await.expect("the lock");
         let document = json!({"name": "b", "namespace": "foo", "kubeconfig": "k"});
         let request = Request::post(ALL, &document);
-        let lose = async {
+        let incident = async {
             let awaits = async |process: Option<i32>| {
                 eventually("a connection of the writer to wait for the lock", LIMIT, async || {
                     let text = "select pid from pg_stat_activity where datname = current_database() \
@@ -258,7 +258,7 @@ fn a_silent_connection_on_which_a_lost_answer_was_looked_for_takes_no_other_writ
             let looks = awaits(Some(process)).await;
             server().await.freeze_sessions(&[looks]).expect("it is stopped")
         };
-        let (lost, frozen) = tokio::join!(client.send(&request), lose);
+        let (lost, frozen) = tokio::join!(client.send(&request), incident);
         let lost = lost.expect("an answer");
         assert_eq!((lost.status, problem_of(&lost).as_str()), (503, "outcome-unknown"));
         // By another connection: its outcome is known.

@@ -260,10 +260,10 @@ fn each_page_of_a_list_is_authorised_anew() {
     run(async {
         let lines = [grant("read", "foo", "one").await, grant("read", "bar", "other").await];
         let writing = grant("admin", "*", WRITER).await;
-        let file = folder("pages").join("tokens");
+        let file = folder("authorisedpages").join("tokens");
         std::fs::write(&file, format!("{}{}{writing}", lines[0], lines[1])).expect("a file");
         let path = file.display().to_string();
-        let hub = Hub::start(&database("pages").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
+        let hub = Hub::start(&database("authorisedpages").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
         let [mut one, mut other, mut writer] = ["one", "other", WRITER].map(|name| hub.client().with_token(name));
         for name in ["a", "b", "c"] {
             let cluster = json!({"name": name, "namespace": "foo", "kubeconfig": "k"});

@@ -1,19 +1,22 @@
 //! W9, as clients see it: the database's answer to a change is lost. Whether the log has the change, has it not, or can't be asked, it is made
 //! once at most, also by a client that sends it again on the same condition.
 
-use futures::future::join_all;
+use std::sync::Arc;
+
 use integration::hub::{Client, Reply, Request};
 use integration::postgres::{self, ADMIN};
 use integration::{Link, eventually};
 use serde_json::{Value, json};
 
-use crate::world::{Hub, LIMIT, database, done, problem_of, run};
+use crate::world::{CLOSE, GATE, Hub, LIMIT, OPEN, WAITING, database, done, problem_of, run};
 
 const ALL: &str = "/v1/clusters";
 /// Lets one statement after the other write, in the order in which they ask.
 const LOCK: &str = "select pg_advisory_lock('towline_log'::regclass::bigint)";
 const UNLOCK: &str = "select pg_advisory_unlock('towline_log'::regclass::bigint)";
-
+/// How many sessions wait for the lock.
+const AWAITED: &str = "select count(*) from pg_locks l join pg_database d on d.oid = l.database \
+     where d.datname = current_database() and l.locktype = 'advisory' and not granted";
 /// Each way to change a document.
 #[derive(Clone, Copy, Debug)]
 enum Way {
@@ -72,8 +75,8 @@ impl Change {
             version = done(client, &put).await.version().expect("a version");
         }
         if matches!(way, Way::DeleteWithFinalizer | Way::LastFinalizer) {
-            let patch = Request::merge_patch(&path, &json!({"finalizers": ["example.com/a"]}));
-            version = done(client, &patch).await.version().expect("a version");
+            let change = Request::merge_patch(&path, &json!({"finalizers": ["example.com/a"]}));
+            version = done(client, &change).await.version().expect("a version");
         }
         if matches!(way, Way::LastFinalizer) {
             version = done(client, &Request::delete(&path)).await.version().expect("a version");
@@ -217,9 +220,21 @@ impl Stage {
 
     /// Waits until so many sessions wait for the lock of the log.
     async fn lock_is_awaited_by(&self, sessions: i64) {
-        let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database \
-             where d.datname = current_database() and l.locktype = 'advisory' and not granted";
-        self.becomes("sessions to wait for the lock of the log", waiting, sessions).await;
+        self.becomes("sessions to wait for the lock of the log", AWAITED, sessions).await;
+    }
+
+    /// Waits until so many changes wait for the writer.
+    async fn writer_has(&self, changes: usize) {
+        eventually(format!("{changes} changes to wait"), LIMIT, async || {
+            let metrics = self.hub.towline.admin().metrics().await.map_err(|error| error.to_string())?;
+            let depth = metrics.lines().find(|line| line.starts_with("towline_mailbox_depth{actor=\"writer\"}"));
+            match depth.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()) {
+                Some(depth) if depth == changes => Ok(()),
+                depth => Err(format!("{depth:?}")),
+            }
+        })
+        .await
+        .expect("changes");
     }
 
     /// Sends each change again, and compares the answers and the log.
@@ -286,57 +301,53 @@ fn a_change_that_was_lost_before_it_was_made_is_unknown_and_made_when_it_is_sent
 #[test]
 fn a_change_that_was_made_is_unknown_where_the_log_can_not_be_asked_and_not_made_again() {
     run(async {
-        let stage = Stage::new("lostunknown").await;
-        let other = &stage.place.client(ADMIN).await.expect("a connection");
-        let first = Request::post(ALL, &json!({"name": "first", "namespace": "foo", "kubeconfig": "k"}));
-        stage.run(LOCK).await;
-        let (hub, mut client) = (&stage.hub, stage.hub.client());
-        let sent = async {
-            stage.lock_is_awaited_by(1).await;
-            join_all(stage.changes.iter().map(|change| change.send(hub))).await
+        let stage = Arc::new(Stage::new("lostunknown").await);
+        let other = stage.place.client(ADMIN).await.expect("a connection");
+        // A call waits within itself: for the lock of the log it would wait 5 s, which is too short for all that is sent meanwhile.
+        stage.run(GATE).await;
+        stage.run(CLOSE).await;
+        let send = |index: usize| {
+            let stage = Arc::clone(&stage);
+            tokio::spawn(async move { stage.changes[index].send(&stage.hub).await })
         };
-        let lose = async {
-            // All of them wait for the writer, so that they are made together.
-            let all = stage.changes.len();
-            eventually("all changes to wait", LIMIT, async || {
-                let metrics = hub.towline.admin().metrics().await.map_err(|error| error.to_string())?;
-                let depth = metrics.lines().find(|line| line.starts_with("towline_mailbox_depth{actor=\"writer\"}"));
-                match depth.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()) {
-                    Some(depth) if depth == all => Ok(()),
-                    depth => Err(format!("{depth:?}")),
+        let first = {
+            let mut client = stage.hub.client();
+            let first = json!({"name": "first", "namespace": "foo", "kubeconfig": "k"});
+            tokio::spawn(async move { client.send(&Request::post(ALL, &first)).await })
+        };
+        stage.becomes("the first call to wait", WAITING, 1).await;
+        let mut answers = Vec::new();
+        // All of them wait for the writer, so that they are made together.
+        for index in 0..stage.changes.len() {
+            answers.push(send(index));
+            stage.writer_has(index + 1).await;
+        }
+        let behind_the_first = async { other.batch_execute(LOCK).await.expect("the lock") };
+        let release = async {
+            stage.lock_is_awaited_by(1).await;
+            stage.run(OPEN).await;
+        };
+        tokio::join!(behind_the_first, release);
+        assert_eq!(first.await.expect("no panic").expect("an answer").status, 201);
+        stage.lock_is_awaited_by(1).await;
+        stage.link.mute();
+        // Behind the changes somebody has the lock for as long as the writer looks for them.
+        let behind_the_changes = stage.run(LOCK);
+        let release = async {
+            eventually("both to wait for the lock", LIMIT, async || {
+                match other.query_one(AWAITED, &[]).await.map_err(|error| error.to_string())?.get::<_, i64>(0) {
+                    2 => Ok(()),
+                    waiting => Err(waiting.to_string()),
                 }
             })
             .await
-            .expect("changes");
-            let behind_the_first = async { other.batch_execute(LOCK).await.expect("the lock") };
-            let release = async {
-                stage.lock_is_awaited_by(2).await;
-                stage.run(UNLOCK).await;
-            };
-            tokio::join!(behind_the_first, release);
-            stage.lock_is_awaited_by(1).await;
-            stage.link.mute();
-            // Behind the changes somebody has the lock for as long as the writer looks for them.
-            let behind_the_changes = stage.run(LOCK);
-            let release = async {
-                let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database \
-                     where d.datname = current_database() and l.locktype = 'advisory' and not granted";
-                eventually("both to wait for the lock", LIMIT, async || {
-                    match other.query_one(waiting, &[]).await.map_err(|error| error.to_string())?.get::<_, i64>(0) {
-                        2 => Ok(()),
-                        waiting => Err(waiting.to_string()),
-                    }
-                })
-                .await
-                .expect("they wait");
-                other.batch_execute(UNLOCK).await.expect("it is done");
-            };
-            tokio::join!(behind_the_changes, release);
-            stage.link.hang_up();
+            .expect("they wait");
+            other.batch_execute(UNLOCK).await.expect("it is done");
         };
-        let (first, answers, ()) = tokio::join!(client.send(&first), sent, lose);
-        assert_eq!(first.expect("an answer").status, 201);
-        for (change, (answer, _)) in stage.changes.iter().zip(answers) {
+        tokio::join!(behind_the_changes, release);
+        stage.link.hang_up();
+        for (change, answer) in stage.changes.iter().zip(answers) {
+            let (answer, _) = answer.await.expect("no panic");
             assert_eq!((answer.as_str(), stage.made(change).await.0), ("503 outcome-unknown", 1), "{:?}", change.way);
         }
         stage.run(UNLOCK).await;

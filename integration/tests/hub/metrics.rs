@@ -6,7 +6,7 @@ use integration::hub::Request;
 use integration::postgres::ADMIN;
 use serde_json::{Value, json};
 
-use crate::world::{Hub, LIMIT, database, done, run};
+use crate::world::{CLOSE, GATE, Hub, LIMIT, OPEN, WAITING, database, done, run};
 
 const ALL: &str = "/v1/clusters";
 
@@ -45,15 +45,14 @@ fn the_items_of_the_last_call_are_those_that_waited_for_it() {
         let (hub, sql) = (Hub::start(&place, &[]).await, place.client(ADMIN).await.expect("a connection"));
         let series = "towline_hub_batch_items";
         becomes(&hub, series, 0).await;
+        sql.batch_execute(GATE).await.expect("a gate");
         for waiting in [5, 64, 2] {
-            sql.batch_execute("select pg_advisory_lock('towline_log'::regclass::bigint)").await.expect("the lock");
+            sql.batch_execute(CLOSE).await.expect("it is closed");
             let create = async |name: String| hub.client().send(&create(&name)).await.expect("an answer").status;
             let first = create(format!("first-{waiting}"));
             let others = async {
-                let waits = "select count(*) from pg_locks l join pg_database d on d.oid = l.database \
-                     where d.datname = current_database() and l.locktype = 'advisory' and not granted";
                 eventually("the first to be under way", LIMIT, async || {
-                    match sql.query_one(waits, &[]).await.map_err(|error| error.to_string())?.get::<_, i64>(0) {
+                    match sql.query_one(WAITING, &[]).await.map_err(|error| error.to_string())?.get::<_, i64>(0) {
                         1 => Ok(()),
                         waiting => Err(waiting.to_string()),
                     }
@@ -65,7 +64,7 @@ fn the_items_of_the_last_call_are_those_that_waited_for_it() {
             };
             let release = async {
                 becomes(&hub, "towline_mailbox_depth{actor=\"writer\"}", waiting).await;
-                sql.batch_execute("select pg_advisory_unlock_all()").await.expect("it is done");
+                sql.batch_execute(OPEN).await.expect("it is opened");
             };
             let (first, others, ()) = tokio::join!(first, others, release);
             assert!(first == 201 && others.iter().all(|status| *status == 201), "{first} {others:?}");

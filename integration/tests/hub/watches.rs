@@ -106,8 +106,8 @@ fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss()
         // The ring has 32 MiB, and the slow client is never silent for long.
         for number in 0..10 {
             let status = json!({"status": {"number": number, "text": "x".repeat(LARGE)}});
-            let patch = Request::merge_patch("/v1/clusters/foo/c1/status", &status);
-            versions.push(done(&mut client, &patch).await.version().expect("a version"));
+            let change = Request::merge_patch("/v1/clusters/foo/c1/status", &status);
+            versions.push(done(&mut client, &change).await.version().expect("a version"));
             while prompt.next().await.expect("an event").expect("it goes on").kind == "BOOKMARK" {}
             let mut some = vec![0; 4096];
             slow.read_exact(&mut some).await.expect("a part");

@@ -17,6 +17,17 @@ use tokio::sync::OnceCell;
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
+/// A gate before the end of each write, within the statement: for the lock of the log a write waits for 5 s alone.
+pub(crate) const GATE: &str = "create schema gate; create table gate.closed (n int); \
+     create function gate.wait() returns trigger language plpgsql as \
+     $$ begin while exists (select from gate.closed) loop perform pg_sleep(0.01); end loop; return new; end $$; \
+     create trigger gate before insert on towline_log for each row execute function gate.wait()";
+pub(crate) const CLOSE: &str = "insert into gate.closed values (1)";
+pub(crate) const OPEN: &str = "delete from gate.closed";
+/// How many writes wait for it to be opened.
+pub(crate) const WAITING: &str = "select count(*) from pg_stat_activity where datname = current_database() \
+     and query like 'call%' and wait_event = 'PgSleep'";
+
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 

@@ -24,7 +24,7 @@ const LISTS: usize = 100;
 /// Versions that become too old before all pages are read, at most: no more of each ten than nine.
 const MOST_GONE: usize = 900;
 /// Lists that are read at the same time.
-const READERS: usize = 20;
+const READERS: usize = 10;
 
 /// W1, W4, W9, L3, L4, T3, T4, T5, T8, V6, V8: each of 20 watches that go from replica to replica has seen each version once and in
 /// ascending order, replaying them gives the list, and pages of past versions are exact or 410.
