@@ -69,7 +69,7 @@ pub use kind::{Kind, Sealed};
 pub use list::{Continue, DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Page, list, list_json};
 pub use list_error::ListError;
 pub use namespace_pattern::NamespacePattern;
-pub use object::Object;
+pub use object::{Object, WeakObject};
 pub use operations::Operations;
 pub use patch_text::{InvalidPatch, PatchForm, PatchReader};
 pub use problem::{Cause, Fault, Problem, ProblemKind};
