@@ -46,7 +46,7 @@ mod shared;
 mod store;
 mod tail;
 mod template;
-mod to_delete;
+mod cluster_sync;
 mod validate;
 mod weight;
 mod whole;
