@@ -176,3 +176,14 @@ fn tests_are_told_from_other_functions() {
         fn five(a in 0..5) {}\n}\n#[test]\n#[expect(\n    lint,\n    reason = \"b\"\n)]\nfn six() {}\n";
     assert_eq!(tests_in(source).into_iter().collect::<Vec<_>>(), ["five", "one", "six", "three"]);
 }
+
+/// X7: an operator can read what the hub server leaves to others.
+#[test]
+fn the_manual_says_what_the_hub_server_does_not_protect() {
+    let manual = std::fs::read_to_string(root().join("SECURITY.md")).expect("SECURITY.md");
+    let (_, part) = manual.split_once("## What the hub server does not protect").expect("the part");
+    let part = part.split("\n## ").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in ["can obtain its Secrets", "SelectorSyncSets send to them", "network policy", "old primary from accepting writes"] {
+        assert!(part.contains(said), "{said}");
+    }
+}
