@@ -99,7 +99,7 @@ pub(crate) async fn ready(replica: &Replica) {
 pub(crate) async fn leaves(replica: &Replica, connection: &str) {
     eventually(format!("{connection} to be unused"), LIMIT, async || {
         let section = replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
-        let connections = find(&section, "connections").cloned().unwrap_or_default();
+        let connections = find(&section, "connections").unwrap_or_default();
         if connections.get(connection).is_none() { Ok(()) } else { Err(section.to_string()) }
     })
     .await
