@@ -164,7 +164,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![patched(0), patched(3)],
             ..Writes::default()
         };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage.writer().version(create("twin")).await;
         stage
@@ -209,8 +209,9 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
             removed: vec![waiting().object],
+            has_rest: true,
         };
-        let now = Pace { row: other_pace.clone(), resyncs: 0 };
+        let now = Pace { row: other_pace.clone(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
@@ -226,7 +227,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         let (claim, store) = claimed(&stage).await;
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is held");
         let takes = Writes {
             finished: vec![id(11)],
@@ -312,12 +313,103 @@ fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have
         assert_eq!(stage.number(asked).await, 12);
         // Those that are worked on are asked for once more, and so are those of the cluster that the document led to before.
         stage.run("update towline_work set holder = 'other', until = now() + interval '1 h' where token = 0").await;
-        store.save(&claim, &drops, Some(&Pace { row: pace(), resyncs: 0 })).await.expect("it is held");
+        stage.run("insert into towline_pace select cluster, 'kube-system''s', 1, true, null, null, null, 0 from towline_work where token = 17").await;
         let moved = Sharing { identity: Some("another"), unless_shared: false };
         store.save_in(&claim, &drops, None, &moved).await.expect("it is held");
         assert_eq!(stage.number("select count(*) from towline_work where holder = 'other' and wanted = 2").await, 12);
         assert_eq!(stage.number("select wanted from towline_work where token = 17").await, 1);
         assert_eq!(ids.len(), 12);
+    });
+}
+
+/// Rule 31: other documents show that there is one more or one less of them, and no end of the process may keep that from them.
+#[test]
+fn whoever_stores_that_a_document_leads_to_another_cluster_asks_for_all_documents_of_both_in_the_same_statement() {
+    run(async {
+        let stage = Stage::new("moved").await;
+        let (claim, store) = claimed(&stage).await;
+        let old = twins(&stage, &["old-1", "old-2"]).await;
+        let new = twins(&stage, &["new"]).await;
+        stage.run(&format!("update towline_pace set identity = 'another' where cluster = '{}'", new[0])).await;
+        let found = PaceRow { next_full: None, ..pace() };
+        let moves = |identity: &str, identities: &[&str]| Pace {
+            row: PaceRow { identity: Some(identity.to_owned()), ..found.clone() },
+            resyncs: 0,
+            identities: identities.iter().map(|identity| (*identity).to_owned()).collect(),
+        };
+        let asked = async || {
+            let text = "select coalesce(string_agg(c.name || ' ' || w.wanted, ', ' order by c.name), '') from towline_work w \
+                 join clusters c on c.id = w.cluster where w.token = 0";
+            stage.sql.query_one(text, &[]).await.expect("a row").get::<_, String>(0)
+        };
+        let none = Writes::default();
+        store.save(&claim, &none, Some(&moves("kube-system's", &["kube-system's"]))).await.expect("it is held");
+        assert_eq!(asked().await, "old-1 1, old-2 1");
+        store.save(&claim, &none, Some(&moves("kube-system's", &[]))).await.expect("it is held");
+        assert_eq!(asked().await, "old-1 1, old-2 1", "it stays");
+        let there = moves("another", &["another", "kube-system's"]);
+        stage.run("update towline_work set token = 18 where token = 17").await;
+        let late = store.save(&claim, &none, Some(&there)).await;
+        assert!(matches!(late, Err(StoreError::LeaseExpired)), "{late:?}");
+        assert_eq!(asked().await, "old-1 1, old-2 1");
+        stage.run("update towline_work set token = 17 where token = 18").await;
+        store.save(&claim, &none, Some(&there)).await.expect("it is held");
+        assert_eq!(asked().await, "new 1, old-1 2, old-2 2");
+        assert_eq!(old.len(), 2);
+    });
+}
+
+/// Of two documents that lead to one cluster, one is stored first, and the other one sees it.
+#[test]
+fn two_documents_that_are_found_to_lead_to_one_cluster_at_once_are_stored_one_after_the_other() {
+    run(async {
+        let stage = Stage::new("identities").await;
+        let (claim, store) = claimed(&stage).await;
+        let elsewhere = stage.place.client(integration::postgres::ADMIN).await.expect("a connection");
+        let lock = "begin; select pg_advisory_xact_lock('towline_pace'::regclass::int, hashtext('kube-system''s'))";
+        elsewhere.batch_execute(lock).await.expect("it is locked");
+        let row = pace();
+        let identities = vec!["kube-system's".to_owned()];
+        let saved = tokio::spawn(async move {
+            let now = Pace { row, resyncs: 0, identities };
+            store.save(&claim, &Writes::default(), Some(&now)).await
+        });
+        let waits = "select count(*) from pg_locks l join pg_stat_activity a using (pid) \
+             where a.datname = current_database() and not l.granted";
+        stage.becomes("the pass to wait for the other one", waits, 1).await;
+        // The other one, which does not see this one.
+        let ids = twins(&stage, &["twin"]).await;
+        elsewhere.batch_execute("commit").await.expect("it is committed");
+        saved.await.expect("no panic").expect("it is held");
+        let asked = format!("select count(*) from towline_work where token = 0 and cluster = '{}'", ids[0]);
+        assert_eq!(stage.number(&asked).await, 1);
+    });
+}
+
+/// What is deleted for one document is sent again for the others, by nobody whose claim has ended.
+#[test]
+fn full_passes_of_other_documents_are_made_due_under_a_live_claim_only() {
+    run(async {
+        let stage = Stage::new("bereft").await;
+        let (claim, store) = claimed(&stage).await;
+        let ids = twins(&stage, &["twin", "without"]).await;
+        stage.run("update towline_pace set next_full = now() + interval '1 h', resyncs = 3").await;
+        let gone = [object("", "Namespace", "", "ns")];
+        stage.run(&has(&ids[0], &object("", "ConfigMap", "ns", "inner"), true)).await;
+        stage.run(&has(&ids[1], &object("", "ConfigMap", "other", "inner"), true)).await;
+        let told = "select count(*) from towline_pace p join towline_work w on w.cluster = p.cluster join clusters c on c.id = p.cluster \
+             where p.next_full is null and p.resyncs = 4 and w.urgent and w.ready_at <= now() and c.name = 'twin'";
+        let all = "select (select count(*) from towline_pace where next_full is null) * 10 + (select count(*) from towline_work where token = 0)";
+        stage.run("update towline_work set token = 18").await;
+        let late = store.tell_bereft(&claim, "kube-system's", &gone).await;
+        assert!(matches!(late, Err(StoreError::LeaseExpired)), "{late:?}");
+        assert_eq!(stage.number(all).await, 0);
+        stage.run("update towline_work set token = 17").await;
+        store.tell_bereft(&claim, "another", &gone).await.expect("it is held");
+        assert_eq!(stage.number(all).await, 0);
+        let standing = store.tell_bereft(&claim, "kube-system's", &gone).await.expect("it is held");
+        assert!(standing.is_shared);
+        assert_eq!((stage.number(told).await, stage.number(all).await), (1, 11));
     });
 }
 
@@ -406,7 +498,7 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         let stage = Stage::new("resynced").await;
         let (claim, store) = claimed(&stage).await;
         let ends = async |resyncs| {
-            let now = Pace { row: pace(), resyncs };
+            let now = Pace { row: pace(), resyncs, identities: Vec::new() };
             store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
             (snapshot.pace.expect("a row").next_full.is_some(), snapshot.resyncs)
@@ -434,7 +526,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage.writer().version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;
         // The pass goes on, and has written rows that are not committed when the dispatcher comes.

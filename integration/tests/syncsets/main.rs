@@ -12,6 +12,8 @@
 mod api;
 mod attackers;
 mod behaviors;
+mod bereft;
+mod churning;
 mod commands;
 mod costs;
 mod deletions;
