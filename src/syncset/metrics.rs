@@ -189,11 +189,10 @@ impl SyncsetMetrics {
 /// As a controller would call the result of a visit.
 fn result(visited: Visited, outcome: Option<&Outcome>) -> ReconcileResult {
     match visited {
-        Visited::Gone | Visited::Paused | Visited::InStep => ReconcileResult::Success,
         Visited::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
             ReconcileResult::Error
         }
-        Visited::Complete => ReconcileResult::Success,
+        Visited::Gone | Visited::Paused | Visited::InStep | Visited::Complete => ReconcileResult::Success,
         Visited::Waiting => ReconcileResult::RequeueAfter,
         Visited::Yielded | Visited::Interrupted => ReconcileResult::Requeue,
         Visited::Silent | Visited::Throttled | Visited::Failed => ReconcileResult::Error,

@@ -33,6 +33,7 @@ const STORE_AFTER: Duration = Duration::from_secs(10);
 
 /// A pass over one cluster.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a pass is and what it has met are independent facts")]
 pub struct Pass {
     pub(super) live: Vec<Live>,
     pub(super) gone: BTreeMap<Uuid, Deletions>,

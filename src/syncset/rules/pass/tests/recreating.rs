@@ -15,7 +15,7 @@ use crate::syncset::rules::status::Reason;
 const RECREATED: Flags = Flags { may_adopt: false, may_recreate: true, keep: false };
 
 fn base(content: &str) -> Set {
-    let generation = content.len() as i64;
+    let generation = i64::try_from(content.len()).expect("it is short");
     Set { generation, ..set(SyncSet, "base").maps(&[content]).flags(RECREATED) }
 }
 
