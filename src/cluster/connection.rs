@@ -20,7 +20,7 @@ use super::bearer::Bearer;
 use super::dynamic::Strangers;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::reply::{Readable, Reading, Unreadable, Whole};
+use super::reply::{Readable, Reading, ReplyRoom, Unreadable, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
@@ -49,8 +49,8 @@ pub struct Connection {
     guard: Guard,
     /// Host and port of the API server.
     address: Arc<str>,
-    /// Whether the kubeconfig was written by a user of an API.
-    is_stranger: bool,
+    /// If the kubeconfig was written by a user of an API, the room for large replies, which all such connections share.
+    room: Option<ReplyRoom>,
 }
 
 /// Host and port of a URL; the scheme has a default port.
@@ -87,20 +87,20 @@ impl Connection {
         let denied = strangers.map(|strangers| strangers.denied.clone()).unwrap_or_default();
         let settings = Settings { headers_within, pool_idle, bearer: None, counted_as, denied };
         let connection = Self::keeping(name, config, settings)?;
-        Ok(Self { is_stranger: strangers.is_some(), ..connection })
+        Ok(Self { room: strangers.map(|strangers| strangers.room.clone()), ..connection })
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
         let address = address(&config.cluster_url).into();
         let (transport, client) = stack::connect(config, settings)?;
-        Ok(Self { name, transport, client, guard: Guard::None, address, is_stranger: false })
+        Ok(Self { name, transport, client, guard: Guard::None, address, room: None })
     }
 
     /// A connection over the client of a test.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
         let transport = stack::through(client.clone());
-        Self { name, transport, client, guard: Guard::None, address: "test".into(), is_stranger: false }
+        Self { name, transport, client, guard: Guard::None, address: "test".into(), room: None }
     }
 
     /// The cluster's name, for errors.
@@ -117,6 +117,10 @@ impl Connection {
     #[must_use]
     pub fn holding(&self, claim: Option<Claim>) -> Self {
         self.guarded(claim.map_or(Guard::None, Guard::Claim))
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.room.is_some()
     }
 
     pub(super) fn guarded(&self, guard: Guard) -> Self {
@@ -176,6 +180,9 @@ impl Connection {
         if let Some(claim) = &claim {
             request.extensions_mut().insert(claim.clone());
         }
+        if let Some(room) = &self.room {
+            reading.count_in(room);
+        }
         let begun = Instant::now();
         let answer = async {
             let sent = self.transport.clone().oneshot(request).await;
@@ -184,7 +191,7 @@ impl Connection {
             let limit = match (parts.status.is_success(), asked.name) {
                 (false, _) => LARGEST_REFUSAL,
                 (true, Some(_)) => LARGEST_OBJECT,
-                (true, None) if self.is_stranger => LARGEST_OBJECT,
+                (true, None) if self.is_stranger() => LARGEST_OBJECT,
                 (true, None) => LARGEST_LIST,
             };
             let undecoded = |source| Error::Decode { source: self.undecoded(parts.status, source) };
@@ -223,7 +230,7 @@ impl Connection {
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
             let status = Status { code: parts.status.as_u16(), ..decoded_status(&refusal) };
             let error = asked.refused(&status, retry_after);
-            Err(if self.is_stranger { error.saying(cautious_message(&status, asked.resource)) } else { error })
+            Err(if self.is_stranger() { error.saying(cautious_message(&status, asked.resource)) } else { error })
         };
         let timely = tokio::select! {
             biased;
@@ -245,7 +252,7 @@ impl Connection {
 impl Connection {
     /// Why the body of a success could not be decoded. The decoder quotes the body, which a stranger has chosen.
     fn undecoded(&self, status: http::StatusCode, source: serde_json::Error) -> Cause {
-        if !self.is_stranger {
+        if !self.is_stranger() {
             return Cause::of(source);
         }
         let (line, column) = (source.line(), source.column());

@@ -10,8 +10,8 @@
 //! no denied permission is remembered (whoever gets a 403 decides when to ask again), and nothing is watched.
 //!
 //! Kubeconfigs that users of an API have written may lead anywhere, and so their clusters are *strangers*
-//! ([`DynamicClusters::of_many`]): connections into some networks are refused, less is read of an answer, and less of it is
-//! repeated in an error.
+//! ([`DynamicClusters::of_many`]): connections into some networks are refused, less is read of an answer, large answers share a limit of
+//! memory, and less of an answer is repeated in an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::client::{Cluster, Limits};
 use super::connection::Connection;
+use super::reply::ReplyRoom;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
 use crate::http::DeniedNetworks;
 
@@ -32,6 +33,9 @@ use crate::http::DeniedNetworks;
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// The deadline of requests that have none of their own, unless the job sets one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the replies of all strangers take together, beside the first 256 KiB of each. Replies with metadata are small, so this is for
+/// discovery, and for servers that send slowly what they may send at most.
+const STRANGERS_REPLIES: usize = 64 << 20;
 /// Of watches, which there are none of.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
@@ -64,6 +68,8 @@ pub(super) struct Strangers {
     pub(super) counted_as: &'static str,
     /// The networks to which no connection is made.
     pub(super) denied: DeniedNetworks,
+    /// For their large replies.
+    pub(super) room: ReplyRoom,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -98,7 +104,8 @@ impl DynamicClusters {
         denied: DeniedNetworks,
     ) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        Self { entries: Arc::default(), limits, strangers: Some(Strangers { counted_as, denied }) }
+        let strangers = Strangers { counted_as, denied, room: ReplyRoom::of_bytes(STRANGERS_REPLIES) };
+        Self { entries: Arc::default(), limits, strangers: Some(strangers) }
     }
 
     /// The cluster with these credentials, which refer to no file: the one in use, or a new one that is connected with the

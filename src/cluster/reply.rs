@@ -1,9 +1,16 @@
 //! How the body of a successful answer is read.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The room counts only what a body has beyond this. A reply with the metadata of one object is smaller.
+const UNCOUNTED: usize = 256 << 10;
+/// A larger body grows, and is counted, in steps of this size.
+const STEP: usize = 512 << 10;
 
 /// What a successful answer can be read as: anything that is deserialized, alone or with the answer's status.
 pub trait Readable: Sized {
@@ -43,10 +50,32 @@ pub(super) enum Unreadable {
     TooMuch(String),
 }
 
+/// The memory that the bodies of many clusters take together for what is not small. Clones share it.
+///
+/// Nobody waits for it: a server that sends slowly would hold up those that wait, each with a part of its body in memory.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyRoom(Arc<Semaphore>);
+
+impl ReplyRoom {
+    /// So many bytes, of which each body takes what it has beyond 256 KiB.
+    pub(super) fn of_bytes(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new((bytes / STEP).clamp(1, Semaphore::MAX_PERMITS))))
+    }
+
+    /// Whether nothing of it is left.
+    #[cfg(test)]
+    pub(super) fn is_full(&self) -> bool {
+        self.0.available_permits() == 0
+    }
+}
+
 /// The body of a successful answer while it arrives.
 pub(super) trait Reading {
     /// What it is read as.
     type Read;
+
+    /// Counts in this room what it keeps of the body, unless something else bounds that.
+    fn count_in(&mut self, _room: &ReplyRoom) {}
 
     /// Takes the next part.
     fn take(&mut self, data: &[u8]) -> Result<(), Unreadable>;
@@ -56,23 +85,99 @@ pub(super) trait Reading {
 }
 
 /// A body that is read once all of it is there.
-pub(super) struct Whole<T>(Vec<u8>, PhantomData<fn() -> T>);
+pub(super) struct Whole<T> {
+    body: Vec<u8>,
+    room: Option<ReplyRoom>,
+    /// What it has of the room, until it has been read.
+    taken: Option<OwnedSemaphorePermit>,
+    of: PhantomData<fn() -> T>,
+}
 
 impl<T> Default for Whole<T> {
     fn default() -> Self {
-        Self(Vec::new(), PhantomData)
+        Self { body: Vec::new(), room: None, taken: None, of: PhantomData }
+    }
+}
+
+impl<T> Whole<T> {
+    /// Makes room for a body of this length.
+    fn grow(&mut self, length: usize) -> Result<(), Unreadable> {
+        let Some(ReplyRoom(room)) = self.room.as_ref().filter(|_| length > UNCOUNTED) else { return Ok(()) };
+        let steps = (length - UNCOUNTED).div_ceil(STEP);
+        let missing = steps.saturating_sub(self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+        if missing == 0 {
+            return Ok(());
+        }
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(room).try_acquire_many_owned(missing) else {
+            let text = format!("the answer has more than {} KiB, for which there is no room now", UNCOUNTED >> 10);
+            return Err(Unreadable::TooMuch(text));
+        };
+        match self.taken.as_mut() {
+            Some(taken) => taken.merge(more),
+            None => self.taken = Some(more),
+        }
+        // By itself it would grow to twice its length, which is not counted.
+        self.body.reserve_exact((UNCOUNTED + steps * STEP).saturating_sub(self.body.len()));
+        Ok(())
     }
 }
 
 impl<T: Readable> Reading for Whole<T> {
     type Read = T;
 
+    fn count_in(&mut self, room: &ReplyRoom) {
+        self.room = Some(room.clone());
+    }
+
     fn take(&mut self, data: &[u8]) -> Result<(), Unreadable> {
-        self.0.extend_from_slice(data);
+        self.grow(self.body.len() + data.len())?;
+        self.body.extend_from_slice(data);
         Ok(())
     }
 
     fn end(self, status: StatusCode) -> serde_json::Result<T> {
-        T::read(status, &self.0)
+        T::read(status, &self.body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    fn counted(room: &ReplyRoom) -> Whole<IgnoredAny> {
+        let mut whole = Whole::default();
+        whole.count_in(room);
+        whole
+    }
+
+    #[test]
+    fn large_bodies_share_a_room_and_small_ones_need_none() {
+        let room = ReplyRoom::of_bytes(3 * STEP);
+        let (mut one, mut other) = (counted(&room), counted(&room));
+        one.take(&vec![b' '; UNCOUNTED]).unwrap();
+        assert_eq!(room.0.available_permits(), 3);
+        one.take(b" ").unwrap();
+        assert_eq!((room.0.available_permits(), one.body.capacity()), (2, UNCOUNTED + STEP));
+        other.take(&vec![b' '; UNCOUNTED + STEP + 1]).unwrap();
+        assert_eq!(room.0.available_permits(), 0);
+        one.take(&vec![b' '; STEP - 1]).unwrap();
+        let error = one.take(b" ").unwrap_err().to_string();
+        assert_eq!(error, "the answer has more than 256 KiB, for which there is no room now");
+        counted(&room).take(&vec![b' '; UNCOUNTED]).unwrap();
+        drop(other);
+        one.take(b"7").unwrap();
+        assert_eq!(room.0.available_permits(), 1);
+        one.end(StatusCode::OK).unwrap();
+        assert_eq!(room.0.available_permits(), 3);
+    }
+
+    #[test]
+    fn without_a_room_a_body_is_not_counted() {
+        let mut whole = Whole::<IgnoredAny>::default();
+        whole.take(&vec![b' '; UNCOUNTED + 9 * STEP]).unwrap();
+        assert!(whole.taken.is_none());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use towline::syncset::rules::pass::{Progress, Writes};
 use towline::syncset::rules::rows::{AppliedRow, ResultRow};
 use towline::syncset::rules::spec::Rendering;
 use towline::syncset::rules::status::Reason;
-use towline::syncset::rules::wanted::{Deletions, Live};
+use towline::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 use towline::syncset::store::{PassStore, Snapshot, StoredCluster};
 use towline::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
 
@@ -356,6 +357,132 @@ fn passes_with_large_payloads_wait_for_each_other_and_all_of_them_end() {
         for pass in passes {
             assert_eq!(pass.await.expect("no panic"), 1);
         }
+    });
+}
+
+/// A config map that takes so many MiB in memory, and a hundredth of that as a text.
+fn heavy(name: &str, mib: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+        "data": {"list": vec![json!({"a": 1}); mib * 1_470]}})
+}
+
+/// The failures of the syncsets that are left out, by name.
+fn left_out(live: &[Live]) -> BTreeMap<&str, &str> {
+    let out = live.iter().filter(|live| live.inputs == ResultRow::LEFT_OUT);
+    out.map(|live| {
+        let failure = live.obstacle().expect("nothing of it is sent");
+        assert_eq!(failure.reason, Reason::ResourceInvalid);
+        (live.header.name.name.as_str(), failure.message.as_str())
+    })
+    .collect()
+}
+
+/// Whether everything is read from the database or nothing, and whatever is due.
+#[test]
+fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_in_each_pass() {
+    run(async {
+        for (name, cache) in [("heavy_cached", 64 << 20), ("heavy_read", 1)] {
+            let world = World::of(name, cache).await;
+            for (id, name, mib) in [(1, "a", 20), (2, "b", 20), (3, "c", 15), (4, "d", 3), (5, "e", 9)] {
+                world.syncset(id, name, &[heavy(name, mib)], &json!({})).await;
+            }
+            let selecting = json!({"clusterDeploymentSelector": {}, "clusterNamespaces": ["*"], "secretMappings": [],
+                "patches": [], "resources": [config_map("f")]});
+            world.put(Kind::SelectorSyncSet, 6, "f", &json!({"spec": selecting}), None).await;
+            let rows = vec![wanted(3, "c", true), wanted(1, "dropped", true)];
+            world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
+            let mut snapshot = world.snapshot().await;
+            let first = world.whole(&snapshot).await.expect("an input").input;
+            let out = left_out(&first.live);
+            assert_eq!(out.keys().copied().collect::<Vec<_>>(), ["c", "e"]);
+            let told = "the syncsets of this cluster take more than 48 MiB together: no room is left for the ";
+            assert!(
+                out.values().all(|message| message.starts_with(told) && message.ends_with(" KiB of this one")),
+                "{out:?}"
+            );
+            for name in ["a", "b", "d", "f"] {
+                assert!(bodies(&first.live, name)[0].is_ok(), "{name}");
+            }
+            // Objects that a left out syncset has sent count as wanted, and it might want any other object.
+            let everything = Wanted::new(&first.live, &first.applied, |_| Scope::Namespaced);
+            assert!(everything.winner(&object("c")).is_some() && everything.winner(&object("dropped")).is_none());
+            assert!(everything.may_want(&object("dropped")), "nothing is deleted");
+            // As they are stored: the others have succeeded.
+            let result = |live: &Live| ResultRow {
+                syncset: live.header.id,
+                name: live.header.name.clone(),
+                inputs: live.inputs,
+                generation: 1,
+                failure: live.obstacle().cloned(),
+                since: snapshot.at,
+                first_success: None,
+                has_pending_deletions: false,
+            };
+            snapshot.results = first.live.iter().map(result).collect();
+            for due in [due(&[3, 5]), due(&[5]), due(&[6])] {
+                let again = world.prepared(&snapshot, &due).await.expect("an input").input;
+                assert_eq!(left_out(&again.live), out, "{due:?}");
+                assert_eq!(rendered(&again.live).len(), 6, "all are rendered");
+            }
+            // One of them becomes smaller.
+            world.syncset(2, "b", &[heavy("b", 2)], &json!({})).await;
+            let results = std::mem::take(&mut snapshot.results);
+            snapshot = Snapshot { results, ..world.snapshot().await };
+            let after = world.prepared(&snapshot, &due(&[2, 3, 5])).await.expect("an input").input;
+            assert_eq!(left_out(&after.live).into_keys().collect::<Vec<_>>(), ["e"]);
+        }
+    });
+}
+
+#[test]
+fn a_single_document_has_room_whatever_it_takes() {
+    run(async {
+        let world = World::of("single", 1).await;
+        world.syncset(1, "a", &[heavy("a", 79)], &json!({})).await;
+        world.syncset(2, "b", &[config_map("b")], &json!({})).await;
+        let snapshot = world.snapshot().await;
+        let input = world.whole(&snapshot).await.expect("an input").input;
+        assert!(bodies(&input.live, "a")[0].is_ok());
+        assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["b"]);
+    });
+}
+
+/// They are added one after the other, and each of them would have room alone.
+#[test]
+fn large_syncsets_are_all_counted_also_if_one_of_them_is_due() {
+    run(async {
+        let world = World::of("large_counted", 1).await;
+        for id in 1..=13 {
+            let mut large = config_map(&format!("{id}"));
+            large["data"] = json!({"text": "x".repeat(4_000_000)});
+            world.syncset(id, &format!("{id:02}"), &[large], &json!({})).await;
+        }
+        let snapshot = world.snapshot().await;
+        let sizes: Vec<usize> = snapshot.candidates.iter().map(|candidate| candidate.bytes / 1_000).collect();
+        assert_eq!(sizes, [4_000; 13]);
+        for due in [due(&[13]), due(&[1]), agenda(&snapshot)] {
+            let input = world.prepared(&snapshot, &due).await.expect("an input").input;
+            assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["13"], "{due:?}");
+        }
+    });
+}
+
+/// Each pass holds its share, as one does that sends it to a slow cluster.
+#[test]
+fn a_pass_waits_for_much_memory_for_as_long_as_it_has_patience_and_small_ones_need_not_wait() {
+    run(async {
+        let mut world = World::of("patience", 1 << 20).await;
+        world.preparer = world.preparer.waiting_at_most(Duration::from_millis(50));
+        world.syncset(1, "a", &[heavy("a", 30)], &json!({})).await;
+        let large = world.snapshot().await;
+        let held = world.whole(&large).await.expect("an input");
+        let refused = world.whole(&large).await.map(drop);
+        assert!(matches!(refused, Err(PrepareError::NoMemory)), "{refused:?}");
+        world.syncset(1, "a", &[config_map("a")], &json!({})).await;
+        let small = world.snapshot().await;
+        let passes = futures::future::join_all((0..40).map(|_| world.whole(&small))).await;
+        assert!(passes.iter().all(Result::is_ok), "all at once");
+        drop((held, passes));
     });
 }
 

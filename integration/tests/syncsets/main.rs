@@ -13,6 +13,7 @@ mod api;
 mod attackers;
 mod behaviors;
 mod bereft;
+mod capacity;
 mod churning;
 mod commands;
 mod costs;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use integration::Link;
+use integration::{Link, eventually};
 use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::script::{Says, Script};
 use crate::watching::Watching;
-use crate::world::{LIMIT, Stage, condition, edge, run};
+use crate::world::{LIMIT, SYNCSETS, Stage, condition, edge, run};
 
 fn is_reachable(status: &Value) -> bool {
     condition(status, "Unreachable").is_some_and(|condition| condition["status"] == "False")
@@ -330,4 +330,41 @@ async fn in_vain(stage: &Stage) -> Vec<String> {
     let metrics = stage.replicas[0].towline().admin().metrics().await.unwrap();
     let counts = metrics.lines().filter(|line| line.starts_with("towline_syncset_pass_seconds_count"));
     counts.filter(|line| line.contains("waiting")).map(str::to_owned).collect()
+}
+
+/// Another replica may have the key, so this one says nothing of the cluster.
+#[test]
+fn a_replica_that_lacks_the_key_of_a_kubeconfig_calls_no_cluster_unreachable() {
+    run(async {
+        const KEYS: [&str; 2] = [
+            "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n",
+            "two Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\n",
+        ];
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncsets-keys");
+        std::fs::write(&file, KEYS[0]).unwrap();
+        let section = format!("keys_file = {:?}\n{SYNCSETS}", file.display().to_string());
+        let stage = Stage::with("keyless", &section, 1).await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({"a": "1"}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        std::fs::write(&file, KEYS[1]).unwrap();
+        // It reads the file when it looks at it again.
+        let mut changes = 0;
+        eventually("the missing key to be named", LIMIT, async || {
+            changes += 1;
+            stage.wants("base", &[stage.config_map("site", &json!({"a": changes.to_string()}))]).await;
+            let log = stage.log();
+            let told = "the key \\\"one\\\" is not in keys_file";
+            if log.contains("failed to visit a cluster") && log.contains(told) { Ok(()) } else { Err(log) }
+        })
+        .await
+        .unwrap();
+        stage.wants("base", &[stage.config_map("site", &json!({"a": "last"}))]).await;
+        let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        assert!(is_reachable(&status["status"]), "{status}");
+        let reachable: bool = stage.sql.query_one("select reachable from towline_pace", &[]).await.unwrap().get(0);
+        assert!(reachable);
+        std::fs::write(&file, KEYS.concat()).unwrap();
+        stage.has(plane, &[("site", json!({"a": "last"}))]).await;
+    });
 }

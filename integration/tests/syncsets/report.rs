@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::world::{LIMIT, Stage, run};
 
 /// The section's report, once it holds.
-async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let outcome = eventually(what.to_owned(), LIMIT, async || {
         let found = stage.replicas[0].towline().admin().section("syncsets").await.map_err(|error| error.to_string())?;
         if holds(&found) { Ok(found) } else { Err(found.to_string()) }

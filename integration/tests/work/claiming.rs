@@ -70,13 +70,13 @@ fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
         let long_ago = || "2026-01-01T00:00:00Z".parse().expect("a time");
         for round in 2..5 {
             for work in process.claim(9).await {
-                assert_eq!(process.queue.go_on(work, long_ago()).await.expect("an answer"), Finished::Settled);
+                assert_eq!(process.queue.go_on(work, 0, long_ago()).await.expect("an answer"), Finished::Settled);
             }
             let found: Vec<_> = process.claim(9).await;
             let told: Vec<_> = found.iter().map(|work| (work.token, work.attempts, work.urgent)).collect();
             assert_eq!(told, [(round * 2 - 2, 1, false), (round * 2 - 2, 1, true)]);
             for work in found {
-                process.queue.go_on(work, long_ago()).await.expect("an answer");
+                process.queue.go_on(work, 0, long_ago()).await.expect("an answer");
             }
         }
         for work in process.claim(9).await {

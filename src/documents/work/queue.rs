@@ -166,11 +166,12 @@ impl WorkQueue {
         self.end_pass(work, attempts, next, false).await
     }
 
-    /// Ends a claim on a cluster with which somebody has to go on from `next` on: if it was urgent, it still is.
+    /// Ends a claim on a cluster with which somebody has to go on from `next` on: if it was urgent, it still is. `attempts` as in
+    /// [`Self::done`].
     ///
     /// If it fails, the row may return when the claim ends, as if the pass had not ended.
-    pub async fn go_on(&self, work: Work, next: Timestamp) -> Result<Finished, Error> {
-        self.end_pass(work, 0, next, true).await
+    pub async fn go_on(&self, work: Work, attempts: u32, next: Timestamp) -> Result<Finished, Error> {
+        self.end_pass(work, attempts, next, true).await
     }
 
     async fn end_pass(&self, work: Work, attempts: u32, next: Timestamp, goes_on: bool) -> Result<Finished, Error> {

@@ -142,9 +142,10 @@ impl Inspector {
             name: proposed.name.clone(),
             version: PROPOSED,
             generation,
-            annotations: proposed.annotations.clone(),
+            metrics_group: None,
             created_at: Timestamp::now(),
             is_being_deleted: false,
+            bytes: proposed.kept.weight.bytes,
             spec: without_clusters,
         };
         let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);

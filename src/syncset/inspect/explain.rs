@@ -175,7 +175,9 @@ impl Inspector {
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),
-            Err(PrepareError::Outdated | PrepareError::Busy) => return Err(Unexplained::Busy),
+            Err(
+                PrepareError::Outdated | PrepareError::Busy | PrepareError::NoMemory | PrepareError::TooManyObjects,
+            ) => return Err(Unexplained::Busy),
         };
         let applied = &prepared.input.applied;
         let scopes = self.scopes(stored, &prepared.input, asked).await;
@@ -290,6 +292,9 @@ fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
     parts.extend(pace.last_contact.map(|contact| format!("last contact {} ago", spoken(contact, now))));
     match agenda {
         Agenda::Paused(pause) => parts.push(pause.message()),
+        Agenda::Throttled { until } => {
+            parts.push(format!("its API server asks to wait for another {}", spoken(now, *until)));
+        }
         _ => parts.push(match pace.next_full {
             Some(next) if next > now => format!("full pass in {}", spoken(now, next)),
             _ => "full pass due".to_owned(),

@@ -27,7 +27,7 @@ pub enum Standing {
     Failing,
     /// Deletions on it are held.
     Held,
-    /// It has work that is ready or under way, or no pass over it has ended yet.
+    /// It has work that is ready or under way, its API server has asked to wait (429), or no pass over it has ended yet.
     Due,
     /// None of these.
     InStep,
@@ -105,7 +105,7 @@ const STATES: &str = "with failing as materialized (select distinct cluster from
      state as ( \
        select case when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
            when h.cluster is not null then 'held' \
-           when p.cluster is null or p.reachable is null or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, \
+           when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, \
          case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
            'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks \
        from clusters c left join towline_pace p on p.cluster = c.id left join towline_work w on w.cluster = c.id \

@@ -10,6 +10,7 @@ use super::{PassStore, SecretFacts, StoreError, is_left};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::rules::guard::{Cause, Dropped, Objects};
+use crate::syncset::rules::object::LAST_APPLIED;
 
 /// From when on losses of a syncset count: those of the last ten minutes, and what is held does not get old.
 const SINCE: &str = "(case when g.held then g.since else now() end - interval '10 min')";
@@ -144,19 +145,21 @@ impl PassStore {
     /// What is known of `Secret` documents without their data, by namespace and name.
     pub async fn secret_facts(&self, places: &[(String, String)]) -> Result<Vec<SecretFacts>, StoreError> {
         const QUERY: &str = "secret_facts";
-        const TEXT: &str = "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
+        let text = format!(
+            "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
                select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
                  coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
-             s.labels, s.annotations \
+             s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
                from (select distinct * from unnest($1::text[], $2::text[]) p(namespace, name)) p join secrets s \
-                 on s.kind = 'secrets' and s.namespace = p.namespace and s.name = p.name) f";
+                 on s.kind = 'secrets' and s.namespace = p.namespace and s.name = p.name) f"
+        );
         if places.is_empty() {
             return Ok(Vec::new());
         }
         let (namespaces, names): (Vec<String>, Vec<String>) = places.iter().cloned().unzip();
         let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        let rows = self.database.all(QUERY, &text, &params).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         let text = column::<&str>(QUERY, row, 0)?;
         serde_json::from_str(text).map_err(|source| StoreError::Json { table: "secrets", source })

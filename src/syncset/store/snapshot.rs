@@ -15,11 +15,14 @@ use crate::db::{self, Json, Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::rules::guard::{self, Judged};
 use crate::syncset::rules::name::{ObjectRef, SyncSetName};
+use crate::syncset::rules::object::LAST_APPLIED;
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
 use crate::syncset::rules::status::Duplicate;
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
 const QUERY: &str = "syncset_snapshot";
+/// The annotation of a `SyncSet` with the group under which its metrics count.
+const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 
 /// What is known of a cluster and its syncsets, without the syncsets' payloads.
 #[derive(Debug)]
@@ -72,12 +75,14 @@ pub struct Candidate {
     pub version: i64,
     /// Generation.
     pub generation: i64,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
+    /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
+    pub metrics_group: Option<String>,
     /// When it was created.
     pub created_at: Timestamp,
     /// Whether its deletion was requested.
     pub is_being_deleted: bool,
+    /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
+    pub bytes: usize,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
     pub spec: Map<String, Value>,
 }
@@ -101,7 +106,7 @@ pub struct SecretFacts {
     pub is_immutable: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations, without what `kubectl` keeps in one of them: no copy has it.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -114,14 +119,15 @@ struct CandidateColumns {
     name: String,
     version: i64,
     generation: i64,
-    annotations: BTreeMap<String, String>,
+    metrics_group: Option<String>,
     created_at: String,
     is_being_deleted: bool,
+    bytes: usize,
     spec: Map<String, Value>,
 }
 
-/// Rows without an order: the caller has one of its own. A syncset that another release has written, in whatever form, does not keep
-/// the others from being read.
+/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
+/// syncset that another release has written, in whatever form, does not keep the others from being read.
 fn statement() -> String {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
@@ -130,25 +136,28 @@ fn statement() -> String {
              join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
            union select selector from towline_terms where key = '' and value = ''), \
          candidate as materialized ( \
-           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
+           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
-             (s.data->'spec') - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+             coalesce(pg_column_size(d.spec), 0) as bytes, \
+             d.spec - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
+             cross join lateral (select s.data->'spec' as spec offset 0) d \
            union all \
-           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, s.annotations, \
-             s.created_at, s.deleted_at is not null, \
-             case when jsonb_typeof(s.data->'spec') = 'object' \
-               then (s.data->'spec') - '{{resources,patches}}'::text[] else '{{}}' end \
+           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, null, \
+             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), \
+             case when jsonb_typeof(d.spec) = 'object' \
+               then d.spec - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
-             on s.kind = 'selectorsyncsets' and s.id = selectors.selector), \
+             on s.kind = 'selectorsyncsets' and s.id = selectors.selector \
+             cross join lateral (select s.data->'spec' as spec offset 0) d), \
          source as materialized ( \
            select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
            from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
          secret as ( \
            select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
              coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
-             s.labels, s.annotations \
+             s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \
@@ -325,9 +334,10 @@ impl TryFrom<CandidateColumns> for Candidate {
             name: SyncSetName { kind: kind(&columns.kind)?, namespace: columns.namespace, name: columns.name },
             version: columns.version,
             generation: columns.generation,
-            annotations: columns.annotations,
+            metrics_group: columns.metrics_group,
             created_at: time(&columns.created_at)?,
             is_being_deleted: columns.is_being_deleted,
+            bytes: columns.bytes,
             spec: columns.spec,
         })
     }

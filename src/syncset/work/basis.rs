@@ -168,7 +168,7 @@ impl Worker {
             if unless_shared && basis.is_shared {
                 if writes.has_rest {
                     // Nothing is stored, so that the next pass, which knows of the other document, finds out when it is gone.
-                    return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(self.now()))));
+                    return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(self.now(), 0))));
                 }
                 if !self.tell_bereft(work, basis.identity.as_deref(), &writes.removed).await? {
                     return Ok(Some(Visit::lost()));

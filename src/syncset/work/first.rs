@@ -11,8 +11,6 @@ use crate::syncset::rules::name::SyncSetKind;
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::store::Snapshot;
 
-/// Puts a `SyncSet` into a group of Hive's metric.
-const GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 /// When all syncsets of a cluster had succeeded.
 const FIRST_SUCCESS: &str = "firstSuccessTime";
 
@@ -33,7 +31,7 @@ pub(super) fn of_syncsets<'s>(snapshot: &'s Snapshot, results: &[ResultRow]) -> 
         };
         let of = match candidate.name.kind {
             SyncSetKind::SyncSet => {
-                let group = candidate.annotations.get(GROUP).map(String::as_str).filter(|group| !group.is_empty());
+                let group = candidate.metrics_group.as_deref().filter(|group| !group.is_empty());
                 First::SyncSet { group }
             }
             SyncSetKind::SelectorSyncSet if is_new => First::SelectorSyncSet { name: &candidate.name.name },

@@ -30,6 +30,8 @@ pub struct LiveSyncset {
     pub header: Header,
     /// What it would be applied with now (rule 8).
     pub inputs: Digest,
+    /// Bytes of its whole `spec`, as the database has it.
+    pub bytes: usize,
     /// Why it can't be read. Nothing of it is sent, and nothing is deleted meanwhile.
     pub undecodable: Option<Failure>,
 }
@@ -137,7 +139,7 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, sources: &[Secret
     };
     let may_be_copied = |source: &&SecretSource| may_copy(&header, &source.namespace);
     let inputs = digest::inputs(&header, &cluster.labels, sources.iter().filter(may_be_copied));
-    Some(LiveSyncset { header, inputs, undecodable })
+    Some(LiveSyncset { header, inputs, bytes: candidate.bytes, undecodable })
 }
 
 /// The header of a syncset that can't be read. Its mode is `Sync`, since `Upsert` would forget what it has sent.

@@ -1,27 +1,34 @@
 //! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
 //!
 //! What passes have rendered, and the rows of their clusters, are in memory until they end, and a cluster may have hundreds of syncsets
-//! of 4 MiB. So a pass takes its share of the memory before it reads, by what is known of the sizes. If that was too little and no more
-//! is free, it drops what it has read and begins anew with as much as it has turned out to need.
+//! of 4 MiB. So a pass takes memory before it reads, by what is known of the sizes. If that was too little and no more is free, it drops
+//! what it has read and begins anew with as much as it has turned out to need.
+//!
+//! No pass has more than its share. If that is too little for all of a cluster's syncsets, they are read and rendered one by one, and
+//! those that don't fit are [left out](ResultRow::LEFT_OUT). From then on, and wherever they are large, each pass renders all of them and
+//! not only those that are due: otherwise others would be left out in each pass.
 
+mod attempt;
 mod memory;
 mod rendering;
+mod room;
 mod secrets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub use memory::Weighed;
 pub use secrets::{NoCredentials, OpenedKubeconfig};
 
+use self::attempt::Attempt;
 use self::memory::Memory;
-use self::rendering::Batch;
-use self::secrets::Contents;
 use super::executor::Client;
-use super::plan::{self, LiveSyncset, Plan};
+use super::plan::{LiveSyncset, Plan};
 use crate::cluster::DynamicClusters;
 use crate::documents::{Aside, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::Allowed;
@@ -29,16 +36,24 @@ use crate::syncset::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::render::{self, NoThread};
-use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
-use crate::syncset::rules::spec::{Header, Rendered};
-use crate::syncset::rules::wanted::{Deletions, Live, also_due};
-use crate::syncset::store::{PassStore, SealedSecret, SecretFacts, Snapshot, StoreError, StoredCluster};
+use crate::syncset::rules::rows::ResultRow;
+use crate::syncset::rules::spec::Header;
+use crate::syncset::rules::wanted::{Deletions, Live};
+use crate::syncset::store::{PassStore, Snapshot, StoreError, StoredCluster};
 
-/// What all passes together may have in memory of what they send and have sent, about. 64 passes with 50 small syncsets each take that.
-const MEMORY: usize = 96 << 20;
-/// What all inspections together may have in memory, for as long as they ask clusters: passes never wait for them.
-const INSPECTION_MEMORY: usize = MEMORY / 4;
-/// What a syncset takes that is not in the cache, as long as its size is not known: one with five objects.
+/// What all passes that take little may have in memory together of what they send and have sent, about: 32 with 50 small syncsets each.
+const LITTLE: usize = 48 << 20;
+/// What all others may have together: one of them may have all of it, and then has no room for further syncsets.
+const SHARE: usize = 48 << 20;
+/// What inspections that take little may have in memory together, for as long as they ask clusters: passes never wait for them. Those of
+/// large clusters have as much as a pass, or they would leave out others than it does.
+const LITTLE_OF_INSPECTIONS: usize = LITTLE / 3;
+/// Syncsets of a cluster that have more bytes together are all rendered by each pass: templates and secrets aside, they usually take up
+/// to sixteen times as much in memory, so that there may be no room for all.
+const LARGE: usize = SHARE / 16;
+/// How many times as long a pass waits for little memory as for much.
+const PATIENCE_WITH_LITTLE: u32 = 5;
+/// A small syncset that is not in the cache counts as at most so many bytes until it is read. One with five objects takes that.
 const USUAL: usize = 96 << 10;
 /// How many times the bytes of its text a payload takes while it is rendered, as long as its parts have not been counted.
 const GROWTH: usize = 20;
@@ -55,6 +70,8 @@ pub struct Preparer {
     memory: Memory,
     allowed: Allowed,
     proposed: Option<Proposed>,
+    /// How long a pass waits for memory if it takes much.
+    patience: Option<Duration>,
 }
 
 /// A syncset that is not stored, or not like this.
@@ -86,6 +103,12 @@ pub enum PrepareError {
     /// There are no threads to render it. Another attempt may succeed.
     #[error("no thread is free to render the syncsets")]
     Busy,
+    /// Other passes have the memory, for longer than it was to wait for it.
+    #[error("no memory is free to render the syncsets")]
+    NoMemory,
+    /// The rows of the cluster alone take more than a pass may have: objects that syncsets had before, and which could not be deleted.
+    #[error("the objects that were sent to the cluster take more than {} MiB of memory", SHARE >> 20)]
+    TooManyObjects,
 }
 
 /// Why there is no client of a cluster.
@@ -135,17 +158,25 @@ impl Preparer {
             payloads,
             keyring,
             aside: Aside::default(),
-            memory: Memory::of_bytes(MEMORY),
+            memory: Memory::of_bytes(LITTLE, SHARE),
             allowed,
             proposed: None,
+            patience: None,
         }
     }
 
-    /// The same with a memory of its own, which is a quarter as large: for those who only look at clusters, and keep what they have
-    /// rendered while a cluster takes its time.
+    /// The same with a memory of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
+    /// time. They wait for it as long as they want to.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { memory: Memory::of_bytes(INSPECTION_MEMORY), ..self.clone() }
+        Self { memory: Memory::of_bytes(LITTLE_OF_INSPECTIONS, SHARE), patience: None, ..self.clone() }
+    }
+
+    /// The same, but no pass that takes much memory waits for it for longer than this. Those that take little wait some times as long, since
+    /// what they wait for is soon free.
+    #[must_use]
+    pub fn waiting_at_most(&self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self.clone() }
     }
 
     /// The same with the payload of a syncset that is not stored in this version.
@@ -199,27 +230,20 @@ impl Preparer {
         progress: Progress,
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Prepared, PrepareError> {
-        let is_full = agenda.is_full || another_cluster;
-        let is_due = |syncset: &&LiveSyncset| is_full || agenda.due.contains(&syncset.header.id);
+        let takes_all = agenda.is_full || another_cluster || is_large(snapshot, plan);
+        let is_due = |syncset: &&LiveSyncset| takes_all || agenda.due.contains(&syncset.header.id);
         let due: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
-        let mut bytes = self.expected(plan, &due);
+        let (share, mut bytes) = (self.memory.share(), self.expected(plan, &due));
         let attempt = loop {
-            let weighed = self.memory.take(bytes).await;
-            let mut attempt = Attempt {
-                preparer: self,
-                snapshot,
-                labels: plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default(),
-                live: live(plan, deletions),
-                applied: Vec::new(),
-                patched: Vec::new(),
-                bytes: 0,
-                weighed,
-            };
-            match attempt.complete(&due).await {
+            let mut attempt = Attempt::new(self, snapshot, plan, self.take(bytes).await?, live(plan, deletions));
+            let completed =
+                if bytes > share { attempt.complete_one_by_one().await } else { attempt.complete(&due).await };
+            match completed {
                 Ok(()) => break attempt,
                 Err(Setback::Failed(error)) => return Err(error),
-                // Each time it is more, up to everything, which is enough for whatever it is.
-                Err(Setback::TooSmall(needed)) => bytes = needed.max(bytes.saturating_mul(2)),
+                // Each time it is more, until they are rendered one by one, which fails for no lack of memory.
+                Err(Setback::TooSmall(needed)) if needed > share => bytes = needed,
+                Err(Setback::TooSmall(needed)) => bytes = needed.max(bytes.saturating_mul(2)).min(share),
             }
         };
         let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone)));
@@ -240,11 +264,29 @@ impl Preparer {
         Ok(Prepared { input, weighed })
     }
 
+    async fn take(&self, bytes: usize) -> Result<Weighed, PrepareError> {
+        let taking = self.memory.take(bytes);
+        let times = if self.memory.is_little(bytes) { PATIENCE_WITH_LITTLE } else { 1 };
+        match self.patience.map(|patience| patience.saturating_mul(times)) {
+            Some(patience) => timeout(patience, taking).await.map_err(|_| PrepareError::NoMemory),
+            None => Ok(taking.await),
+        }
+    }
+
     /// The memory that it takes to render these syncsets, by what is known before they are read.
     fn expected(&self, plan: &Plan, due: &BTreeSet<Uuid>) -> usize {
-        let due = plan.live.iter().map(|live| &live.header).filter(|header| due.contains(&header.id));
-        due.map(|header| self.kept(header).map_or(USUAL, |parsed| built(&parsed))).sum()
+        let due = plan.live.iter().filter(|live| due.contains(&live.header.id));
+        let unread = |bytes: usize| bytes.saturating_mul(GROWTH).min(USUAL).max(bytes);
+        due.map(|live| self.kept(&live.header).map_or_else(|| unread(live.bytes), |parsed| built(&parsed))).sum()
     }
+}
+
+/// Whether there may be no room for all syncsets of the cluster, or was none in the pass before.
+fn is_large(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let bytes = plan.live.iter().map(|live| live.bytes).fold(0, usize::saturating_add);
+    let left_out = snapshot.results.iter().filter(|result| result.inputs == ResultRow::LEFT_OUT);
+    let mut left_out = left_out.map(|result| result.syncset);
+    bytes > LARGE || left_out.any(|syncset| plan.live.iter().any(|live| live.header.id == syncset))
 }
 
 /// What a payload takes as it is kept.
@@ -261,151 +303,4 @@ fn live(plan: &Plan, deletions: &(dyn Fn(Uuid) -> Deletions + Sync)) -> Vec<Live
         deletions: deletions(syncset.header.id),
     });
     live.collect()
-}
-
-/// One attempt, with the memory that it has.
-struct Attempt<'p> {
-    preparer: &'p Preparer,
-    snapshot: &'p Snapshot,
-    labels: BTreeMap<String, String>,
-    live: Vec<Live>,
-    applied: Vec<AppliedRow>,
-    patched: Vec<PatchedRow>,
-    /// What is rendered so far takes so many bytes.
-    bytes: usize,
-    weighed: Weighed,
-}
-
-/// What was read of some syncsets.
-#[derive(Default)]
-struct Gathered {
-    payloads: BTreeMap<Uuid, Parsed>,
-    secrets: Contents,
-    /// What they take, about.
-    bytes: usize,
-}
-
-impl Attempt<'_> {
-    /// Renders the syncsets that are due, and those that have to send something because of that.
-    async fn complete(&mut self, due: &BTreeSet<Uuid>) -> Result<(), Setback> {
-        // Without a result and without applied objects there are no patches either.
-        let has_rows = !self.snapshot.with_applied.is_empty() || !self.snapshot.results.is_empty();
-        let cluster = self.snapshot.cluster.as_ref().filter(|_| has_rows).map(|cluster| cluster.document.id);
-        self.render(due, cluster).await?;
-        loop {
-            let more = also_due(&self.live, &self.applied);
-            if more.is_empty() {
-                return Ok(());
-            }
-            self.render(&more, None).await?;
-        }
-    }
-
-    /// Renders these syncsets, and reads the rows of the cluster, if it is given.
-    async fn render(&mut self, syncsets: &BTreeSet<Uuid>, cluster: Option<Uuid>) -> Result<(), Setback> {
-        let is_wanted = |live: &&Live| live.rendered.is_none() && syncsets.contains(&live.header.id);
-        let headers: Vec<Header> = self.live.iter().filter(is_wanted).map(|live| live.header.clone()).collect();
-        let gathered = self.gather(&headers, cluster).await?;
-        let Gathered { mut payloads, secrets, bytes } = gathered;
-        let syncsets =
-            headers.into_iter().filter_map(|header| payloads.remove(&header.id).map(|parsed| (header, parsed)));
-        let batch = Batch { syncsets: syncsets.collect(), labels: self.labels.clone(), secrets };
-        let made = batch.render(&self.preparer.aside).await?;
-        let rendered: usize = made.iter().map(|made| made.bytes).sum();
-        // Templates and aliases may have made more of it than was expected.
-        self.has_room(bytes.max(rendered))?;
-        self.bytes += rendered;
-        let mut made: BTreeMap<Uuid, Rendered> = made.into_iter().map(|made| (made.syncset, made.rendered)).collect();
-        for live in self.live.iter_mut().filter(|live| live.rendered.is_none()) {
-            live.rendered = made.remove(&live.header.id);
-        }
-        Ok(())
-    }
-
-    /// Reads what is needed to render these syncsets, with at most one statement.
-    async fn gather(&mut self, headers: &[Header], cluster: Option<Uuid>) -> Result<Gathered, Setback> {
-        let Preparer { store, payloads: cache, aside, keyring, .. } = self.preparer;
-        let mut gathered = Gathered::default();
-        let mut missing = Vec::new();
-        for header in headers {
-            match self.preparer.kept(header) {
-                Some(parsed) => {
-                    gathered.bytes += built(&parsed);
-                    gathered.payloads.insert(header.id, parsed);
-                }
-                None => missing.push(header.id),
-            }
-        }
-        self.has_room(gathered.bytes)?;
-        let secrets = self.mapped(headers);
-        if cluster.is_none() && missing.is_empty() && secrets.is_empty() {
-            return Ok(gathered);
-        }
-        let ids: Vec<Uuid> = secrets.keys().copied().collect();
-        let before = self.bytes + gathered.bytes;
-        let mut has_room = |bytes: usize| self.weighed.has(before + bytes);
-        let content = store.content(cluster, &missing, &ids, &mut has_room).await?;
-        if content.is_cut {
-            return Err(Setback::TooSmall(before + content.rows + content.bytes.saturating_mul(GROWTH)));
-        }
-        // They are there until the pass has ended.
-        self.bytes += content.rows;
-        if cluster.is_some() {
-            (self.applied, self.patched) = (content.applied, content.patched);
-        }
-        let versions: BTreeMap<Uuid, i64> = content.payloads.iter().map(|row| (row.id, row.version)).collect();
-        let mut read = headers.iter().filter(|header| missing.contains(&header.id));
-        // A payload of another version does not fit to the header, nor to what was judged and is stored as its inputs.
-        if read.any(|header| versions.get(&header.id) != Some(&header.version)) {
-            return Err(Setback::Failed(PrepareError::Outdated));
-        }
-        let weighed = rendering::weigh(aside, content.payloads).await?;
-        let built = weighed.iter().map(|(_, weight)| weight.bytes + 2 * weight.built).sum::<usize>();
-        let sealed = content.secrets.iter().filter_map(|secret| secret.sealed.as_ref());
-        let of_secrets = sealed.map(|sealed| sealed.len().saturating_mul(OF_SECRET)).sum::<usize>();
-        gathered.bytes += built + of_secrets;
-        self.has_room(gathered.bytes)?;
-        for (row, parsed) in rendering::parse(aside, weighed).await? {
-            cache.keep(row.id, row.version, parsed.clone());
-            gathered.payloads.insert(row.id, parsed);
-        }
-        let keyring = Arc::clone(&keyring.borrow());
-        let open = move || opened(&secrets, content.secrets, &keyring);
-        gathered.secrets = aside.run(of_secrets, open).await?;
-        Ok(gathered)
-    }
-
-    /// The secrets that these syncsets map and may map, by their ids.
-    fn mapped(&self, headers: &[Header]) -> BTreeMap<Uuid, SecretFacts> {
-        let places: BTreeSet<(&str, &str)> = headers
-            .iter()
-            .flat_map(LiveSyncset::secrets)
-            .map(|mapping| (mapping.source_namespace.as_str(), mapping.source_name.as_str()))
-            .collect();
-        let secrets = self.snapshot.secrets.iter();
-        let mapped = secrets.filter(|facts| places.contains(&(facts.namespace.as_str(), facts.name.as_str())));
-        mapped.map(|facts| (facts.id, facts.clone())).collect()
-    }
-
-    /// Whether so many bytes are there beside what is rendered.
-    fn has_room(&mut self, bytes: usize) -> Result<(), Setback> {
-        let bytes = self.bytes.saturating_add(bytes);
-        if self.weighed.has(bytes) { Ok(()) } else { Err(Setback::TooSmall(bytes)) }
-    }
-}
-
-/// Opens secrets. One that has changed since the snapshot would be sent under what is known of the one before.
-fn opened(
-    facts: &BTreeMap<Uuid, SecretFacts>,
-    read: Vec<SealedSecret>,
-    keyring: &Keyring,
-) -> Result<Contents, PrepareError> {
-    let read: BTreeMap<Uuid, SealedSecret> = read.into_iter().map(|secret| (secret.id, secret)).collect();
-    let mut contents = Contents::new();
-    for (id, facts) in facts {
-        let sealed = read.get(id).filter(|secret| secret.version == facts.version).ok_or(PrepareError::Outdated)?;
-        let content = secrets::content(plan::source(facts), sealed.sealed.as_deref(), keyring);
-        contents.insert((facts.namespace.clone(), facts.name.clone()), content);
-    }
-    Ok(contents)
 }

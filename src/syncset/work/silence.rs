@@ -46,7 +46,7 @@ impl Worker {
         let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let next = self.after_question(read, &ended, attempts);
-        let rest = Rest::Until(next.ready_at, work.attempts);
+        let rest = Rest::Further(next.ready_at, work.attempts);
         self.stored(work, read, next.pace, Visit::of(Visited::Throttled, rest)).await
     }
 

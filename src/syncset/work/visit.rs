@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::basis::{Basis, Judged};
 use super::executor::Executor;
 use super::first;
-use super::hand::Hand;
+use super::hand::{Hand, put_off};
 use super::identity::Identified;
 use super::observer::{First, Visited};
 use super::plan::Plan;
@@ -21,7 +21,7 @@ use super::refusal::Stop;
 use super::shown::{self, Shown};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
-use crate::documents::{Work, WriteError};
+use crate::documents::{OpenError, Work, WriteError};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
@@ -43,7 +43,7 @@ pub(super) enum Rest {
     /// It is ready again at this time, and remembers so many failed attempts.
     Until(Timestamp, u32),
     /// The same for what was not done to its end: what was urgent stays urgent.
-    Further(Timestamp),
+    Further(Timestamp, u32),
     /// The cluster is gone.
     Gone,
     /// The process ends: another one may go on at once.
@@ -82,6 +82,12 @@ pub(super) enum VisitError {
     /// The status could not be written.
     #[error("failed to write the ClusterSync")]
     Show(#[from] WriteError),
+    /// The cluster can't be worked on.
+    #[error(transparent)]
+    Prepare(PrepareError),
+    /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
+    #[error(transparent)]
+    NoKey(NoCredentials),
 }
 
 /// What a visit has read, and when.
@@ -225,10 +231,16 @@ impl Worker {
                 read.now(),
                 rand::random(),
             );
-            let rest = self.show(work, &read, None, conditions, next.ready_at, 0).await?;
+            let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
+                // The pass that was asked for is still to be made, and this visit was no attempt at it.
+                Rest::Until(ready_at, _) if matches!(read.plan.agenda, Agenda::Throttled { .. }) => {
+                    Rest::Further(ready_at, work.attempts.saturating_sub(1))
+                }
+                rest => rest,
+            };
             return Ok(Visit::of(visited, rest));
         }
-        Ok(Visit::of(Visited::Yielded, Rest::Further(again)))
+        Ok(Visit::of(Visited::Yielded, Rest::Further(again, 0)))
     }
 
     fn reachability_before(read: &Read) -> Reachability {
@@ -289,7 +301,11 @@ impl Worker {
         let mut kept = match kept {
             Ok(kept) => kept,
             Err(NoClient::ShutsDown(_)) => return Ok(Some(Visit::handed_back())),
+            Err(NoClient::Credentials(error @ NoCredentials::Sealed(OpenError::UnknownKey { .. }))) => {
+                return Err(VisitError::NoKey(error));
+            }
             Err(fault) => {
+                // A value that does not fit its key does so again once the right key is there.
                 let is_final = !matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
                 let message = full_text(&fault);
                 return self.silent(work, read, Unreachable::KubeconfigInvalid, message, is_final).await.map(Some);
@@ -353,8 +369,13 @@ impl Worker {
             Err(PrepareError::Outdated) => return Ok(None),
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Busy) => {
-                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON)))));
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
             }
+            // Others may need the slot to connect, and another replica may have memory.
+            Err(PrepareError::NoMemory) => {
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
+            }
+            Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
         };
         let mut basis = Basis::of(work, read, &identified);
         basis.has_waited(began.elapsed());
@@ -367,7 +388,7 @@ impl Worker {
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now()))));
+            return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
         }
         prepared.input.shared = basis.is_shared;
         let rests_on = (prepared, read, &identified);
@@ -528,7 +549,8 @@ impl Worker {
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
-        if outcome.end == End::Finished && !not_before.is_zero() {
+        // Also if it was not at its end: what comes next may be what was refused.
+        if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
             next.pace.retry_at = Some(after(now, not_before));
         }
@@ -555,10 +577,14 @@ impl Worker {
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
         let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
-        let goes_on = matches!(ended, Ended::Interrupted | Ended::Complete { left: Some(Left::Unjudged), .. });
+        let goes_on = match ended {
+            Ended::Interrupted => true,
+            Ended::Complete { left, .. } => matches!(left, Some(Left::Unjudged | Left::Throttled(_))),
+            Ended::Silent { .. } | Ended::Nothing { .. } => false,
+        };
         let rest = match rest {
             Rest::Until(..) if is_stopped => Rest::HandedBack,
-            Rest::Until(ready_at, _) if goes_on => Rest::Further(ready_at),
+            Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
             rest => rest,
         };
         Ok(Visit { rest, visited, outcome: Some(outcome) })

@@ -42,6 +42,9 @@ use crate::syncset::store::{PassStore, Snapshot, StoreError};
 const COUNTED_AS: &str = "syncsets";
 /// Requests in flight to one cluster: those of its pass, and of operators who look at it.
 const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+/// A pass that has waited for much memory for so long gives its cluster back for a while: it has a slot to connect, which others may need
+/// whose syncsets are smaller, and another replica may have memory.
+const MEMORY_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a visit that failed through no fault of the cluster.
@@ -118,6 +121,7 @@ impl Worker {
         let store = PassStore::new(shared.database.clone());
         let payloads = Payloads::of_bytes(config.payload_bytes());
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
+        let preparer = preparer.waiting_at_most(MEMORY_WITHIN);
         let clusters = Arc::new(DynamicClusters::of_many(
             config.request_timeout,
             MOST_REQUESTS,
@@ -236,7 +240,7 @@ impl Worker {
         let cluster = work.cluster;
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
-            Rest::Further(ready_at) => self.queue.go_on(work, ready_at).await,
+            Rest::Further(ready_at, attempts) => self.queue.go_on(work, attempts, ready_at).await,
             Rest::Gone => self.queue.forget(work).await,
             Rest::HandedBack => self.queue.hand_back(work).await,
             Rest::Lost => Ok(Finished::Lost),
@@ -254,15 +258,22 @@ impl Worker {
     fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
         match error {
             VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
-            VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_)) | VisitError::Show(_) => {
+            VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_))
+            | VisitError::Show(_)
+            | VisitError::Prepare(_) => {
                 tracing::warn!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
             }
-            VisitError::Store(_) => {
+            VisitError::Store(_) | VisitError::NoKey(_) => {
                 tracing::error!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
             }
         }
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
-        Rest::Until(self.now().checked_add(wait).unwrap_or(Timestamp::MAX), work.attempts)
+        let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
+        match error {
+            // A replica that has the key may go on with what is urgent.
+            VisitError::NoKey(_) => Rest::Further(ready_at, work.attempts),
+            _ => Rest::Until(ready_at, work.attempts),
+        }
     }
 }
 

@@ -188,6 +188,60 @@ async fn an_endless_answer_is_read_up_to_16_mib() {
     assert_eq!(error.message(), "failed to decode the answer: the answer has more than 16 MiB");
 }
 
+/// Four answers of 16 MiB take what there is.
+#[tokio::test]
+async fn large_answers_of_all_strangers_share_a_limit_and_small_ones_do_not_need_it() {
+    let clusters = denied(&[]);
+    let kind = Kind::core("ConfigMap", "configmaps", true);
+    let key = ObjectKey::new("team", "site");
+    let mut body = format!(r#"{}}}, "a": "{}"#, SITE.trim_end_matches('}'), "a".repeat(16 << 20)).into_bytes();
+    body.truncate((16 << 20) - 2);
+    let (body, head) = (&body, format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 16 << 20));
+    let mut servers = Vec::new();
+    for number in 1..=5 {
+        let server = Server::new().await;
+        let cluster = server.cluster(&clusters, number);
+        servers.push((server, cluster));
+    }
+    let room = || clusters.strangers.as_ref().unwrap().room.clone();
+    // All but the end of it.
+    let slowly = async |server: &Server| {
+        let (mut stream, _) = server.accept().await;
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let _ = stream.write_all(body).await;
+        stream
+    };
+    let mut waiting = Vec::new();
+    let mut streams = Vec::new();
+    for (server, cluster) in &servers[..4] {
+        let (cluster, kind, key) = (Arc::clone(cluster), kind.clone(), key.clone());
+        waiting.push(tokio::spawn(async move { cluster.read_metadata(&kind, &key).await }));
+        streams.push(slowly(server).await);
+    }
+    while !room().is_full() {
+        tokio::task::yield_now().await;
+    }
+    let (server, cluster) = &servers[4];
+    let (refused, _stream) = tokio::join!(cluster.read_metadata(&kind, &key), slowly(server));
+    let told = "failed to decode the answer: the answer has more than 256 KiB, for which there is no room now";
+    assert_eq!(refused.unwrap_err().message(), told);
+    let small = async {
+        let (mut stream, _) = server.accept().await;
+        reply(&mut stream, SITE).await;
+    };
+    let (read, ()) = tokio::join!(cluster.read_metadata(&kind, &key), small);
+    assert!(read.is_ok(), "{read:?}");
+    // What has been read makes room for the others.
+    streams.remove(0).write_all(b"\"}").await.unwrap();
+    assert!(waiting.remove(0).await.unwrap().is_ok());
+    let late = async {
+        let mut stream = slowly(server).await;
+        stream.write_all(b"\"}").await.unwrap();
+    };
+    let (read, ()) = tokio::join!(cluster.read_metadata(&kind, &key), late);
+    assert!(read.is_ok(), "{read:?}");
+}
+
 #[tokio::test]
 async fn endless_pages_end_at_the_limit_and_a_token_stays_in_its_parameter() {
     let (server, clusters) = (Server::new().await, denied(&[]));

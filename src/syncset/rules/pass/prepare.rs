@@ -12,16 +12,20 @@ use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::placed;
 
 impl Pass {
-    pub(super) fn resolved(&mut self, key: KindKey, reply: Result<Answer, Refused>) {
+    /// `has_waited`: the kind was asked for until it was served, as long as that could be expected.
+    pub(super) fn resolved(&mut self, key: KindKey, has_waited: bool, reply: Result<Answer, Refused>) {
         let resolution = match reply {
             Ok(Answer::Kind(resolution)) => Ok(resolution),
             Ok(_) => Err(unexpected()),
             Err(refused) => Err(refused),
         };
+        let group = key.0.split_once('/').map_or("", |(group, _)| group);
         if let Ok(Resolution::Served { namespaced, plural }) = &resolution {
-            let group = key.0.split_once('/').map_or("", |(group, _)| group);
             self.scopes.insert((group.to_owned(), key.1.clone()), *namespaced);
             self.plurals.insert((group.to_owned(), key.1.clone()), plural.clone());
+        } else if has_waited {
+            // Nobody waits for it once more: many syncsets may have such objects.
+            self.defined.remove(&(group.to_owned(), key.1.clone()));
         }
         if resolution.is_err() {
             self.progress.slow_kinds.insert(key.clone());

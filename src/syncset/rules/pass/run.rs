@@ -215,7 +215,7 @@ impl Pass {
             }
         }
         match ask {
-            Ask::Kind { key, .. } => self.resolved(key, reply),
+            Ask::Kind { key, wait } => self.resolved(key, wait, reply),
             Ask::Lists(listings) => self.listed(listings, reply),
             Ask::Look(item) => self.looked(item, reply),
             // What follows rests on what was to be stored.

@@ -29,9 +29,10 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         name: SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() },
         version: i64::from(number) + 100,
         generation: 5,
-        annotations: BTreeMap::new(),
+        metrics_group: None,
         created_at: Timestamp::UNIX_EPOCH,
         is_being_deleted: false,
+        bytes: usize::from(number) * 1_000,
         spec: spec.as_object().cloned().expect("an object"),
     }
 }

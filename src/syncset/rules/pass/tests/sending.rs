@@ -382,6 +382,24 @@ fn objects_of_a_kind_that_the_syncset_defines_follow_in_the_same_pass() {
 }
 
 #[test]
+fn a_kind_that_its_definition_does_not_serve_is_waited_for_once_in_a_pass() {
+    let (mut world, mut store) = new();
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let widget = |name: &str| object("example.com", "Widget", "default", name);
+    world.defines_nothing = true;
+    let sets = [
+        base().objects(&[definition, widget("a"), widget("b")]),
+        set(SelectorSyncSet, "b").objects(&[widget("c")]),
+        set(SelectorSyncSet, "c").objects(&[widget("d")]),
+    ];
+    pass(&mut world, &mut store, &sets, false);
+    assert_eq!(world.waits, 1);
+    for set in &sets {
+        assert_eq!(store.results[&set.id].failure.as_ref().expect("a failure").reason, Reason::KindNotServed);
+    }
+}
+
+#[test]
 fn a_cluster_scoped_object_is_one_object_whatever_namespace_is_given() {
     let (mut world, mut store) = new();
     let with = object("", "Namespace", "default", "n");

@@ -50,6 +50,10 @@ pub(super) struct World {
     pub(super) endless_lists: bool,
     /// A namespace that is deleted is there until [`World::finish_namespaces`].
     pub(super) slow_namespaces: bool,
+    /// Definitions bring no kind.
+    pub(super) defines_nothing: bool,
+    /// How often a kind was asked for until it was to be served.
+    pub(super) waits: usize,
     counter: u64,
 }
 
@@ -384,7 +388,8 @@ impl World {
             }
         }
         match step {
-            Step::Resolve { api_version, kind, .. } => {
+            Step::Resolve { api_version, kind, wait } => {
+                self.waits += usize::from(wait);
                 let served = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
                 Ok(Answer::Kind(served.map_or(Resolution::NotServed, |namespaced| Resolution::Served {
                     namespaced: *namespaced,
@@ -487,7 +492,9 @@ impl World {
 
     /// A definition brings its kind.
     fn define(&mut self, of: &ObjectRef) {
-        if let Some((_, group)) = of.name.split_once('.').filter(|_| of.kind == "CustomResourceDefinition") {
+        if let Some((_, group)) =
+            of.name.split_once('.').filter(|_| of.kind == "CustomResourceDefinition" && !self.defines_nothing)
+        {
             self.kinds.insert((format!("{group}/v1"), "Widget".to_owned()), true);
         }
     }
