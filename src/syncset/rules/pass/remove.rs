@@ -72,7 +72,11 @@ impl Pass {
             self.let_stay(&removal.object, removal.syncset);
             return None;
         }
-        if let Some(failure) = self.progress.removals.get(&(removal.object.clone(), removal.syncset)) {
+        let place = (removal.object.clone(), removal.syncset);
+        if self.progress.ending.contains(&place) {
+            return None;
+        }
+        if let Some(failure) = self.progress.removals.get(&place) {
             self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
             return None;
         }
@@ -168,7 +172,7 @@ impl Pass {
                 let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
                 if let Some(release) = self.release(row, &seen) {
                     if release == Release::Terminating && self.has_to_be_gone(&removal.object) {
-                        self.awaits_end = true;
+                        self.progress.ending.insert((removal.object, removal.syncset));
                         return;
                     }
                     *self.releases.entry(release).or_default() += 1;
@@ -263,7 +267,9 @@ impl Pass {
 
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Deleted) if self.has_to_be_gone(&removal.object) => self.awaits_end = true,
+            Ok(Answer::Deleted) if self.has_to_be_gone(&removal.object) => {
+                self.progress.ending.insert((removal.object, removal.syncset));
+            }
             Ok(Answer::Deleted) => self.ledger.delete(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {

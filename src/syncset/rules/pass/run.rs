@@ -61,8 +61,6 @@ pub struct Pass {
     pub(super) late_removals: VecDeque<Removal>,
     /// Whether nothing is deleted any more.
     pub(super) are_deletions_off: bool,
-    /// Whether something was deleted that is not gone yet, and of which that has to be known.
-    pub(super) awaits_end: bool,
     pub(super) removals: BTreeMap<usize, VecDeque<Removal>>,
     /// Syncsets that are due and not done.
     pub(super) turns: VecDeque<usize>,
@@ -149,7 +147,6 @@ impl Pass {
             gone_removals: VecDeque::new(),
             late_removals: VecDeque::new(),
             are_deletions_off: false,
-            awaits_end: false,
             removals: BTreeMap::new(),
             failures: BTreeMap::new(),
             left_out: BTreeMap::new(),
@@ -532,7 +529,7 @@ impl Pass {
             .collect();
         let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
         let mut retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
-        retries.extend(self.awaits_end.then_some(Retry::Backoff));
+        retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Backoff));
         Outcome {
             end,
             writes,

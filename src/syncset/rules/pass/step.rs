@@ -421,7 +421,8 @@ pub struct Outcome {
     pub writes: Writes,
     /// All results, for the status.
     pub results: Vec<ResultRow>,
-    /// When it is tried again, by the failure that is tried again soonest; none if nothing fails.
+    /// When it is tried again, by the failure that is tried again soonest, or with back-off if something that was deleted has to be gone
+    /// first; none if nothing fails and nothing is waited for.
     pub retry: Option<Retry>,
     /// Whether deletions wait until the dispatcher has judged them, or were put off: it is tried again after 1 s (rule 34).
     pub awaits_judgement: bool,
@@ -451,6 +452,9 @@ pub struct Progress {
     pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
     /// Objects that could not be deleted.
     pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
+    /// Objects that are being deleted and have to be gone before they are forgotten. They may take any time: a pass that goes on does
+    /// not look at them again, or many of them would keep all others from their turns.
+    pub(super) ending: BTreeSet<(ObjectRef, Uuid)>,
     /// Objects that nobody wants here, but another document of the same cluster.
     pub(super) spared: BTreeSet<(ObjectRef, Uuid)>,
     /// Syncsets that could not be sent, with their inputs. What they delete may not be done.

@@ -217,6 +217,33 @@ fn whoever_begins_to_want_something_in_a_namespace_while_it_is_deleted_sends_it_
     }
 }
 
+/// A namespace may take any time to go, or never go.
+#[test]
+fn namespaces_that_do_not_go_keep_no_other_object_from_its_turn_and_are_looked_at_once_until_the_pass_comes_back() {
+    let namespaces: Vec<ObjectRef> = (0..600).map(|at| object("", "Namespace", "", &format!("n{at:03}"))).collect();
+    let first = set(SelectorSyncSet, "s").objects(&namespaces);
+    let mut shared = Shared::of([&first, &set(SelectorSyncSet, "t")]);
+    shared.world.slow_namespaces = true;
+    let next = set(SelectorSyncSet, "z").maps(&["z"]);
+    let sets = [first.objects(&[]), next.clone()];
+    let outcomes = shared.pass(0, &sets);
+    let requests: Vec<usize> = outcomes.iter().map(|outcome| outcome.requests).collect();
+    // The object of the second one is looked at by the first pass, and once more before it is sent.
+    assert_eq!(requests, [1 + 500, 500, 200 + 2]);
+    let count = |shared: &Shared, what: &str| shared.world.log.iter().filter(|line| line.starts_with(what)).count();
+    assert_eq!((count(&shared, "DELETE Namespace"), count(&shared, "APPLY")), (600, 1));
+    let last = outcomes.last().expect("it has ended");
+    assert_eq!((last.end, last.retry), (End::Finished, Some(Retry::Backoff)));
+    // Each time that it comes back it looks at each of them once, and sends what is new.
+    shared.world.log.clear();
+    let outcomes = shared.pass(0, &[sets[0].clone(), next.maps(&["z=2"])]);
+    assert_eq!((shared.world.log.len(), count(&shared, "GET Namespace"), count(&shared, "APPLY")), (600 + 2, 600, 1));
+    assert_eq!(outcomes.last().map(|last| (last.end, last.retry)), Some((End::Finished, Some(Retry::Backoff))));
+    shared.world.finish_namespaces();
+    shared.pass(0, &[sets[0].clone()]);
+    assert!(shared.stores[0].applied.keys().all(|(object, _)| object.kind != "Namespace"));
+}
+
 #[test]
 fn objects_that_are_spared_keep_no_other_from_its_turn() {
     let names: Vec<String> = (0..600).map(|at| format!("m{at:03}")).collect();
