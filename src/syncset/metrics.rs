@@ -190,7 +190,9 @@ impl SyncsetMetrics {
 fn result(visited: Visited, outcome: Option<&Outcome>) -> ReconcileResult {
     match visited {
         Visited::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
-            ReconcileResult::Error
+            // Without a failure it waits until something that was deleted is gone.
+            let fails = outcome.is_some_and(|outcome| outcome.results.iter().any(|row| row.failure.is_some()));
+            if fails { ReconcileResult::Error } else { ReconcileResult::RequeueAfter }
         }
         Visited::Gone | Visited::Paused | Visited::InStep | Visited::Complete => ReconcileResult::Success,
         Visited::Waiting => ReconcileResult::RequeueAfter,
@@ -262,7 +264,51 @@ impl DispatchObserver for SyncsetMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::rules::pass::{End, Progress, Writes};
+    use crate::syncset::rules::rows::{Failure, ResultRow};
+    use crate::syncset::rules::status::Reason;
+
+    #[test]
+    fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {
+        let outcome = |retry, failure| Outcome {
+            end: End::Finished,
+            writes: Writes::default(),
+            results: vec![ResultRow {
+                syncset: uuid::Uuid::from_u128(1),
+                name: SyncSetName {
+                    kind: SyncSetKind::SelectorSyncSet,
+                    namespace: String::new(),
+                    name: "s".to_owned(),
+                },
+                inputs: ResultRow::UNFINISHED,
+                generation: 2,
+                failure,
+                since: Timestamp::UNIX_EPOCH,
+                first_success: None,
+                has_pending_deletions: true,
+            }],
+            retry,
+            awaits_judgement: false,
+            is_held: false,
+            releases: BTreeMap::new(),
+            contended: Vec::new(),
+            spared: BTreeSet::new(),
+            requests: 1,
+            progress: Progress::default(),
+        };
+        let of = |retry, failure| result(Visited::Complete, Some(&outcome(retry, failure)));
+        let failure = |reason| Some(Failure { reason, message: "failed".to_owned() });
+        assert_eq!(of(None, None), ReconcileResult::Success);
+        assert_eq!(of(Some(Retry::Backoff), None), ReconcileResult::RequeueAfter);
+        assert_eq!(of(Some(Retry::Backoff), failure(Reason::Forbidden)), ReconcileResult::Error);
+        assert_eq!(of(Some(Retry::OnChange), failure(Reason::ResourceInvalid)), ReconcileResult::Success);
+    }
 
     #[test]
     fn a_label_that_users_choose_has_a_bounded_number_of_values() {
