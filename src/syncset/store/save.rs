@@ -74,7 +74,8 @@ const MOVED: &str = "moved as materialized (select r.identity as now, p.identity
 /// And asks for other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
 /// that the pass works on, and of the one that it was before. Those that have a row of what is wanted no longer, or of a namespace or a
 /// definition in which it is: they may have left that for this document's sake. Whether they want it themselves does not count, since
-/// they may be about to store that they do not. Each part uses the primary key of the rows.
+/// they may be about to store that they do not. Each part uses the primary key of the rows. The row of `towline_pace` is locked before
+/// those of `towline_work`, as [`BEREFT`] does it: it is written when they are counted.
 const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent) \
        select t.cluster, now(), false from (select o.cluster from (select now as identity from moved union select before from moved) m \
          cross join lateral (select p.cluster from towline_pace p where p.identity = m.identity offset 0) o \
@@ -89,7 +90,7 @@ const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent
            or exists (select from towline_applied a where a.cluster = o.cluster and a.api_group = 'apiextensions.k8s.io' \
              and a.kind = 'CustomResourceDefinition' \
              and substr(a.name, strpos(a.name, '.') + 1) in (select d.api_group from dropped_objects d)))) t \
-       order by t.cluster \
+       where (select count(*) from pace) >= 0 order by t.cluster \
      on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
        ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
 /// Writes rows of applied objects, which are in parameter $6.
@@ -119,7 +120,7 @@ const OTHERS: &str = "\
        on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
-         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation returning 1), \
      dropped as (delete from towline_patched t using held, \
          unnest($12::text[]::uuid[], $13::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
