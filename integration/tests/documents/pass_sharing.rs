@@ -250,7 +250,7 @@ fn a_pass_learns_what_has_changed_and_may_store_nothing_if_another_document_has_
 #[test]
 fn whoever_tells_other_documents_writes_how_its_own_cluster_is_first() {
     run(async {
-        let stage = Stage::new("locked").await;
+        let stage = Stage::new("locks").await;
         let (claim, store) = claimed(&stage).await;
         let ids = twins(&stage, &["twin"]).await;
         let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };

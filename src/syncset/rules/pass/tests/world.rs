@@ -38,6 +38,7 @@ pub(super) struct Object {
 }
 
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a trait of its own")]
 pub(super) struct World {
     pub(super) objects: BTreeMap<ObjectRef, Object>,
     /// What the cluster serves, and whether it is in namespaces.
