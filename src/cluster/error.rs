@@ -255,4 +255,10 @@ impl Error {
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. })
     }
+
+    /// Whether there was a connection, and it ended before the answer did.
+    pub(super) fn is_broken_connection(&self) -> bool {
+        // A deadline has no source.
+        matches!(self, Self::NoAnswer { source, .. } if std::error::Error::source(source).is_some())
+    }
 }

@@ -9,14 +9,14 @@ use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::to_delete;
+use crate::documents::cluster_sync;
 use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
     let mut new = wanted(present, request, context.charge)?;
     if !old.kind.is_shown_as_stored() {
-        to_delete::strip(&mut new);
+        cluster_sync::strip(&mut new);
     }
     if same_map(&old.status, &new) {
         return Ok(unchanged(old));
