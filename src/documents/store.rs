@@ -1,13 +1,13 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
 use super::aside::Aside;
+use super::cluster_sync;
 use super::document::{Document, Key};
 use super::filter::Fields;
 use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
 use super::room::Share;
-use super::cluster_sync;
 use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};

@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::{Method, Response, StatusCode};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::documents::{BusObserver, Purpose, Standing, WriterObserver};
+use crate::documents::{BusObserver, Purpose, Role, Standing, WriterObserver};
 use crate::http::Observer;
 use crate::telemetry::{self, Metric};
 
@@ -33,6 +33,8 @@ const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
 const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
 /// Whether the broker can be used, by `connection`.
 const BUS_CONNECTED: &str = "towline_bus_connected";
+/// Whether this process fills a role, by `name`: `compaction`, `relay`, `dispatcher`.
+const CLAIM_HELD: &str = "towline_claim_held";
 /// Rows of the log that can't be read.
 const HUB_UNREADABLE_ROWS_TOTAL: &str = "towline_hub_unreadable_rows_total";
 
@@ -53,6 +55,7 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
     Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
     Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
+    Metric::gauge(CLAIM_HELD, "Whether this replica holds the leader claim of a role, by name"),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -114,6 +117,11 @@ impl HubMetrics {
         self.version.set(number(version));
         self.base.set(number(base));
         self.watchers.set(telemetry::count(watchers));
+    }
+
+    /// Sets whether this process fills a role; before a scrape.
+    pub fn fills(&self, role: Role, is_held: bool) {
+        gauge!(CLAIM_HELD, "name" => role.as_str()).set(if is_held { 1.0 } else { 0.0 });
     }
 
     /// Sets how many rows of the log could not be read.

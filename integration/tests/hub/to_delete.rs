@@ -174,9 +174,14 @@ fn a_thousand_objects_are_named_the_same_number_of_each_syncset_and_the_rest_is_
         let told = |entry: &Value| (told(entry, "resourcesToDelete"), told(entry, "superseded"));
         let told: Vec<_> = read["status"]["syncSets"].as_array().expect("entries").iter().map(told).collect();
         let none = (0, None);
-        let expected = [((267, Some(1_233)), none), ((267, Some(33)), none), ((266, Some(634)), (200, None)), (none, none)];
+        let expected =
+            [((267, Some(1_233)), none), ((267, Some(33)), none), ((266, Some(634)), (200, None)), (none, none)];
         assert_eq!(told, expected);
-        assert_eq!(read["status"]["syncSets"][0]["resourcesToDelete"][266], map("m10267"), "the first ones in their order");
+        assert_eq!(
+            read["status"]["syncSets"][0]["resourcesToDelete"][266],
+            map("m10267"),
+            "the first ones in their order"
+        );
         assert_eq!(read["status"]["syncSets"][2]["superseded"][199], map("m30200"));
         let answer = done(&mut client, &Request::put(STATUS, &read)).await.json().expect("JSON");
         assert_eq!((&answer["status"]["syncSets"], &answer["resourceVersion"]), (&entries, &read["resourceVersion"]));

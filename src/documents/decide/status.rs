@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 use super::wanted::visible;
 use super::{Action, Context, Decision, Request, Stored, Verdict, precondition, sealed, size, unchanged};
 use crate::documents::body::{Charge, LARGEST, extent_of_map, same_map, too_large};
+use crate::documents::cluster_sync;
 use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::cluster_sync;
 use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
