@@ -183,7 +183,12 @@ fn the_manual_says_what_the_hub_server_does_not_protect() {
     let manual = std::fs::read_to_string(root().join("SECURITY.md")).expect("SECURITY.md");
     let (_, part) = manual.split_once("## What the hub server does not protect").expect("the part");
     let part = part.split("\n## ").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in ["can obtain its Secrets", "SelectorSyncSets send to them", "network policy", "old primary from accepting writes"] {
+    for said in [
+        "can obtain its Secrets",
+        "SelectorSyncSets send to them",
+        "network policy",
+        "old primary from accepting writes",
+    ] {
         assert!(part.contains(said), "{said}");
     }
 }

@@ -64,7 +64,8 @@ fn the_deepest_document_is_shown_and_watched_like_any_other() {
         // The document and its status are two of them.
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels - 2), "]".repeat(levels - 2));
         let of = |levels: usize| format!("{{\"a\": {}}}", nested(levels));
-        let before = client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
+        let before =
+            client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
         assert_eq!(send(&mut client, &of(101)).await.0, 422);
         let (code, written) = send(&mut client, &of(100)).await;
         assert_eq!(code, 200, "{written}");
@@ -74,7 +75,11 @@ fn the_deepest_document_is_shown_and_watched_like_any_other() {
         assert_eq!(list["items"][0]["status"], expected);
         let path = format!("/v1/clusters?watch=true&resourceVersion={before}");
         let mut watch = client.watch(&path).await.expect("a watch");
-        let event = tokio::time::timeout(LIMIT, watch.next()).await.expect("an event in time").expect("an event").expect("an event");
+        let event = tokio::time::timeout(LIMIT, watch.next())
+            .await
+            .expect("an event in time")
+            .expect("an event")
+            .expect("an event");
         assert_eq!((event.kind.as_str(), &event.object["status"]), ("MODIFIED", &expected));
     });
 }
