@@ -258,7 +258,7 @@ impl Error {
 
     /// Whether there was a connection, and it ended before the answer did.
     pub(super) fn is_broken_connection(&self) -> bool {
-        // A deadline has no source.
+        // The deadline of a request has no source; that of its head has one, and is longer than any that asks this.
         matches!(self, Self::NoAnswer { source, .. } if std::error::Error::source(source).is_some())
     }
 }

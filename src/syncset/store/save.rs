@@ -1,4 +1,4 @@
-//! What a pass writes (rules 13 and 16). Each write is one statement, which first locks the row of the pass's claim and writes nothing
+//! What a pass writes (rules 13 and 16). Each write is one statement, but for that of another identity, which is a transaction of two. It first locks the row of the pass's claim and writes nothing
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
 //!
@@ -134,7 +134,8 @@ const BEREFT: &str = "resynced as (insert into towline_pace (cluster, kubeconfig
      on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, urgent = true, \
        ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
 /// Until the end of a transaction nobody else stores that a document leads to one of these clusters.
-const LOCK_IDENTITIES: &str = "select pg_advisory_xact_lock('towline_pace'::regclass::int, hash) \
+const LOCK_IDENTITIES: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true), \
+     pg_advisory_xact_lock('towline_pace'::regclass::int, hash) \
      from (select distinct hashtext(i) as hash from unnest($1::text[]) i order by 1) h";
 /// Longest wait for that, and for the write that follows.
 const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
@@ -203,7 +204,8 @@ impl PassStore {
         if identities.is_empty() {
             return standing(QUERY, &self.database.all(QUERY, &text, &params).await?);
         }
-        // Two documents that find out at once that they lead to one cluster would not see each other.
+        // Two documents that find out at once that they lead to one cluster would not see each other. A process that stops before the end
+        // must not hold rows for longer than renewals of claims can wait for them.
         let mut transaction = self.database.begin("identify", IDENTIFY_WITHIN).await?;
         transaction.execute("lock_identities", LOCK_IDENTITIES, &[(&identities as _, Type::TEXT_ARRAY)]).await?;
         let standing = standing(QUERY, &transaction.all(QUERY, &text, &params).await?)?;

@@ -12,8 +12,9 @@
 //! 5. Each syncset that is due sends its objects and patches up to the first error, and then deletes what it no longer wants. Only then
 //!    a namespace or a definition is deleted in which that is, whoever does not want that any more.
 //!
-//! A pass can be dropped after any step: the next one continues from what is stored. An object is deleted only if no live syncset
-//! wants it and a GET right before shows that this syncset sent it.
+//! A pass can be dropped after any step: the next one continues from what is stored. An object is deleted only if a GET
+//! shows that a syncset of the cluster sent it, in the version that this GET has shown, and if no live syncset wants it, or the one that does wants it
+//! recreated.
 
 mod ask;
 mod failure;

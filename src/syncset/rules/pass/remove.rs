@@ -20,7 +20,7 @@ const MOST_LOOKS: u8 = 3;
 impl Pass {
     pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {
         while let Some(removal) = self.gone_removals.pop_front() {
-            if self.has_removal_within(&removal.object) {
+            if self.has_removal_within(&removal.object, None) {
                 self.late_removals.push_back(removal);
                 continue;
             }
@@ -34,16 +34,20 @@ impl Pass {
 
     pub(super) fn next_removal(&mut self, syncset: usize) -> Option<Ask> {
         while let Some(removal) = self.removals.get_mut(&syncset).and_then(std::collections::VecDeque::pop_front) {
-            if self.has_removal_within(&removal.object) {
+            // When all of them have given way and nothing was done, each waits for another one: then nobody does, and what would be deleted
+            // with an object keeps it.
+            if self.given_way < self.turns.len() && self.has_removal_within(&removal.object, Some(syncset)) {
                 // The rest of its turn comes after those of the others.
                 self.put_back(removal);
                 self.turns.rotate_left(1);
+                self.given_way += 1;
                 return self.next_of_turn();
             }
             let ask = self.begin_removal(removal);
             if ask.is_some() {
                 return ask;
             }
+            self.given_way = 0;
         }
         None
     }

@@ -59,6 +59,8 @@ pub struct Pass {
     pub(super) gone_removals: VecDeque<Removal>,
     /// Those of them that wait for what live syncsets delete in their turns.
     pub(super) late_removals: VecDeque<Removal>,
+    /// How many turns in a row have given way to another one, without anything that was done.
+    pub(super) given_way: usize,
     /// Whether nothing is deleted any more.
     pub(super) are_deletions_off: bool,
     pub(super) removals: BTreeMap<usize, VecDeque<Removal>>,
@@ -146,6 +148,7 @@ impl Pass {
             superseded: BTreeMap::new(),
             gone_removals: VecDeque::new(),
             late_removals: VecDeque::new(),
+            given_way: 0,
             are_deletions_off: false,
             removals: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -364,7 +367,10 @@ impl Pass {
                 Phase::Looks => self.next_look(),
                 Phase::Commit => self.ledger.has_changed().then(|| self.store()),
                 Phase::Gone => self.next_gone_removal(),
-                Phase::Turns => self.next_of_turn(),
+                Phase::Turns => {
+                    self.given_way = 0;
+                    self.next_of_turn()
+                }
                 Phase::End => {
                     self.end = Some(End::Finished);
                     return None;

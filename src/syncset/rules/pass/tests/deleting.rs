@@ -125,6 +125,32 @@ fn what_a_live_syncset_drops_within_what_another_one_drops_is_deleted_after_what
     }
 }
 
+/// Any name is that of a definition, also one of a group of definitions: each seems to be in the other.
+#[test]
+fn definitions_that_seem_to_be_within_each_other_are_deleted_all_the_same() {
+    let [foos, bars, widgets] = ["foos.apiextensions.k8s.io", "bars.apiextensions.k8s.io", "widgets.example.com"]
+        .map(|name| object("apiextensions.k8s.io", "CustomResourceDefinition", "", name));
+    let (a, b, c) = (set(SyncSet, "a"), set(SyncSet, "b"), set(SyncSet, "c"));
+    let with_objects = |of: &Set, objects: &[ObjectRef]| of.clone().objects(objects);
+    for before in [
+        vec![with_objects(&a, &[foos.clone(), widgets.clone()])],
+        vec![with_objects(&a, &[foos.clone(), bars.clone()])],
+        vec![
+            with_objects(&a, from_ref(&foos)),
+            with_objects(&b, from_ref(&bars)),
+            with_objects(&c, from_ref(&widgets)),
+        ],
+    ] {
+        let (mut world, mut store) = with(&before);
+        let after: Vec<Set> = before.iter().map(|set| set.clone().maps(&[])).collect();
+        let requests = pass(&mut world, &mut store, &after, false);
+        let deleted = requests.iter().filter(|line| line.starts_with("DELETE CustomResourceDefinition")).count();
+        let expected: usize = before.iter().map(|set| set.resources.len()).sum();
+        assert_eq!(deleted, expected, "{requests:?}");
+        assert!(store.results.values().all(|row| !row.has_pending_deletions && row.failure.is_none()));
+    }
+}
+
 /// What it was planned by has changed, so that the object may be wanted again: what is wanted is sent all the same.
 #[test]
 fn deletions_that_are_put_off_keep_nothing_from_being_sent_and_are_done_by_the_next_pass() {
