@@ -157,7 +157,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
 
 /// Asks again if the connection breaks: what raises the doubt is often a server or a proxy that ends its connections, all of them,
 /// and a kept one is used before its end is noticed. That says nothing of whether the server accepts new ones.
-async fn once_more<Asked: Future<Output = Result<(), Error>>>(ask: impl Fn() -> Asked) -> Result<(), Error> {
+async fn once_more<Answer: Future<Output = Result<(), Error>>>(ask: impl Fn() -> Answer) -> Result<(), Error> {
     match ask().await {
         Err(error) if error.is_broken_connection() => ask().await,
         answer => answer,

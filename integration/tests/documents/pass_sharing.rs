@@ -140,7 +140,7 @@ fn two_documents_that_are_found_to_lead_to_one_cluster_at_once_are_stored_one_af
     });
 }
 
-/// What is deleted for one document is sent again for the others, by nobody whose claim has ended.
+/// An object that was deleted for one document is sent again for the others. A pass whose claim has ended requests nothing.
 #[test]
 fn full_passes_of_other_documents_are_made_due_under_a_live_claim_only() {
     run(async {

@@ -112,7 +112,7 @@ impl Change {
         Self { way, name, request }
     }
 
-    /// What it is answered with when it is made.
+    /// The status of its answer.
     fn made(&self) -> &'static str {
         match self.way {
             Way::Create => "201",

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::world::{LIMIT, Stage, run};
 
-/// What is in a namespace goes after the answer to its deletion. Whoever begins to want something of that, having stored so after the
-/// other document was asked, sees it there.
+/// The API server deletes the contents of a namespace after it has answered the deletion. A document that begins to want one of them only after the
+/// other document has looked for wishes still finds it there.
 #[test]
 fn what_goes_with_a_namespace_comes_back_for_a_document_that_began_to_want_it_meanwhile() {
     run(async {

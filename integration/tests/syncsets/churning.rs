@@ -132,7 +132,7 @@ fn a_document_that_changes_before_a_deletion_keeps_nothing_from_being_sent() {
         stage.change("selectorsyncsets/churning-3", &more).await;
         time_passes(&stage).await;
         looks.add_permits(1);
-        // What it has is sent, and the next pass looks again.
+        // The pass sends what it has, and the next one looks again.
         let next = ["GET gone-3", "GET gone-2", "PATCH gone-3", "GET gone-4", "GET gone-2"];
         requested(&server, since, &next).await;
         looks.add_permits(1);

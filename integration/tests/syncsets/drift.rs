@@ -201,7 +201,7 @@ fn what_somebody_has_taken_from_a_syncset_is_not_deleted_to_be_created_again() {
             assert!(seen.iter().all(|line| line.starts_with("get ") || line.starts_with("patch ")), "{seen:?}");
             assert_eq!(maps.get("fixed").await.unwrap().metadata.uid, found.uid, "{why}");
         }
-        // What has its marks again is created again.
+        // An object that has its marks again is created again.
         let own = marks(json!("true"), json!(id), Value::Null);
         maps.patch("fixed", &PatchParams::default(), &Patch::Merge(own)).await.unwrap();
         stage.has(plane, &[("fixed", json!({"a": generation.to_string()}))]).await;

@@ -1,4 +1,4 @@
-//! What a probe makes of connections that break and servers that are silent.
+//! How a probe treats connections that break and servers that do not answer.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What the caller of a pass is asked to do, with what the answer is for.
+//! The requests of a pass to its caller. Each holds what the pass needs to use the answer.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::step::{Manager, Refused, Seen, Step, Target, Throttled, Verb, Writes}
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::spec::PatchType;
 
-/// What the caller was asked to do, with what the answer is for.
+/// A request of a pass to its caller, with what the pass needs to use the answer.
 #[derive(Debug)]
 pub(super) enum Ask {
     Kind {

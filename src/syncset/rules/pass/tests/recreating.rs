@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::super::{Answer, Input, Outcome, Pass, Refusal, Step};
-use super::store::{Store, pass, run};
+use super::store::{Store, pass, run, run_while};
 use super::world::{Flags, Object, Set, World, map, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::rows::Failure;
@@ -77,26 +77,11 @@ fn an_object_that_is_being_deleted_is_waited_for() {
 
 /// Runs a pass in which something happens to the cluster right before the object is deleted.
 fn before_deletion(world: &mut World, store: &mut Store, input: Input, mut change: impl FnMut(&mut World)) -> Outcome {
-    let mut pass = Pass::new(input);
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => {
-                store.write(outcome.writes.clone());
-                return *outcome;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => {
-                if matches!(step, Step::Delete { .. }) {
-                    change(world);
-                }
-                world.perform(step)
-            }
-        };
-        pass.reply(answer);
-    }
+    run_while(world, store, input, |world, step| {
+        if matches!(step, Step::Delete { .. }) {
+            change(world);
+        }
+    })
 }
 
 #[test]

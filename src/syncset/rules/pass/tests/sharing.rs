@@ -185,7 +185,7 @@ fn a_namespace_stays_with_what_another_document_wants_in_it() {
     }
 }
 
-/// What is in a namespace goes after the answer to its deletion, and looks until then as if it was there to stay.
+/// The API server deletes the contents of a namespace after it has answered the deletion; until then they look as if they stayed.
 #[test]
 fn whoever_begins_to_want_something_in_a_namespace_while_it_is_deleted_sends_it_again_when_all_of_it_is_gone() {
     let (outer, inner) = (object("", "Namespace", "", "n"), object("", "ConfigMap", "n", "x"));
