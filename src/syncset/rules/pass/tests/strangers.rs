@@ -143,6 +143,7 @@ fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_with
     let (mut world, mut store) = (World::new(), Store::default());
     let sets = [base().maps(&["a"])];
     let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
+    let mut sent = Vec::new();
     loop {
         let step = pass.next(Duration::ZERO);
         let is_refused = matches!(&step, Step::Apply { body, .. } if body["metadata"].get("resourceVersion").is_some());
@@ -158,9 +159,11 @@ fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_with
             }
             step => world.perform(step),
         };
+        sent.extend(pass.sent(&answer));
         pass.reply(answer);
     }
     assert_eq!(world.log, lines(&["GET", "REFUSED", "GET", "APPLY"]));
+    assert_eq!(sent, [(Behavior::Apply, true)], "the first one is none of those that failed");
     assert!(store.results[&sets[0].id].failure.is_none() && !store.applied[&(map("a"), sets[0].id)].adopted);
 }
 
