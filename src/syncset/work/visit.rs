@@ -104,6 +104,8 @@ struct Ran {
     is_stopped: bool,
     /// Something failed with a 429, and may not be tried again before.
     not_before: Duration,
+    /// Whether the cluster has answered anything.
+    is_answered: bool,
 }
 
 impl Read {
@@ -490,7 +492,7 @@ impl Worker {
                 }
             }
         };
-        Ok(Ok(Ran { outcome, stop, is_stopped, not_before }))
+        Ok(Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() }))
     }
 
     /// Stores and shows what a pass came to.
@@ -503,7 +505,7 @@ impl Worker {
         basis: &mut Basis,
         ran: Ran,
     ) -> Result<Visit, VisitError> {
-        let Ran { outcome, stop, is_stopped, not_before } = ran;
+        let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => {
@@ -539,6 +541,10 @@ impl Worker {
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        if stop.is_none() && !is_answered {
+            // A pass that had nothing to ask says nothing of the cluster.
+            (next.pace.reachable, next.pace.last_contact) = (read.pace().reachable, read.pace().last_contact);
+        }
         // Also if it was not at its end: what comes next may be what was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));

@@ -355,7 +355,7 @@ impl Pass {
             }
             let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
                 || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
-            if is_time && self.ledger.has_changed() && !self.is_last_turn_over() {
+            if is_time && self.ledger.is_unwritten() && !self.is_last_turn_over() {
                 return Some(self.store());
             }
             let chosen = match self.phase {

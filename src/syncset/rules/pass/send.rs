@@ -28,6 +28,12 @@ impl Pass {
         let is_sent = match (self.asked()?, reply) {
             (_, Ok(_)) => true,
             (Ask::Apply(item), Err(refused)) if item.was_overtaken(refused) => return None,
+            // The object with this UID is gone, as will turn out, or this is no conflict that an apply by force has.
+            (Ask::Apply(item) | Ask::Update(item), Err(Refused { refusal: Refusal::Conflict, .. }))
+                if item.facts.uid.is_some() =>
+            {
+                return None;
+            }
             (Ask::Create(item), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
                 // What is there stays as it is.
                 Behavior::CreateOnly => true,

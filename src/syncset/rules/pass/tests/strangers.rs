@@ -187,6 +187,32 @@ fn an_adopted_object_that_somebody_deletes_and_we_create_again_is_ours() {
     }
 }
 
+/// As what was sent is counted: an answer upon which it is sent at once in another way is none.
+#[test]
+fn an_object_that_turns_out_to_be_gone_when_it_is_sent_is_counted_once() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let before = base().behavior(behavior).maps(&["a"]);
+        let (mut world, mut store) = with(&before);
+        world.objects.clear();
+        let after = [before.maps(&["a=2"])];
+        let mut pass = Pass::new(store.input(&after, false).expect("it is due"));
+        let mut sent = Vec::new();
+        loop {
+            let answer = match pass.next(Duration::ZERO) {
+                Step::Done(outcome) => break store.write(outcome.writes),
+                Step::Store(writes) => {
+                    store.write(writes);
+                    Ok(Answer::Stored)
+                }
+                step => world.perform(step),
+            };
+            sent.extend(pass.sent(&answer));
+            pass.reply(answer);
+        }
+        assert_eq!(sent, [(behavior, true)], "{:?}", world.log);
+    }
+}
+
 #[test]
 fn what_somebody_deleted_is_created_again_and_ours_whenever_passes_are_killed() {
     for (behavior, verbs) in
