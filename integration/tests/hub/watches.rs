@@ -106,7 +106,7 @@ fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_wit
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a size");
         let mut late = socket.connect(address).await.expect("a connection");
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         late.write_all(head.as_bytes()).await.expect("it is sent");
         hub.serves(1).await;
         let writers = (0..8).map(|writer| {
