@@ -87,5 +87,5 @@ pub use validate::{
 };
 pub use weight::Weight;
 pub use whole::CONDITION as IS_WHOLE;
-pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
+pub use work::{Announcer, Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

@@ -9,6 +9,7 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod broker;
 mod claiming;
 mod costs;
 mod faults;
@@ -16,5 +17,6 @@ mod intake;
 mod oracle;
 mod renewals;
 mod requests;
+mod rounds;
 mod worker;
 mod world;

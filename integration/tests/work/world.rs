@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use integration::postgres::{self, ADMIN, HUB, Transport};
@@ -13,9 +13,10 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::actor::Scope;
+use towline::amqp::AmqpSource;
 use towline::cluster::Clock;
 use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Claims, Finished, Holder, Shares, Work, WorkQueue};
+use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role, Shares, Work, WorkQueue};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -106,6 +107,12 @@ pub(crate) fn open(url: &str) -> Database {
     documents::open(DatabaseSource::Url(Box::new(url.parse().unwrap_or_else(|error| panic!("{error}")))))
 }
 
+/// The broker at this URL.
+pub(crate) fn broker(url: &str) -> Broker {
+    let url = url.parse().unwrap_or_else(|error| panic!("{error}"));
+    Broker::new(AmqpSource::Url(Box::new(url)), Arc::new(()))
+}
+
 /// What one process has: its claims, which are renewed, and the queue.
 pub(crate) struct Process {
     pub(crate) claims: Claims,
@@ -120,6 +127,12 @@ impl Process {
         let running = claims.clone();
         let actor = Running::start(async move |scope| running.run(scope).await.expect("claims don't fail"));
         Self { claims, queue, actor }
+    }
+
+    /// Announces work to a broker.
+    pub(crate) fn announces(&self, to: &Broker) -> Running {
+        let announcer = Announcer::new(self.queue.clone(), self.claims.role(Role::Dispatcher), to.clone());
+        Running::start(async move |scope| announcer.run(scope).await.expect("it doesn't fail"))
     }
 
     /// Asks for passes of these clusters.

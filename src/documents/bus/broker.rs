@@ -26,6 +26,12 @@ pub trait BusObserver: Send + Sync {
     /// How old the oldest event is that the broker has not confirmed.
     fn lag(&self, lag: Duration);
 
+    /// A message of the work queues could not be served, and is a dead letter.
+    fn rejected(&self);
+
+    /// So many dead letters wait.
+    fn dead_letters(&self, count: u32);
+
     /// A connection stands otherwise; none: this process has no use for it now.
     fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
 }
@@ -35,6 +41,10 @@ impl BusObserver for () {
     fn published(&self, _: &'static str, _: u64) {}
 
     fn lag(&self, _: Duration) {}
+
+    fn rejected(&self) {}
+
+    fn dead_letters(&self, _: u32) {}
 
     fn stands(&self, _: Purpose, _: Option<&Standing>) {}
 }
@@ -78,7 +88,7 @@ impl Broker {
     }
 
     /// Connects, however often it takes. Cancel safe.
-    pub(super) async fn reach(&self, purpose: Purpose) -> Link {
+    pub(in crate::documents) async fn reach(&self, purpose: Purpose) -> Link {
         let mut attempt = 0;
         loop {
             match self.connect(&format!("towline {}", purpose.as_str())).await {
@@ -98,7 +108,7 @@ impl Broker {
     }
 
     /// Notes how a connection stands. A change is logged, once.
-    pub(super) fn stands(&self, purpose: Purpose, standing: Standing) {
+    pub(in crate::documents) fn stands(&self, purpose: Purpose, standing: Standing) {
         let was = self.standings.borrow().get(&purpose).cloned();
         let is_news = was.as_ref().map(Standing::as_str) != Some(standing.as_str());
         let connection = purpose.as_str();
@@ -112,14 +122,24 @@ impl Broker {
         self.standings.send_modify(|standings| drop(standings.insert(purpose, standing)));
     }
 
+    /// So many dead letters wait.
+    pub(in crate::documents) fn dead_letters(&self, count: u32) {
+        self.observer.dead_letters(count);
+    }
+
+    /// A message of the work queues could not be served.
+    pub(in crate::documents) fn rejected(&self) {
+        self.observer.rejected();
+    }
+
     /// This process has no use for a connection now.
-    pub(super) fn unused(&self, purpose: Purpose) {
+    pub(in crate::documents) fn unused(&self, purpose: Purpose) {
         self.observer.stands(purpose, None);
         self.standings.send_modify(|standings| drop(standings.remove(&purpose)));
     }
 
     /// Follows a connection until it is lost, and notes when the broker blocks it.
-    pub(super) async fn follow(&self, purpose: Purpose, link: &Link) {
+    pub(in crate::documents) async fn follow(&self, purpose: Purpose, link: &Link) {
         let lost = async {
             link.lost().await;
             self.stands(purpose, Standing::Away("the connection was lost".to_owned()));

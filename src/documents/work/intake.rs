@@ -1,10 +1,12 @@
-//! Waits for work and claims it.
+//! Waits for work and claims it: what the database says is ready, or what the message broker delivers.
+
+mod delivered;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::granted::Work;
 use super::queue::WorkQueue;
@@ -12,6 +14,7 @@ use super::turns::Turns;
 use crate::actor::{Backoff, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
+use crate::documents::bus::{Broker, Purpose};
 
 /// What every request for work notifies.
 const CHANNEL: &str = "towline_work";
@@ -21,16 +24,24 @@ const EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Between attempts of which each fails.
 const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
+/// How long the broker may be away before the database is asked for work (M5).
+const WITHOUT_BROKER: Duration = Duration::from_secs(5);
 
 /// Claims work while there are free permits.
 pub struct Intake {
     queue: WorkQueue,
     permits: Arc<Semaphore>,
     turns: Turns,
+    broker: Option<Broker>,
 }
 
 /// What wakes the intake.
+#[derive(Default)]
 struct Wakes(Notify);
+
+/// Says that the database need not be asked any more.
+#[derive(Default)]
+struct Relieved(Notify);
 
 impl Subscriber for Wakes {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
@@ -54,29 +65,84 @@ impl Subscriber for Wakes {
 impl Intake {
     /// One that takes a permit for each row.
     pub fn new(queue: WorkQueue, permits: Arc<Semaphore>) -> Self {
-        Self { queue, permits, turns: Turns::default() }
+        Self { queue, permits, turns: Turns::default(), broker: None }
+    }
+
+    /// The same, but the broker says which rows are ready, as long as it can be used.
+    #[must_use]
+    pub fn over(mut self, broker: Option<Broker>) -> Self {
+        self.broker = broker;
+        self
     }
 
     /// Passes work on, each with a permit, until the actor drains. `deliver` must not block.
     ///
     /// It looks for work when it is notified, and once a second; never without a free permit. Where a look has filled all permits, the
-    /// next one follows as soon as another is free. The actor hands back claims that are granted while it drains.
-    pub async fn run(mut self, scope: &Scope, deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
-        let database = self.queue.database().clone().answering_within(ANSWER_WITHIN);
-        let listener = Listener::new(database, "work", &[CHANNEL]);
-        let wakes = Wakes(Notify::new());
-        tokio::select! {
-            never = listener.run(&wakes) => match never {},
-            () = self.claims(scope, &wakes, deliver) => {}
+    /// next one follows as soon as another is free. With a broker, it does so only while that can't be used; else see `delivered`. The
+    /// actor hands back claims that are granted while it drains.
+    pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
+        let Some(broker) = self.broker.clone() else {
+            return self.ask_the_database(scope, &Relieved::default(), &mut deliver).await;
+        };
+        while !scope.is_draining() {
+            let reached = broker.reach(Purpose::Worker);
+            tokio::pin!(reached);
+            let link = tokio::select! {
+                biased;
+                () = scope.draining() => return,
+                link = timeout(WITHOUT_BROKER, &mut reached) => link.ok(),
+            };
+            let link = match link {
+                Some(link) => Some(link),
+                None => {
+                    let relieved = Relieved::default();
+                    let link = async {
+                        tokio::select! {
+                            biased;
+                            () = scope.draining() => None,
+                            link = reached => {
+                                relieved.0.notify_one();
+                                Some(link)
+                            }
+                        }
+                    };
+                    // It ends between two statements: dropping one would leave what it is granted to nobody.
+                    tokio::join!(link, self.ask_the_database(scope, &relieved, &mut deliver)).0
+                }
+            };
+            let Some(link) = link else { return };
+            self.take_deliveries(scope, &broker, link, &mut deliver).await;
         }
     }
 
-    async fn claims(&mut self, scope: &Scope, wakes: &Wakes, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
+    async fn ask_the_database(
+        &mut self,
+        scope: &Scope,
+        relieved: &Relieved,
+        deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
+    ) {
+        let database = self.queue.database().clone().answering_within(ANSWER_WITHIN);
+        let listener = Listener::new(database, "work", &[CHANNEL]);
+        let wakes = Wakes::default();
+        tokio::select! {
+            never = listener.run(&wakes) => match never {},
+            () = self.claims(scope, relieved, &wakes, deliver) => {}
+        }
+    }
+
+    async fn claims(
+        &mut self,
+        scope: &Scope,
+        relieved: &Relieved,
+        wakes: &Wakes,
+        deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
+    ) {
         let (mut look_at, mut failures) = (Instant::now(), 0);
         loop {
             let permits = tokio::select! {
                 biased;
                 () = scope.draining() => return,
+                () = relieved.0.notified() => return,
                 permits = self.next(look_at, wakes, failures > 0) => permits,
             };
             let _work = scope.work();

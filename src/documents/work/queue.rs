@@ -21,32 +21,48 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
 /// commit. For 30 s after versions were renumbered, which nobody leads, a new row is blocked as the others are: there may have been one,
-/// with a claim that was lost.
+/// with a claim that was lost. A row that has become urgent is announced once more, with the urgent ones.
 const ASK: &str = "with asked as ( \
        insert into towline_work (cluster, ready_at, urgent, until) \
        select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()) \
        from unnest($1::text[]::uuid[]) c order by c \
        on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
+         announced = case when excluded.urgent and not towline_work.urgent then null else towline_work.announced end, \
          ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
        returning 1), \
      counted as (select count(*) as rows from asked) \
      select pg_notify('towline_work', '') from counted where rows > 0";
-/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
-/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
-const CLAIM: &str = "with urgent as materialized ( \
-       select cluster, ready_at from towline_work where urgent and ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) \
-       order by ready_at limit $2 for update skip locked), \
-     others as materialized ( \
-       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
-       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
-     next as (select * from urgent union all select * from others) \
-     update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
+/// What a claim makes of the rows in `next`.
+macro_rules! granted {
+    () => {
+        "update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
        ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
      from next where w.cluster = next.cluster \
      returning w.cluster::text, w.token, w.wanted, w.attempts, w.urgent, \
-       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8";
+       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8"
+    };
+}
+/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
+/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
+const CLAIM: &str = concat!(
+    "with urgent as materialized ( \
+       select cluster, ready_at from towline_work where urgent and ready_at <= now() - $4 * interval '1 s' \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
+       order by ready_at limit $2 for update skip locked), \
+     others as materialized ( \
+       select cluster, ready_at from towline_work where ready_at <= now() - $4 * interval '1 s' and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
+       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
+     next as (select * from urgent union all select * from others) ",
+    granted!()
+);
+/// Grants the row of a cluster, if it is ready and nobody has it.
+const CLAIM_ONE: &str = concat!(
+    "with next as materialized ( \
+       select cluster, ready_at from towline_work where cluster = $2::text::uuid and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update skip locked) ",
+    granted!()
+);
 /// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
 const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
        attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and (wanted <> $4 or $7::bool), \
@@ -125,17 +141,39 @@ impl WorkQueue {
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
     pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
+        self.claim_ready_for(Duration::ZERO, shares).await
+    }
+
+    /// The same of rows that have been ready for so long.
+    pub(super) async fn claim_ready_for(&self, long: Duration, shares: Shares) -> Result<Vec<Work>, Error> {
         const QUERY: &str = "claim_work";
         if shares.permits() == 0 {
             return Ok(Vec::new());
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
-        let params = [(&holder as _, Type::TEXT), (&urgent as _, Type::INT8), (&oldest as _, Type::INT8)];
+        let seconds = long.as_secs_f64();
+        let params = [
+            (&holder as _, Type::TEXT),
+            (&urgent as _, Type::INT8),
+            (&oldest as _, Type::INT8),
+            (&seconds as _, Type::FLOAT8),
+        ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
         let rows = database.all(QUERY, CLAIM, &params).await?;
         let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
         granted.collect()
+    }
+
+    /// Claims the row of a cluster; none if it is not ready, or somebody has it. One statement; if it fails, see [`Self::claim`].
+    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Option<Work>, Error> {
+        const QUERY: &str = "claim_announced_work";
+        let (holder, cluster) = (self.holder.as_str(), cluster.to_string());
+        let params = [(&holder as _, Type::TEXT), (&cluster as _, Type::TEXT)];
+        let database = self.database.clone().answering_within(CLAIM_WITHIN);
+        let sent = self.held.now();
+        let rows = database.all(QUERY, CLAIM_ONE, &params).await?;
+        rows.first().map_or(Ok(None), |row| self.granted(QUERY, row, sent))
     }
 
     /// A row that a request sent at `sent` was granted; none if the answer came too late.
@@ -252,6 +290,6 @@ impl WorkQueue {
     }
 }
 
-fn texts(clusters: &[Uuid]) -> Vec<String> {
+pub(super) fn texts(clusters: &[Uuid]) -> Vec<String> {
     clusters.iter().map(Uuid::to_string).collect()
 }
