@@ -55,7 +55,7 @@ mod writer;
 
 pub use aside::{Aside, ShutsDown};
 pub use body::{Body, Charge, Manifest, manifests_of_json, manifests_of_yaml};
-pub use bus::{Broker, BusObserver, Purpose, Relay, Standing};
+pub use bus::{Broker, BusObserver, DeadLetter, DeadLetters, Purpose, Relay, Standing};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};

@@ -13,4 +13,5 @@ mod events;
 mod python;
 mod refusals;
 mod rounds;
+mod work;
 mod world;

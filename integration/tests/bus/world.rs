@@ -64,6 +64,12 @@ impl World {
         client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
+    /// The first column of the only row, a text.
+    pub(crate) async fn text(&self, sql: &str) -> String {
+        let client = self.place.client(ADMIN).await.expect("a connection");
+        client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
     /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         let client = self.place.client(ADMIN).await.expect("a connection");

@@ -13,6 +13,7 @@
 
 mod announcements;
 mod broker;
+mod dead;
 mod deliveries;
 mod message;
 mod relay;
@@ -21,6 +22,7 @@ mod topology;
 
 pub(super) use announcements::Announcements;
 pub use broker::{Broker, BusObserver};
+pub use dead::{DeadLetter, DeadLetters};
 pub(super) use deliveries::{Deliveries, Delivery};
 pub use relay::Relay;
 pub use standing::{Purpose, Standing};
