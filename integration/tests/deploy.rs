@@ -51,10 +51,9 @@ const HUB_PANELS: [&str; 6] = [
 ];
 
 /// What tells somebody that syncsets are not applied.
-const SYNCSETS_ALERTS: [&str; 7] = [
+const SYNCSETS_ALERTS: [&str; 6] = [
     "TowlineSyncsetsFailing",
     "TowlineClustersUnreachable",
-    "TowlineVisitsFail",
     "TowlineSyncsetsHeld",
     "TowlineDispatchLag",
     "TowlineWorkWaits",

@@ -7,9 +7,9 @@ use http::StatusCode;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What each body takes that is not counted. Replies with the metadata of one object have less.
+/// The room counts only what a body has beyond this. A reply with the metadata of one object is smaller.
 const UNCOUNTED: usize = 256 << 10;
-/// In which steps a larger body grows, and is counted.
+/// A larger body grows, and is counted, in steps of this size.
 const STEP: usize = 512 << 10;
 
 /// What a successful answer can be read as: anything that is deserialized, alone or with the answer's status.
@@ -74,7 +74,7 @@ pub(super) trait Reading {
     /// What it is read as.
     type Read;
 
-    /// What is kept of it counts in this room, if it is not bounded in another way.
+    /// Counts in this room what it keeps of the body, unless something else bounds that.
     fn count_in(&mut self, _room: &ReplyRoom) {}
 
     /// Takes the next part.

@@ -403,7 +403,7 @@ fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_in_each_pa
             for name in ["a", "b", "d", "f"] {
                 assert!(bodies(&first.live, name)[0].is_ok(), "{name}");
             }
-            // What it has sent is wanted, and it may want anything else.
+            // Objects that a left out syncset has sent count as wanted, and it might want any other object.
             let everything = Wanted::new(&first.live, &first.applied, |_| Scope::Namespaced);
             assert!(everything.winner(&object("c")).is_some() && everything.winner(&object("dropped")).is_none());
             assert!(everything.may_want(&object("dropped")), "nothing is deleted");
@@ -451,7 +451,7 @@ fn a_single_document_has_room_whatever_it_takes() {
 #[test]
 fn large_syncsets_are_all_counted_also_if_one_of_them_is_due() {
     run(async {
-        let world = World::of("counted", 1).await;
+        let world = World::of("large_counted", 1).await;
         for id in 1..=13 {
             let mut large = config_map(&format!("{id}"));
             large["data"] = json!({"text": "x".repeat(4_000_000)});

@@ -133,7 +133,7 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         .unwrap();
         assert!(wait <= 60.0, "{wait}");
         assert_eq!(throttled.objects.lock().len(), 1);
-        // It is not in step, what is to be done is as urgent as before, and whoever asks is told.
+        // The report counts the cluster as due, its work stays urgent, and `explain` names the wait.
         let urgent: bool = stage.sql.query_one("select urgent from towline_work", &[]).await.unwrap().get(0);
         assert!(urgent);
         report(stage, "the cluster to be due", |report| report["clusters"]["due"] == 1).await;
@@ -141,7 +141,8 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         let first = told.lines().next().unwrap();
         assert!(first.contains(", its API server asks to wait for another "), "{told}");
         // As if the minute were over.
-        let over = "update towline_work set ready_at = now(); update towline_pace set retry_at = now(); select pg_notify('towline_work', '')";
+        let over = "update towline_work set ready_at = now(); update towline_pace set retry_at = now(); \
+             select pg_notify('towline_work', '')";
         stage.sql.batch_execute(over).await.unwrap();
         stage.succeeds("west-1", "base", 2).await;
         assert_eq!(throttled.objects.lock().len(), 2);

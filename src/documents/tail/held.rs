@@ -1,7 +1,7 @@
 //! What all watches together hold for clients that have not taken it yet: pages of the state, and windows of the log.
 //!
-//! Nobody waits for small pages and windows. A watch reads less at once the more is held already, so that many slow clients hold little each, and a
-//! quick one that comes later only needs more reads. For the watches of other tokens, those of one token count as at most half of the limit.
+//! Nobody waits for small pages and windows. A watch reads less at once the more is held already, so that many slow clients hold little
+//! each, and a quick one that comes later only needs more reads. For the watches of other tokens, those of one token count as at most half of the limit.
 //!
 //! A page that is larger than its limit is a single document, and a window may be larger because the log is stored compressed. Either
 //! needs room of its own, for which the watch may have to wait ([`Tail::read`](super::Tail::read)). Otherwise a thousand clients that

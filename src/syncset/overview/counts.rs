@@ -27,7 +27,7 @@ pub enum Standing {
     Failing,
     /// Deletions on it are held.
     Held,
-    /// It has work that is ready, under way, or waits since the API server asked for that; or no pass over it has ended yet.
+    /// It has work that is ready or under way, its API server has asked to wait (429), or no pass over it has ended yet.
     Due,
     /// None of these.
     InStep,

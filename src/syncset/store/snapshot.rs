@@ -22,7 +22,7 @@ use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
 const QUERY: &str = "syncset_snapshot";
 /// The annotation of a `SyncSet` with the group under which its metrics count.
-pub(in crate::syncset) const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
+const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 
 /// What is known of a cluster and its syncsets, without the syncsets' payloads.
 #[derive(Debug)]
@@ -126,8 +126,8 @@ struct CandidateColumns {
     spec: Map<String, Value>,
 }
 
-/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A syncset that another release has written, in whatever form, does not keep
-/// the others from being read.
+/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
+/// syncset that another release has written, in whatever form, does not keep the others from being read.
 fn statement() -> String {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \

@@ -15,8 +15,8 @@ use crate::syncset::permits::{Slot, WorkPermit};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// When a cluster is looked at again for which there was no room: a silent one that found too many others waiting to be asked, or one
-/// whose syncsets need memory that other passes have. Up to half as much earlier or later.
+/// A visit that finds no room is repeated after this time, up to half as much earlier or later: too many silent clusters already wait to
+/// be asked, or other passes have the memory that the cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 
 /// What a visit has in hand while it connects, and then while it works.
@@ -29,7 +29,7 @@ pub(super) enum Hand {
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
 }
 
-/// When a cluster is looked at again for which there is no room.
+/// When a visit that finds no room is repeated.
 pub(super) fn put_off(now: Timestamp) -> Timestamp {
     let wait = PUT_OFF.mul_f64(0.5 + rand::random::<f64>());
     now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)

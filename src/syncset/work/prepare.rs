@@ -53,7 +53,7 @@ const LITTLE_OF_INSPECTIONS: usize = LITTLE / 3;
 const LARGE: usize = SHARE / 16;
 /// How many times as long a pass waits for little memory as for much.
 const PATIENCE_WITH_LITTLE: u32 = 5;
-/// What a small syncset takes at most that is not in the cache, as long as it was not read: one with five objects.
+/// A small syncset that is not in the cache counts as at most so many bytes until it is read. One with five objects takes that.
 const USUAL: usize = 96 << 10;
 /// How many times the bytes of its text a payload takes while it is rendered, as long as its parts have not been counted.
 const GROWTH: usize = 20;

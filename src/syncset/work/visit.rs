@@ -231,7 +231,7 @@ impl Worker {
                 rand::random(),
             );
             let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
-                // What has made it be claimed is still to be done, and nothing was tried.
+                // The pass that was asked for is still to be made, and this visit was no attempt at it.
                 Rest::Until(ready_at, _) if matches!(read.plan.agenda, Agenda::Throttled { .. }) => {
                     Rest::Further(ready_at, work.attempts.saturating_sub(1))
                 }

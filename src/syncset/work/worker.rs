@@ -268,7 +268,12 @@ impl Worker {
             }
         }
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
-        Rest::Until(self.now().checked_add(wait).unwrap_or(Timestamp::MAX), work.attempts)
+        let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
+        match error {
+            // A replica that has the key may go on with what is urgent.
+            VisitError::NoKey(_) => Rest::Further(ready_at, work.attempts),
+            _ => Rest::Until(ready_at, work.attempts),
+        }
     }
 }
 

@@ -86,8 +86,8 @@ impl<'p> Attempt<'p> {
         }
     }
 
-    /// Renders all syncsets that have room in a pass, in the order of rule 12. What the others want is not known, as if they could not be
-    /// read: what they have sent stays, and nothing is deleted.
+    /// Renders all syncsets that have room in a pass, in the order of rule 12. The others count like those that can't be read: nobody knows
+    /// what they want, so what they have sent stays, and nothing is deleted.
     pub(super) async fn complete_one_by_one(&mut self) -> Result<(), Setback> {
         self.is_alone = true;
         let share = self.preparer.memory.share();
@@ -166,7 +166,7 @@ impl<'p> Attempt<'p> {
         let batch = Batch { syncsets: syncsets.collect(), labels: self.labels.clone(), secrets };
         let mut made = batch.render(&self.preparer.aside).await?;
         for made in &mut made {
-            // What has fewer bytes in memory than as a document counts as the document: it is known also if it is not read.
+            // A syncset counts with at least the size of its document, which is known before it is read: so it counts the same in each pass.
             made.bytes = made.bytes.max(self.size(made.syncset));
         }
         Ok((bytes, made))
