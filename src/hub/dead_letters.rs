@@ -45,7 +45,7 @@ async fn run(config: &HubConfig, broker: &Broker, task: Option<DeadLettersTask>)
         say("there are no dead letters");
         return Ok(Exit::Done);
     }
-    let is_full = read.letters().len() == MOST;
+    let (count, is_all) = (read.letters().len(), read.is_all());
     match task {
         None => read.letters().iter().for_each(|letter| say(&line(letter))),
         Some(DeadLettersTask::Discard) => {
@@ -72,8 +72,8 @@ async fn run(config: &HubConfig, broker: &Broker, task: Option<DeadLettersTask>)
             }
         }
     }
-    if is_full {
-        say(&format!("these were the oldest {MOST}, there may be more"));
+    if !is_all {
+        say(&format!("these were the oldest {count}, there may be more"));
     }
     Ok(Exit::Done)
 }

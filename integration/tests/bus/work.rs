@@ -1,17 +1,13 @@
 //! Work over the broker, as replicas and operators see it.
 
-use integration::Towline;
 use integration::hub::Replica;
-use integration::postgres::HUB;
 use lapin::BasicProperties;
 use lapin::options::BasicPublishOptions;
-use serde_json::json;
 
 use crate::consumer::connect;
-use crate::world::{LIMIT, World, metric, run, stands};
+use crate::world::{LIMIT, SYNCSETS, World, create_unreachable, metric, run, stands};
 
 const WORK: &str = "towline.work.clusters";
-const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
 
 /// Replicas with syncsets work on what the broker delivers; what no cluster is told of is a dead letter that operators see, requeue and
 /// discard.
@@ -27,19 +23,8 @@ fn clusters_are_visited_and_dead_letters_are_listed_requeued_and_discarded() {
         for connection in ["worker", "announcer"] {
             stands(&replica, connection, "ready", "").await;
         }
-        // It can't be reached, which only a visit finds out.
-        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
-            "users": [{"name": "a", "user": {"token": "t"}}], "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
-        let cluster = json!({"namespace": "foo", "name": "c1", "kubeconfig": kubeconfig.to_string()});
-        let request = integration::hub::Request::post("/v1/clusters", &cluster);
-        replica.client().send(&request).await.expect("an answer").success().expect("created");
-        let visited = "select count(*) from towline_pace where not reachable";
-        let is_visited = async || match world.number(visited).await {
-            1 => Ok(()),
-            other => Err(other.to_string()),
-        };
-        integration::eventually("the cluster to be visited", LIMIT, is_visited).await.unwrap();
+        create_unreachable(&mut replica.client(), "c1").await;
+        world.visited(1).await;
 
         let connection = connect(&url).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
@@ -61,14 +46,7 @@ fn clusters_are_visited_and_dead_letters_are_listed_requeued_and_discarded() {
         .unwrap();
         let id = world.text("select id::text from clusters").await;
         publish("", "towline.dead", &id).await;
-        let command = async |arguments: &[&str]| {
-            let all = ["hub", "dead-letters"].iter().chain(arguments).copied();
-            let env = [("POSTGRES_PARAMS", world.place.url(HUB)), ("AMQP_URL", url.clone())];
-            let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            let output = Towline::command_with(all, &env).await.expect("it runs");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            (output.status.code(), text)
-        };
+        let command = async |arguments: &[&str]| world.dead_letters(&url, arguments).await;
         let listed = integration::eventually("both to be listed", LIMIT, async || match command(&[]).await {
             (Some(0), text) if text.lines().count() == 2 => Ok(text),
             other => Err(format!("{other:?}")),

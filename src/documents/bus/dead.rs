@@ -1,6 +1,7 @@
 //! Dead letters: messages of the work queues that no worker could serve.
 
 use jiff::Timestamp;
+use lapin::Channel;
 use lapin::message::BasicGetMessage;
 use lapin::options::{BasicAckOptions, BasicGetOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -12,11 +13,16 @@ use crate::amqp::{Error, Link};
 
 /// How much of a message's text is shown.
 const SHOWN: usize = 80;
+/// Most that is read at once: anybody may have put a large message into the queue. It reads one at least.
+const MOST_BYTES: usize = 64 << 20;
 
 /// Dead letters that were read. The broker has them back when this is dropped, but for those that were removed.
 pub struct DeadLetters {
     link: Link,
+    /// On which they were read, and have to be acknowledged. It is closed when this is dropped.
+    channel: Channel,
     letters: Vec<DeadLetter>,
+    is_all: bool,
 }
 
 /// A message that no worker could serve.
@@ -25,22 +31,31 @@ pub struct DeadLetter {
 }
 
 impl DeadLetters {
-    /// Reads them, so many at most: the oldest.
+    /// Reads them, so many at most, and fewer of large ones: the oldest.
     pub async fn read(broker: &Broker, most: usize) -> Result<Self, Error> {
         let link = broker.connect("towline dead-letters").await?;
         let channel = link.channel().await?;
-        let mut letters = Vec::new();
-        while letters.len() < most {
+        let (mut letters, mut bytes, mut is_all) = (Vec::new(), 0, false);
+        while letters.len() < most && bytes < MOST_BYTES {
             let found = channel.basic_get(DEAD_WORK.into(), BasicGetOptions::default()).await;
-            let Some(message) = found.map_err(Error::of("read dead letters"))? else { break };
+            let Some(message) = found.map_err(Error::of("read dead letters"))? else {
+                is_all = true;
+                break;
+            };
+            bytes += message.data.len();
             letters.push(DeadLetter { message });
         }
-        Ok(Self { link, letters })
+        Ok(Self { link, channel, letters, is_all })
     }
 
     /// What was read, the oldest first.
     pub fn letters(&self) -> &[DeadLetter] {
         &self.letters
+    }
+
+    /// Whether there were no others.
+    pub fn is_all(&self) -> bool {
+        self.is_all
     }
 
     /// Removes those for which this holds, and gives the others back. Returns how many were removed.
@@ -51,6 +66,8 @@ impl DeadLetters {
             acked.map_err(Error::of("remove a dead letter"))?;
             removed += 1;
         }
+        // The broker answers this after it has removed them; an acknowledgement has no answer.
+        self.channel.close(200, "closed".into()).await.map_err(Error::of("remove dead letters"))?;
         self.link.close().await;
         Ok(removed)
     }
