@@ -6,65 +6,88 @@ use integration::{RabbitMq, eventually};
 use lapin::options::{BasicGetOptions, BasicPublishOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use towline::documents::{Finished, Purpose};
+use towline::documents::{Broker, Finished, Purpose};
 
 use crate::intake::Waiting;
 use crate::world::{LIMIT, Process, Running, Stage, broker, clusters, run};
 
-const WORK: &str = "towline.work.clusters";
-const DEAD: &str = "towline.dead.work";
+pub(crate) const WORK: &str = "towline.work.clusters";
+pub(crate) const URGENT: &str = "towline.work.clusters.urgent";
+pub(crate) const DEAD: &str = "towline.dead.work";
 /// Sessions of workers that listen to the database.
-const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = current_database() and application_name like '%work' \
+pub(crate) const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = current_database() and application_name like '%work' \
      and query like 'LISTEN%'";
 
 /// A database, a broker, and a process that announces and asks.
-struct World {
-    stage: Stage,
-    server: RabbitMq,
-    process: Process,
+pub(crate) struct World {
+    pub(crate) stage: Stage,
+    pub(crate) server: RabbitMq,
+    pub(crate) process: Process,
+    /// What the announcer knows of the broker.
+    pub(crate) announcer: Broker,
     _announces: Running,
 }
 
 impl World {
-    async fn new(name: &str) -> Self {
+    pub(crate) async fn new(name: &str) -> Self {
         let of_broker = format!("work-{name}");
         let (stage, server) = tokio::join!(Stage::new(name), RabbitMq::start(&of_broker));
         let server = server.expect("a broker");
         let process = stage.process();
-        let announces = process.announces(&broker(&server.url()));
-        Self { stage, server, process, _announces: announces }
+        let announcer = broker(&server.url());
+        let announces = process.announces(&announcer);
+        Self { stage, server, process, announcer, _announces: announces }
     }
 
     /// A worker that the broker delivers work to.
-    async fn worker(&self, permits: usize) -> (Process, Waiting) {
+    pub(crate) async fn worker(&self, permits: usize) -> (Process, Waiting) {
         let (process, broker) = (self.stage.process(), broker(&self.server.url()));
         let waiting = Waiting::start_over(&process, permits, Some(broker.clone()));
-        eventually("the worker to be connected", LIMIT, async || match broker.standings().get(&Purpose::Worker) {
-            Some(standing) if standing.as_str() == "ready" => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        stands(&broker, Purpose::Worker, "ready", "").await;
         (process, waiting)
     }
 
-    async fn channel(&self) -> (Connection, Channel) {
+    /// A connection of a stranger.
+    pub(crate) async fn channel(&self) -> (Connection, Channel) {
         let connection =
             Connection::connect(&self.server.url(), ConnectionProperties::default()).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         (connection, channel)
     }
 
-    /// Ready and unacknowledged messages of a queue.
-    async fn messages(&self, queue: &str) -> (u64, u64) {
-        let listed =
-            self.server.control(&["-q", "list_queues", "name", "messages_ready", "messages_unacknowledged"]).await;
-        let listed = listed.expect("the queues");
-        let line = listed.lines().find(|line| line.split_whitespace().next() == Some(queue));
-        let mut numbers =
-            line.unwrap_or_default().split_whitespace().skip(1).map(|text| text.parse().expect("a number"));
-        (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+    /// Waits until so many messages of a queue are ready and unacknowledged.
+    pub(crate) async fn holds(&self, what: &str, queue: &str, expected: (u64, u64)) {
+        holds(&self.server, what, queue, expected).await;
     }
+}
+
+/// Ready and unacknowledged messages of a queue.
+async fn messages(server: &RabbitMq, queue: &str) -> (u64, u64) {
+    let listed = server.control(&["-q", "list_queues", "name", "messages_ready", "messages_unacknowledged"]).await;
+    let listed = listed.expect("the queues");
+    let line = listed.lines().find(|line| line.split_whitespace().next() == Some(queue));
+    let mut numbers = line.unwrap_or_default().split_whitespace().skip(1).map(|text| text.parse().expect("a number"));
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+}
+
+/// Waits until so many messages of a queue are ready and unacknowledged.
+pub(crate) async fn holds(server: &RabbitMq, what: &str, queue: &str, expected: (u64, u64)) {
+    eventually(what, LIMIT, async || match messages(server, queue).await {
+        found if found == expected => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await
+    .unwrap();
+}
+
+/// Waits until a connection stands so, for a reason that contains a text.
+pub(crate) async fn stands(broker: &Broker, purpose: Purpose, state: &str, reason: &str) {
+    eventually(format!("{} to be {state}", purpose.as_str()), LIMIT, async || match broker.standings().get(&purpose) {
+        Some(standing) if standing.as_str() == state && standing.to_string().contains(reason) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await
+    .unwrap();
 }
 
 /// M1 and M2: what is asked for is delivered, and nobody listens to the database for it. What is asked for during a pass is delivered
@@ -102,12 +125,7 @@ fn no_message_waits_at_a_busy_worker() {
         world.process.ask(&[1], false).await;
         let first = waiting.next().await;
         world.process.ask(&[2, 3], false).await;
-        eventually("the messages to wait at the broker", LIMIT, async || match world.messages(WORK).await {
-            (2, 0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        world.holds("the messages to wait at the broker", WORK, (2, 0)).await;
         let (_idle, mut other) = world.worker(2).await;
         let (second, third) = (other.next().await, other.next().await);
         assert!(waiting.delivered.try_recv().is_err());
@@ -129,12 +147,7 @@ fn a_message_that_is_no_cluster_becomes_a_dead_letter() {
                 .await
                 .expect("sent");
         }
-        eventually("both to be dead letters", LIMIT, async || match world.messages(DEAD).await {
-            (2, 0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        world.holds("both to be dead letters", DEAD, (2, 0)).await;
         let letter =
             channel.basic_get(DEAD.into(), BasicGetOptions { no_ack: true }).await.expect("an answer").expect("one");
         let reason = letter
@@ -156,19 +169,9 @@ fn lost_messages_are_announced_again() {
     run(async {
         let world = World::new("purged").await;
         world.process.ask(&[1, 2], false).await;
-        eventually("both to be announced", LIMIT, async || match world.messages(WORK).await {
-            (2, 0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        world.holds("both to be announced", WORK, (2, 0)).await;
         world.server.control(&["purge_queue", WORK]).await.expect("it is purged");
-        eventually("both to be announced again", LIMIT, async || match world.messages(WORK).await {
-            (2, 0) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        world.holds("both to be announced again", WORK, (2, 0)).await;
     });
 }
 
@@ -186,10 +189,22 @@ fn work_goes_on_while_the_broker_takes_no_messages() {
         let (first, permit) = first;
         assert_eq!(worker.done(first).await, Finished::Settled);
         drop(permit);
+        // The broker takes one message before it blocks a connection. The row of the next one is found when it is overdue.
+        stands(&world.announcer, Purpose::Announcer, "blocked", "memory or disk").await;
+        let mut cluster = 3;
+        for number in 0..4 {
+            world.process.ask(&[cluster], true).await;
+            let (work, _permit) = waiting.next().await;
+            cluster += 1;
+            // From then on the worker does not wait for messages.
+            assert!(number == 0 || work.waited < Duration::from_secs(5), "{number}: {:?}", work.waited);
+            assert_eq!(worker.done(work).await, Finished::Settled);
+        }
         world.server.alarm(false).await.expect("no alarm");
-        world.process.ask(&[3], true).await;
-        let third = waiting.next().await;
-        drop((second, third));
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        world.process.ask(&[cluster], true).await;
+        let last = waiting.next().await;
+        drop((second, last));
     });
 }
 
@@ -209,16 +224,7 @@ fn workers_ask_the_database_while_the_broker_can_not_be_used() {
         let _announces = process.announces(&broker);
         process.ask(&[1], false).await;
         let first = waiting.next().await;
-        let stands = async |state: &str| {
-            eventually(format!("the worker's connection to be {state}"), LIMIT, async || {
-                match broker.standings().get(&Purpose::Worker) {
-                    Some(standing) if standing.as_str() == state => Ok(()),
-                    other => Err(format!("{other:?}")),
-                }
-            })
-            .await
-            .unwrap();
-        };
+        let stands = async |state: &str| stands(&broker, Purpose::Worker, state, "").await;
         stands("refused").await;
         stage.becomes("the worker to listen to the database", LISTENERS, 1).await;
         channel.queue_delete(WORK.into(), QueueDeleteOptions::default()).await.expect("it is deleted");

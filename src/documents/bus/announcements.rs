@@ -4,11 +4,15 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 use uuid::Uuid;
 
+use super::broker::Opens;
 use super::message::PERSISTENT;
 use super::topology::{self, DEAD_WORK, URGENT, WORK};
 use crate::amqp::{Error, Link};
 
-/// A channel for it, on which the broker confirms.
+/// More than that wait only if nobody receives them: each cluster has one, or a few that are out of date.
+const MOST_WAITING: u32 = 100_000;
+
+/// A channel for it, on which the broker confirms. Its connection does nothing else: the broker may block it.
 pub(in crate::documents) struct Announcements(Channel);
 
 /// How many messages wait.
@@ -20,15 +24,23 @@ pub(in crate::documents) struct Waiting {
     pub(in crate::documents) dead: u32,
 }
 
-impl Announcements {
-    /// On a connection that does nothing else: the broker may block it.
-    pub(in crate::documents) async fn open(link: &Link) -> Result<Self, Error> {
+impl Opens for Announcements {
+    async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
         let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
         confirms.map_err(Error::of("ask for confirms"))?;
         Ok(Self(channel))
     }
+}
 
+impl Waiting {
+    /// Whether nobody seems to receive what is announced, so that more of it would only fill the broker.
+    pub(in crate::documents) fn is_too_much(self) -> bool {
+        self.work >= MOST_WAITING
+    }
+}
+
+impl Announcements {
     /// What waits in the queues.
     pub(in crate::documents) async fn waiting(&self) -> Result<Waiting, Error> {
         let dead = topology::waiting(&self.0, DEAD_WORK).await?;

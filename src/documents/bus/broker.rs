@@ -15,8 +15,8 @@ use crate::cluster::full_text;
 
 /// Between attempts to connect (M5).
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-/// Longest wait for all declarations. A broker that has blocked the connection answers none.
-const DECLARE_WITHIN: Duration = Duration::from_secs(20);
+/// Longest wait for all declarations, and for what is opened. A broker that has blocked the connection answers none.
+const OPEN_WITHIN: Duration = Duration::from_secs(20);
 
 /// Observes the bus. It must not block.
 pub trait BusObserver: Send + Sync {
@@ -49,6 +49,12 @@ impl BusObserver for () {
     fn stands(&self, _: Purpose, _: Option<&Standing>) {}
 }
 
+/// What a purpose needs of a connection.
+pub(in crate::documents) trait Opens: Sized {
+    /// Opens it. If that fails, the connection is of no use.
+    fn open(link: &Link) -> impl Future<Output = Result<Self, Error>> + Send;
+}
+
 /// The broker, as this process knows it. Clones are the same.
 #[derive(Clone)]
 pub struct Broker {
@@ -77,8 +83,7 @@ impl Broker {
     pub async fn connect(&self, name: &str) -> Result<Link, Error> {
         let link = Link::connect(&self.source, name).await?;
         let declared = async { topology::declare(&link.channel().await?).await };
-        let silent = |_| Error::Silent { within: DECLARE_WITHIN };
-        match timeout(DECLARE_WITHIN, declared).await.map_err(silent).flatten() {
+        match within(declared).await {
             Ok(()) => Ok(link),
             Err(error) => {
                 link.close().await;
@@ -87,24 +92,34 @@ impl Broker {
         }
     }
 
-    /// Connects, however often it takes. Cancel safe.
-    pub(in crate::documents) async fn reach(&self, purpose: Purpose) -> Link {
+    /// Connects and opens what the purpose needs, however often it takes. Whoever has seen that it can be used says so. Cancel safe.
+    pub(in crate::documents) async fn reach<T: Opens>(&self, purpose: Purpose) -> (Link, T) {
         let mut attempt = 0;
         loop {
-            match self.connect(&format!("towline {}", purpose.as_str())).await {
-                Ok(link) => {
-                    self.stands(purpose, Standing::Ready);
-                    return link;
-                }
-                Err(error) => {
-                    let refused = error.is_mismatch();
-                    let reason = full_text(&error);
-                    self.stands(purpose, if refused { Standing::Refused(reason) } else { Standing::Away(reason) });
-                }
+            match self.connect_and_open(purpose).await {
+                Ok(reached) => return reached,
+                Err(error) => self.fails(purpose, &error),
             }
             sleep(AGAIN.next_delay(attempt)).await;
             attempt = attempt.saturating_add(1);
         }
+    }
+
+    async fn connect_and_open<T: Opens>(&self, purpose: Purpose) -> Result<(Link, T), Error> {
+        let link = self.connect(&format!("towline {}", purpose.as_str())).await?;
+        match within(T::open(&link)).await {
+            Ok(opened) => Ok((link, opened)),
+            Err(error) => {
+                link.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that a connection can't be used, and why.
+    pub(in crate::documents) fn fails(&self, purpose: Purpose, error: &Error) {
+        let reason = full_text(error);
+        self.stands(purpose, if error.is_mismatch() { Standing::Refused(reason) } else { Standing::Away(reason) });
     }
 
     /// Notes how a connection stands. A change is logged, once.
@@ -120,6 +135,14 @@ impl Broker {
         }
         self.observer.stands(purpose, Some(&standing));
         self.standings.send_modify(|standings| drop(standings.insert(purpose, standing)));
+    }
+
+    /// Notes that a connection was of use. One that the broker has blocked can be used when it says so.
+    pub(in crate::documents) fn works(&self, purpose: Purpose) {
+        let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready | Standing::Blocked));
+        if is_news {
+            self.stands(purpose, Standing::Ready);
+        }
     }
 
     /// So many dead letters wait.
@@ -157,4 +180,9 @@ impl Broker {
             () = blocked => {}
         }
     }
+}
+
+async fn within<T>(opened: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let silent = |_| Error::Silent { within: OPEN_WITHIN };
+    timeout(OPEN_WITHIN, opened).await.map_err(silent).flatten()
 }

@@ -1,17 +1,23 @@
 //! What the broker delivers to a worker: clusters that have work (M2 and M3).
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use lapin::message::Delivery as Message;
 use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
+use super::broker::Opens;
 use super::topology::{URGENT, WORK};
 use crate::amqp::{Error, Link};
 
 /// How many deliveries each queue has under way: what waits at a busy worker waits for nobody else.
 const PREFETCH: u16 = 1;
+/// Longest wait for an answer: a broker that is stopped or cut off is of no use (M5), long before the connection counts as lost.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The deliveries of both queues, while they are consumed.
 pub(in crate::documents) struct Deliveries {
@@ -22,27 +28,33 @@ pub(in crate::documents) struct Deliveries {
 struct Consumers {
     urgent: Consumer,
     other: Consumer,
+    since: Instant,
 }
 
 /// A message that was delivered and not acknowledged.
 pub(in crate::documents) struct Delivery(Message);
 
-impl Deliveries {
-    /// None yet.
-    pub(in crate::documents) async fn open(link: &Link) -> Result<Self, Error> {
+impl Opens for Deliveries {
+    /// It begins to consume, which shows whether this account may.
+    async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
-        let limited = channel.basic_qos(PREFETCH, BasicQosOptions::default()).await;
-        limited.map_err(Error::of("limit deliveries"))?;
-        Ok(Self { channel, consumers: None })
+        answered("limit deliveries", channel.basic_qos(PREFETCH, BasicQosOptions::default())).await?;
+        let mut deliveries = Self { channel, consumers: None };
+        deliveries.begin().await?;
+        Ok(deliveries)
     }
+}
 
-    /// Begins to consume, if that is not so yet.
-    pub(in crate::documents) async fn begin(&mut self) -> Result<(), Error> {
-        if self.consumers.is_none() {
-            let (urgent, other) = (consume(&self.channel, URGENT).await?, consume(&self.channel, WORK).await?);
-            self.consumers = Some(Consumers { urgent, other });
+impl Deliveries {
+    /// Begins to consume, if that is not so yet. Returns since when.
+    pub(in crate::documents) async fn begin(&mut self) -> Result<Instant, Error> {
+        if let Some(Consumers { since, .. }) = self.consumers {
+            return Ok(since);
         }
-        Ok(())
+        let (urgent, other) = (consume(&self.channel, URGENT).await?, consume(&self.channel, WORK).await?);
+        let since = Instant::now();
+        self.consumers = Some(Consumers { urgent, other, since });
+        Ok(since)
     }
 
     /// The next delivery; of two that are there, the urgent one or the other one. None if the broker has ended a consumer, perhaps since
@@ -50,7 +62,7 @@ impl Deliveries {
     ///
     /// Cancel safe.
     pub(in crate::documents) async fn next(&mut self, urgent_first: bool) -> Result<Option<Delivery>, Error> {
-        let Some(Consumers { urgent, other }) = &mut self.consumers else { return std::future::pending().await };
+        let Some(Consumers { urgent, other, .. }) = &mut self.consumers else { return std::future::pending().await };
         let (first, second) = if urgent_first { (urgent, other) } else { (other, urgent) };
         let found = tokio::select! {
             biased;
@@ -62,10 +74,10 @@ impl Deliveries {
 
     /// Ends consuming, and returns what has been delivered meanwhile.
     pub(in crate::documents) async fn end(&mut self) -> Result<Vec<Delivery>, Error> {
-        let Some(Consumers { urgent, other }) = self.consumers.take() else { return Ok(Vec::new()) };
+        let Some(Consumers { urgent, other, .. }) = self.consumers.take() else { return Ok(Vec::new()) };
         for consumer in [&urgent, &other] {
-            let ended = self.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await;
-            ended.map_err(Error::of("end deliveries"))?;
+            answered("end deliveries", self.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()))
+                .await?;
         }
         let mut left = Vec::new();
         for mut consumer in [urgent, other] {
@@ -86,20 +98,22 @@ impl Delivery {
 
     /// The broker forgets it.
     pub(in crate::documents) async fn ack(self) -> Result<(), Error> {
-        let acked = self.0.acker.ack(BasicAckOptions::default()).await;
-        acked.map(|_| ()).map_err(Error::of("acknowledge work"))
+        answered("acknowledge work", self.0.acker.ack(BasicAckOptions::default())).await.map(drop)
     }
 
     /// The broker keeps it among the dead letters.
     pub(in crate::documents) async fn reject(self) -> Result<(), Error> {
-        let rejected = self.0.acker.reject(BasicRejectOptions { requeue: false }).await;
-        rejected.map(|_| ()).map_err(Error::of("reject work"))
+        answered("reject work", self.0.acker.reject(BasicRejectOptions { requeue: false })).await.map(drop)
     }
 }
 
 async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, Error> {
     let tag = ShortString::default();
-    let consumer =
-        channel.basic_consume(queue.into(), tag, BasicConsumeOptions::default(), FieldTable::default()).await;
-    consumer.map_err(Error::of("consume work"))
+    let consumer = channel.basic_consume(queue.into(), tag, BasicConsumeOptions::default(), FieldTable::default());
+    answered("consume work", consumer).await
+}
+
+async fn answered<T>(action: &'static str, request: impl Future<Output = lapin::Result<T>>) -> Result<T, Error> {
+    let answer = timeout(ANSWER_WITHIN, request).await.map_err(|_| Error::Silent { within: ANSWER_WITHIN })?;
+    answer.map_err(Error::of(action))
 }

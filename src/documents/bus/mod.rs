@@ -20,7 +20,7 @@ mod relay;
 mod standing;
 mod topology;
 
-pub(super) use announcements::Announcements;
+pub(super) use announcements::{Announcements, Waiting};
 pub use broker::{Broker, BusObserver};
 pub use dead::{DeadLetter, DeadLetters};
 pub(super) use deliveries::{Deliveries, Delivery};

@@ -5,17 +5,18 @@
 //! lost one costs a second. A message that is published twice is harmless, and so is a second announcer. Restart: it reads what is not
 //! announced. Drain: it ends at once.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::queue::WorkQueue;
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
-use crate::amqp::{Error, Link};
+use crate::amqp::Error;
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
-use crate::documents::bus::{Announcements, Broker, Purpose};
+use crate::documents::bus::{Announcements, Broker, Purpose, Standing, Waiting};
 use crate::documents::claims::Leadership;
 
 /// What every request for work notifies.
@@ -30,6 +31,11 @@ const ROWS: i64 = 256;
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 /// Before the next attempt where the broker refuses.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+
+/// Why nothing is announced for now: workers find what is overdue.
+const IS_REFUSED: &str = "a work queue refuses announcements, perhaps since it is full or was deleted";
+/// The same.
+const IS_TOO_MUCH: &str = "too many announcements wait in the work queues, nobody seems to receive them";
 
 /// The announcer. Its clones are instances that take over from each other.
 #[derive(Clone)]
@@ -57,6 +63,14 @@ impl From<db::Error> for Ended {
     }
 }
 
+/// What has failed since announcements were taken last.
+#[derive(Default)]
+struct Failures {
+    attempt: u32,
+    /// The broker has refused one. As long as there is no other, nobody knows whether it would be taken.
+    is_refused: bool,
+}
+
 /// Announces under a grant.
 struct Under<'a> {
     of: &'a Announcer,
@@ -80,6 +94,8 @@ impl Announcer {
         loop {
             scope.set_state("waiting");
             self.broker.unused(Purpose::Announcer);
+            // They are counted by whoever has the claim.
+            self.broker.dead_letters(0);
             let grant = tokio::select! {
                 biased;
                 () = scope.draining() => return Ok(()),
@@ -106,19 +122,18 @@ impl Announcer {
 
 impl Subscriber for Under<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
-        let (broker, mut attempt) = (&self.of.broker, 0);
+        let (broker, mut failures) = (&self.of.broker, Failures::default());
         loop {
-            let link = broker.reach(Purpose::Announcer).await;
+            let (link, announcements) = broker.reach(Purpose::Announcer).await;
             let ended = tokio::select! {
-                ended = self.announce(&link, &mut attempt) => ended,
+                ended = self.announce(&announcements, &mut failures) => ended,
                 () = broker.follow(Purpose::Announcer, &link) => continue,
             };
             match ended {
                 Ended::Broker(error) => {
-                    tracing::warn!(error = full_text(&error), "failed to announce work to the broker, retrying");
+                    broker.fails(Purpose::Announcer, &error);
                     link.close().await;
-                    sleep(AGAIN.next_delay(attempt)).await;
-                    attempt = attempt.saturating_add(1);
+                    failures.wait().await;
                 }
                 Ended::Database(error) => return Err(error),
             }
@@ -138,44 +153,60 @@ impl Subscriber for Under<'_> {
     }
 }
 
+impl Failures {
+    /// Waits until it is time for the next attempt.
+    async fn wait(&mut self) {
+        sleep(AGAIN.next_delay(self.attempt)).await;
+        self.attempt = self.attempt.saturating_add(1);
+    }
+}
+
 impl Under<'_> {
-    /// Reads and publishes on this connection until that fails. `attempt` is set to 0 by what succeeds.
-    async fn announce(&self, link: &Link, attempt: &mut u32) -> Ended {
-        match self.announce_on(link, attempt).await {
+    /// Reads and publishes on this connection until that fails.
+    async fn announce(&self, announcements: &Announcements, failures: &mut Failures) -> Ended {
+        match self.announce_on(announcements, failures).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn announce_on(&self, link: &Link, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
-        let queue = &self.of.queue;
-        let announcements = Announcements::open(link).await?;
+    async fn announce_on(&self, announcements: &Announcements, failures: &mut Failures) -> Result<Infallible, Ended> {
+        let (queue, broker) = (&self.of.queue, &self.of.broker);
         let mut look_at = Instant::now();
         loop {
             if look_at <= Instant::now() {
                 look_at = Instant::now() + LOOK_EVERY;
-                self.look(&announcements).await?;
+                if self.look(announcements).await?.is_too_much() {
+                    broker.stands(Purpose::Announcer, Standing::Away(IS_TOO_MUCH.to_owned()));
+                    sleep_until(look_at).await;
+                    continue;
+                }
             }
             let found = queue.unannounced(ROWS).await?;
             if found.rows.is_empty() {
+                if !failures.is_refused {
+                    broker.works(Purpose::Announcer);
+                }
                 let _elapsed = timeout(EVERY, self.notified.notified()).await;
                 continue;
             }
             let _work = self.scope.work();
-            let taken = announcements.publish(&found.rows).await?;
+            let published = announcements.publish(&found.rows).await;
+            let taken = published.inspect_err(|error| failures.is_refused = error.is_of_channel())?;
             queue.announced(&found, &taken).await?;
             if taken.len() < found.rows.len() {
-                tracing::warn!("the broker refuses announcements of work, perhaps since a queue is full, retrying");
-                sleep(AGAIN.next_delay(*attempt)).await;
-                *attempt = attempt.saturating_add(1);
+                broker.stands(Purpose::Announcer, Standing::Away(IS_REFUSED.to_owned()));
+                failures.is_refused = true;
+                failures.wait().await;
             } else {
-                *attempt = 0;
+                broker.works(Purpose::Announcer);
+                *failures = Failures::default();
             }
         }
     }
 
     /// Counts dead letters, and has rows announced again whose messages were lost (M4).
-    async fn look(&self, announcements: &Announcements) -> Result<(), Ended> {
+    async fn look(&self, announcements: &Announcements) -> Result<Waiting, Ended> {
         let waiting = announcements.waiting().await?;
         self.of.broker.dead_letters(waiting.dead);
         if waiting.work == 0 {
@@ -184,6 +215,6 @@ impl Under<'_> {
                 tracing::info!(clusters = again, "announcements of work were lost, they are made again");
             }
         }
-        Ok(())
+        Ok(waiting)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::granted::Work;
 use super::queue::WorkQueue;
@@ -26,6 +26,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
 /// How long the broker may be away before the database is asked for work (M5).
 const WITHOUT_BROKER: Duration = Duration::from_secs(5);
+
+/// After connections to the broker of which each was lost soon.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Claims work while there are free permits.
 pub struct Intake {
@@ -84,34 +87,46 @@ impl Intake {
         let Some(broker) = self.broker.clone() else {
             return self.ask_the_database(scope, &Relieved::default(), &mut deliver).await;
         };
+        let (mut usable_at, mut short_lives) = (Instant::now(), 0_u32);
         while !scope.is_draining() {
-            let reached = broker.reach(Purpose::Worker);
+            let pause = short_lives.checked_sub(1).map_or(Duration::ZERO, |lives| AGAIN.next_delay(lives));
+            let reached = async {
+                sleep(pause).await;
+                broker.reach(Purpose::Worker).await
+            };
             tokio::pin!(reached);
-            let link = tokio::select! {
+            let connected = tokio::select! {
                 biased;
                 () = scope.draining() => return,
-                link = timeout(WITHOUT_BROKER, &mut reached) => link.ok(),
+                connected = timeout_at(usable_at + WITHOUT_BROKER, &mut reached) => connected.ok(),
             };
-            let link = match link {
-                Some(link) => Some(link),
+            let connected = match connected {
+                Some(connected) => Some(connected),
                 None => {
                     let relieved = Relieved::default();
-                    let link = async {
+                    let connected = async {
                         tokio::select! {
                             biased;
                             () = scope.draining() => None,
-                            link = reached => {
+                            connected = reached => {
                                 relieved.0.notify_one();
-                                Some(link)
+                                Some(connected)
                             }
                         }
                     };
                     // It ends between two statements: dropping one would leave what it is granted to nobody.
-                    tokio::join!(link, self.ask_the_database(scope, &relieved, &mut deliver)).0
+                    tokio::join!(connected, self.ask_the_database(scope, &relieved, &mut deliver)).0
                 }
             };
-            let Some(link) = link else { return };
-            self.take_deliveries(scope, &broker, link, &mut deliver).await;
+            let Some((link, deliveries)) = connected else { return };
+            let begun = Instant::now();
+            let until = self.take_deliveries(scope, &broker, link, deliveries, &mut deliver).await;
+            if until.duration_since(begun) >= WITHOUT_BROKER {
+                (usable_at, short_lives) = (until, 0);
+            } else {
+                // It does not count: the database is asked meanwhile, and connections are not made without pause.
+                short_lives = short_lives.saturating_add(1);
+            }
         }
     }
 

@@ -56,11 +56,12 @@ const CLAIM: &str = concat!(
      next as (select * from urgent union all select * from others) ",
     granted!()
 );
-/// Grants the row of a cluster, if it is ready and nobody has it.
+/// Grants the row of a cluster, if it is ready and nobody has it. It waits for whoever has locked the row: that is a request, after whose
+/// commit the row is ready, and its message would be dropped. It locks no other row, so it is in no deadlock.
 const CLAIM_ONE: &str = concat!(
     "with next as materialized ( \
        select cluster, ready_at from towline_work where cluster = $2::text::uuid and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update skip locked) ",
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update) ",
     granted!()
 );
 /// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.

@@ -23,7 +23,7 @@ use super::broker::Broker;
 use super::message::Message;
 use super::standing::Purpose;
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
-use crate::amqp::{Error, Link};
+use crate::amqp::Error;
 use crate::cluster::full_text;
 use crate::db::{self, Database, Listener, Session, Subscriber};
 use crate::documents::aside::Aside;
@@ -127,14 +127,14 @@ impl Subscriber for Under<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
         let mut attempt = 0;
         loop {
-            let link = self.of.broker.reach(Purpose::Relay).await;
+            let (link, publisher) = self.of.broker.reach(Purpose::Relay).await;
             let ended = tokio::select! {
-                ended = self.relay(&link, &mut attempt) => ended,
+                ended = self.relay(&publisher, &mut attempt) => ended,
                 () = self.of.broker.follow(Purpose::Relay, &link) => continue,
             };
             match ended {
                 Ended::Broker(error) => {
-                    tracing::warn!(error = full_text(&error), "failed to publish events, retrying");
+                    self.of.broker.fails(Purpose::Relay, &error);
                     link.close().await;
                     sleep(AGAIN.next_delay(attempt)).await;
                     attempt = attempt.saturating_add(1);
@@ -161,21 +161,21 @@ impl Subscriber for Under<'_> {
 
 impl Under<'_> {
     /// Reads and publishes on this connection until that fails. `attempt` is set to 0 by what succeeds.
-    async fn relay(&self, link: &Link, attempt: &mut u32) -> Ended {
-        match self.relay_on(link, attempt).await {
+    async fn relay(&self, publisher: &Publisher, attempt: &mut u32) -> Ended {
+        match self.relay_on(publisher, attempt).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn relay_on(&self, link: &Link, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
+    async fn relay_on(&self, publisher: &Publisher, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
         let database = &self.of.database;
-        let publisher = Publisher::open(link).await?;
         let aside = Aside::default();
         loop {
             let read = read::read(database, &aside).await?;
             match read.head.step() {
                 Step::Follow if read.last == read.head.cursor => {
+                    self.of.broker.works(Purpose::Relay);
                     let _elapsed = timeout(EVERY, self.notified.notified()).await;
                     continue;
                 }
@@ -184,8 +184,8 @@ impl Under<'_> {
                     if self.grant.check().is_err() {
                         return Err(Ended::Claim);
                     }
-                    let missed = self.publish(&publisher, &read).await?;
-                    self.relist(&publisher, &missed).await?;
+                    let missed = self.publish(publisher, &read).await?;
+                    self.relist(publisher, &missed).await?;
                     self.move_cursor(read.head.cursor, read.last).await?;
                 }
                 Step::Relist => {
@@ -196,7 +196,7 @@ impl Under<'_> {
                         newest = head.newest,
                         "events are missing in the log or were never published, consumers are told to list"
                     );
-                    self.relist(&publisher, &Kind::ALL).await?;
+                    self.relist(publisher, &Kind::ALL).await?;
                     self.move_cursor(head.cursor, head.newest).await?;
                 }
                 Step::Renumber => {
@@ -205,6 +205,7 @@ impl Under<'_> {
                     sleep(EVERY).await;
                 }
             }
+            self.of.broker.works(Purpose::Relay);
             *attempt = 0;
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! A message says that a cluster has work, and nothing else: the row is claimed as always, and if it is not ready any more, the message
 //! was one too many. So nothing depends on a message. What was ready for some seconds and of which no message came is claimed all the
-//! same: the announcer may be away or blocked, which this connection does not learn.
+//! same: the announcer may be away or blocked, which this connection does not learn. From then on until a message comes, rows are claimed
+//! once a second without that wait.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-use super::{Intake, RETRY};
+use super::{EVERY, Intake, RETRY};
 use crate::actor::Scope;
 use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
@@ -23,17 +25,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// For how long they have been ready.
 const OVERDUE: Duration = Duration::from_secs(5);
 
+/// How long a delivery may take to come. While some come, rows are not claimed past them.
+const GRACE: Duration = Duration::from_millis(250);
+
 /// Why deliveries have ended.
 enum Ended {
     /// The actor drains.
     Drained,
+    /// The connection was lost.
+    Lost(&'static str),
     /// The connection can't be used.
-    Lost(String),
+    Failed(Error),
+}
+
+/// What was found of rows of which no message came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overdue {
+    None,
+    Some,
+    /// There may be more than permits.
+    Many,
 }
 
 impl From<Error> for Ended {
     fn from(error: Error) -> Self {
-        Self::Lost(full_text(&error))
+        Self::Failed(error)
     }
 }
 
@@ -41,19 +57,29 @@ impl Intake {
     /// Serves what the broker delivers until the connection is lost or the actor drains.
     ///
     /// It consumes while a permit is free, and ends that before it acknowledges the delivery that takes the last one: no message waits at
-    /// a busy worker.
+    /// a busy worker. Returns until when the connection was of use.
     pub(super) async fn take_deliveries(
         &mut self,
         scope: &Scope,
         broker: &Broker,
         link: Link,
+        deliveries: Deliveries,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
-    ) {
-        let Err(ended) = self.deliveries(scope, broker, &link, deliver).await;
-        if let Ended::Lost(reason) = ended {
-            broker.stands(Purpose::Worker, Standing::Away(reason));
+    ) -> Instant {
+        broker.stands(Purpose::Worker, Standing::Ready);
+        let Err(ended) = self.deliveries(scope, broker, &link, deliveries, deliver).await;
+        let now = Instant::now();
+        match &ended {
+            Ended::Drained => {}
+            Ended::Lost(reason) => broker.stands(Purpose::Worker, Standing::Away((*reason).to_owned())),
+            Ended::Failed(error) => broker.fails(Purpose::Worker, error),
+        }
+        if let Ended::Failed(Error::Silent { within }) = ended {
+            // It would not answer a close either.
+            return now.checked_sub(within).unwrap_or(now);
         }
         link.close().await;
+        now
     }
 
     async fn deliveries(
@@ -61,11 +87,11 @@ impl Intake {
         scope: &Scope,
         broker: &Broker,
         link: &Link,
+        mut deliveries: Deliveries,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
-    ) -> Result<std::convert::Infallible, Ended> {
-        let lost = || Ended::Lost("the connection was lost".to_owned());
-        let mut deliveries = Deliveries::open(link).await?;
-        let mut look_at = Instant::now() + LOOK_EVERY;
+    ) -> Result<Infallible, Ended> {
+        let lost = Ended::Lost("the connection was lost");
+        let (mut look_at, mut late_at) = (Instant::now() + LOOK_EVERY, None::<Instant>);
         loop {
             let permit = match Arc::clone(&self.permits).try_acquire_owned() {
                 Ok(permit) => permit,
@@ -75,13 +101,14 @@ impl Intake {
                     tokio::select! {
                         biased;
                         () = scope.draining() => return Err(Ended::Drained),
-                        () = link.lost() => return Err(lost()),
+                        () = link.lost() => return Err(lost),
                         // The semaphore is never closed.
                         Ok(permit) = Arc::clone(&self.permits).acquire_owned() => permit,
                     }
                 }
             };
-            deliveries.begin().await?;
+            let since = deliveries.begin().await?;
+            let next_look = late_at.map_or(look_at, |late| look_at.min(late.max(since + GRACE)));
             let delivery = tokio::select! {
                 biased;
                 () = scope.draining() => {
@@ -89,17 +116,27 @@ impl Intake {
                     self.give_back(broker, left).await?;
                     return Err(Ended::Drained);
                 }
-                () = link.lost() => return Err(lost()),
+                () = link.lost() => return Err(lost),
+                // Before the deliveries: if they never end, a row whose message was lost is found all the same.
+                () = sleep_until(next_look) => None,
                 found = deliveries.next(self.turns.prefers_urgent()) => Some(found?),
-                () = sleep_until(look_at) => None,
             };
             let _work = scope.work();
             match delivery {
-                Some(Some(delivery)) => self.serve(scope, broker, &mut deliveries, delivery, permit, deliver).await?,
-                Some(None) => return Err(Ended::Lost("the broker has ended the deliveries".to_owned())),
+                Some(Some(delivery)) => {
+                    late_at = None;
+                    self.serve(scope, broker, &mut deliveries, delivery, permit, deliver).await?;
+                }
+                Some(None) => return Err(Ended::Lost("the broker has ended the deliveries")),
                 None => {
+                    let ready_for = if late_at.is_some() { Duration::ZERO } else { OVERDUE };
+                    let found = self.take_overdue(scope, ready_for, permit, deliver).await;
                     look_at = Instant::now() + LOOK_EVERY;
-                    self.take_overdue(scope, permit, deliver).await;
+                    late_at = match found {
+                        Overdue::Many => Some(Instant::now()),
+                        Overdue::None if late_at.is_none() => None,
+                        Overdue::None | Overdue::Some => Some(Instant::now() + EVERY),
+                    };
                 }
             }
         }
@@ -114,12 +151,12 @@ impl Intake {
         delivery: Delivery,
         permit: OwnedSemaphorePermit,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
-    ) -> Result<(), Error> {
-        let Some(cluster) = delivery.cluster() else { return reject(broker, delivery).await };
+    ) -> Result<(), Ended> {
+        let Some(cluster) = delivery.cluster() else { return Ok(reject(broker, delivery).await?) };
         let is_last = self.permits.available_permits() == 0;
         let left = if is_last { deliveries.end().await? } else { Vec::new() };
         // Dropping this request would leave what it is granted to nobody.
-        match self.claim_until_answered(scope, cluster).await {
+        match self.claim_until_answered(scope, cluster).await? {
             Some(work) if scope.is_draining() => self.hand_back(vec![work]).await,
             Some(work) => {
                 self.turns.taken(1);
@@ -128,15 +165,16 @@ impl Intake {
             None => {}
         }
         delivery.ack().await?;
-        self.give_back(broker, left).await
+        Ok(self.give_back(broker, left).await?)
     }
 
-    /// Claims a cluster, however long the database is away: the broker keeps its message meanwhile. None if it is not ready.
-    async fn claim_until_answered(&self, scope: &Scope, cluster: Uuid) -> Option<Work> {
+    /// Claims a cluster, however long the database is away: the broker keeps its message meanwhile, and has it back if the actor drains.
+    /// None if it is not ready.
+    async fn claim_until_answered(&self, scope: &Scope, cluster: Uuid) -> Result<Option<Work>, Ended> {
         let mut failures = 0;
         loop {
             match self.queue.claim_one(cluster).await {
-                Ok(granted) => return granted,
+                Ok(granted) => return Ok(granted),
                 Err(error) if failures == 0 => {
                     tracing::warn!(error = full_text(&error), "failed to claim work, retrying")
                 }
@@ -144,33 +182,43 @@ impl Intake {
             }
             tokio::select! {
                 biased;
-                () = scope.draining() => return None,
+                () = scope.draining() => return Err(Ended::Drained),
                 () = sleep(RETRY.next_delay(failures)) => failures = failures.saturating_add(1),
             }
         }
     }
 
-    /// Claims rows of which no message came.
+    /// Claims rows that have been ready for so long, and of which no message came.
     async fn take_overdue(
         &mut self,
         scope: &Scope,
+        ready_for: Duration,
         permit: OwnedSemaphorePermit,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
-    ) {
+    ) -> Overdue {
         let further = std::iter::from_fn(|| Arc::clone(&self.permits).try_acquire_owned().ok());
         let permits: Vec<_> = std::iter::once(permit).chain(further).collect();
         let free = u32::try_from(permits.len()).unwrap_or(u32::MAX);
-        match self.queue.claim_ready_for(OVERDUE, self.turns.shares(free)).await {
-            Ok(granted) => {
-                self.turns.taken(u32::try_from(granted.len()).unwrap_or(u32::MAX));
-                if scope.is_draining() {
-                    return self.hand_back(granted).await;
-                }
-                for (work, permit) in granted.into_iter().zip(permits) {
-                    deliver(work, permit);
-                }
+        let granted = match self.queue.claim_ready_for(ready_for, self.turns.shares(free)).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                tracing::debug!(error = full_text(&error), "failed to look for work, retrying");
+                return Overdue::None;
             }
-            Err(error) => tracing::debug!(error = full_text(&error), "failed to look for work, retrying"),
+        };
+        let rows = u32::try_from(granted.len()).unwrap_or(u32::MAX);
+        self.turns.taken(rows);
+        if scope.is_draining() {
+            self.hand_back(granted).await;
+            return Overdue::None;
+        }
+        for (work, permit) in granted.into_iter().zip(permits) {
+            deliver(work, permit);
+        }
+        match rows {
+            0 => Overdue::None,
+            rows if rows >= free => Overdue::Many,
+            _ => Overdue::Some,
         }
     }
 

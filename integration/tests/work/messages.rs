@@ -1,0 +1,195 @@
+//! What becomes of messages that are in nobody's way: refused, stolen, lost, too many.
+
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use lapin::options::{
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
+    QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use towline::documents::{Finished, Purpose, WorkQueue};
+
+use crate::broker::{DEAD, LISTENERS, URGENT, WORK, World, stands};
+use crate::intake::Waiting;
+use crate::world::{LIMIT, broker, clusters, id, ids, run};
+
+/// More of them are not announced.
+const MOST_WAITING: u64 = 100_000;
+
+/// M3: a message is dropped if its row is not ready, not if somebody is just asking for it.
+#[test]
+fn a_message_of_a_row_that_a_request_has_locked_is_not_dropped() {
+    run(async {
+        let world = World::new("locked").await;
+        world.process.ask(&[1], false).await;
+        world.holds("it to be announced", WORK, (1, 0)).await;
+        let database = world.stage.database();
+        let mut transaction = database.begin("ask", LIMIT).await.expect("a transaction");
+        WorkQueue::ask_within(&mut transaction, &ids(&[1]), false).await.expect("it is asked for");
+        let (worker, mut waiting) = world.worker(2).await;
+        // It was delivered, and is neither acknowledged nor given back.
+        world.holds("the worker to have the message", WORK, (0, 1)).await;
+        transaction.commit().await.expect("it is committed");
+        let (work, _permit) = waiting.next().await;
+        assert_eq!(clusters(std::slice::from_ref(&work)), [1]);
+        assert_eq!(worker.done(work).await, Finished::Settled, "the pass has begun after the request");
+        world.holds("nothing to be left", WORK, (0, 0)).await;
+    });
+}
+
+/// What was delivered 20 times more to workers that died is a dead letter with its reason, and its row is announced again.
+#[test]
+fn a_message_that_no_worker_survives_becomes_a_dead_letter_and_its_row_is_worked_on() {
+    run(async {
+        let world = World::new("poisoned").await;
+        let (_connection, channel) = world.channel().await;
+        world.process.ask(&[5], false).await;
+        world.holds("it to be announced", WORK, (1, 0)).await;
+        let mut deliveries = 0;
+        let mut letter = None;
+        integration::eventually("a dead letter", LIMIT, async || {
+            // The same as a connection that ends without an acknowledgement.
+            while let Some(message) =
+                channel.basic_get(WORK.into(), BasicGetOptions::default()).await.expect("an answer")
+            {
+                deliveries += 1;
+                message.acker.reject(BasicRejectOptions { requeue: true }).await.expect("given back");
+                if deliveries == 21 {
+                    break;
+                }
+            }
+            let found = channel.basic_get(DEAD.into(), BasicGetOptions { no_ack: true }).await.expect("an answer");
+            letter = found;
+            if letter.is_some() { Ok(()) } else { Err(format!("{deliveries} deliveries")) }
+        })
+        .await
+        .unwrap();
+        assert_eq!(deliveries, 21);
+        let letter = letter.expect("one");
+        let headers = letter.properties.headers().clone().expect("headers");
+        let reason = headers.inner().get("x-first-death-reason").cloned();
+        assert_eq!(reason, Some(AMQPValue::LongString("delivery_limit".into())));
+        assert_eq!(String::from_utf8_lossy(&letter.data), id::<String>(5));
+        world.holds("the row to be announced again", WORK, (1, 0)).await;
+        let (_worker, mut waiting) = world.worker(1).await;
+        let (work, _permit) = waiting.next().await;
+        assert_eq!(clusters(&[work]), [5]);
+    });
+}
+
+/// A queue that was deleted with its messages is declared again, and serves as before.
+#[test]
+fn a_queue_that_somebody_deletes_is_there_again() {
+    run(async {
+        let world = World::new("deleted").await;
+        let (worker, mut waiting) = world.worker(2).await;
+        let (_connection, channel) = world.channel().await;
+        for (queue, urgent, cluster) in [(WORK, false, 1), (URGENT, true, 2)] {
+            channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("it is deleted");
+            world.process.ask(&[cluster], urgent).await;
+            let (work, _permit) = waiting.next().await;
+            assert_eq!(clusters(std::slice::from_ref(&work)), [cluster]);
+            assert_eq!(worker.done(work).await, Finished::Settled);
+            integration::eventually("the worker to consume again", LIMIT, async || {
+                let consumers = world.server.control(&["-q", "list_queues", "name", "consumers"]).await;
+                let consumers = consumers.expect("the queues");
+                let is_consumed = |queue: &str| consumers.lines().any(|line| line.split_whitespace().eq([queue, "1"]));
+                if is_consumed(WORK) && is_consumed(URGENT) { Ok(()) } else { Err(consumers.clone()) }
+            })
+            .await
+            .unwrap();
+        }
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        assert_eq!(world.stage.number(LISTENERS).await, 0);
+    });
+}
+
+/// A queue that takes no more is named, no memory is taken for it, and the rows are worked on.
+#[test]
+fn a_full_queue_is_named_and_its_rows_are_worked_on() {
+    run(async {
+        let world = World::new("limited").await;
+        let limit = ["set_policy", "--apply-to", "queues", "limit", r"^towline\.work", r#"{"max-length": 1}"#];
+        world.server.control(&limit).await.expect("a policy");
+        for cluster in 1..=8 {
+            world.process.ask(&[cluster], false).await;
+        }
+        stands(&world.announcer, Purpose::Announcer, "away", "refuses").await;
+        let (worker, mut waiting) = world.worker(8).await;
+        let mut works = Vec::new();
+        for _ in 1..=8 {
+            works.push(waiting.next().await.0);
+        }
+        works.sort_by_key(|work| work.cluster);
+        assert_eq!(clusters(&works), [1, 2, 3, 4, 5, 6, 7, 8], "each once");
+        for work in works {
+            assert_eq!(worker.done(work).await, Finished::Settled);
+        }
+        world.server.control(&["clear_policy", "limit"]).await.expect("no policy");
+        world.process.ask(&[9], false).await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+    });
+}
+
+/// Announcements that nobody receives end, so that the broker does not fill up.
+#[test]
+fn no_more_is_announced_where_nobody_receives_it() {
+    run(async {
+        let world = World::new("flooded").await;
+        let (_connection, channel) = world.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
+        let (options, body) = (BasicPublishOptions::default(), id::<String>(1));
+        for _ in 0..MOST_WAITING / 1_000 {
+            for _ in 0..1_000 {
+                let properties = BasicProperties::default();
+                channel
+                    .basic_publish("".into(), WORK.into(), options, body.as_bytes(), properties)
+                    .await
+                    .expect("sent");
+            }
+            let refused = channel.wait_for_confirms().await.expect("confirms");
+            assert!(refused.is_empty(), "{} returned", refused.len());
+        }
+        stands(&world.announcer, Purpose::Announcer, "away", "nobody seems to receive them").await;
+        world.process.ask(&[1], false).await;
+        // A worker works on it without its message, which is not there.
+        let (worker, mut waiting) = world.worker(1).await;
+        let (work, permit) = waiting.next().await;
+        assert_eq!(worker.done(work).await, Finished::Settled);
+        drop(permit);
+        // What is out of date is dropped, and then there is room again.
+        world.holds("the worker to have dropped the messages", WORK, (0, 0)).await;
+        world.process.ask(&[2], false).await;
+        let (work, _permit) = waiting.next().await;
+        assert_eq!(clusters(&[work]), [2]);
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+    });
+}
+
+/// M5: a worker that the broker does not let consume asks the database, and does not connect in a loop without a pause.
+#[test]
+fn a_worker_that_may_not_consume_asks_the_database() {
+    run(async {
+        let world = World::new("exclusive").await;
+        let (connection, channel) = world.channel().await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        let exclusive = BasicConsumeOptions { exclusive: true, ..BasicConsumeOptions::default() };
+        let consumer = channel.basic_consume(URGENT.into(), "stranger".into(), exclusive, FieldTable::default()).await;
+        let consumer = consumer.expect("it consumes");
+        let (process, broker) = (world.stage.process(), broker(&world.server.url()));
+        let mut waiting = Waiting::start_over(&process, 2, Some(broker.clone()));
+        world.stage.becomes("the worker to listen to the database", LISTENERS, 1).await;
+        stands(&broker, Purpose::Worker, "away", "ACCESS_REFUSED").await;
+        world.process.ask(&[1], true).await;
+        let (work, _permit) = waiting.next().await;
+        assert!(work.waited < Duration::from_secs(5), "{:?}", work.waited);
+        let connections = std::fs::read_to_string(world.server.log_path()).expect("the broker's log");
+        let connections = connections.matches("'towline worker'").count();
+        assert!(connections < 30, "{connections} connections");
+        drop(consumer);
+        connection.close(200, "bye".into()).await.expect("closed");
+        stands(&broker, Purpose::Worker, "ready", "").await;
+        world.stage.becomes("the worker to listen no more", LISTENERS, 0).await;
+    });
+}

@@ -1,0 +1,133 @@
+//! Workers and the announcer are cut off from the broker, each in several ways: nothing is lost, and nothing is done twice.
+
+use std::time::Duration;
+
+use integration::RabbitMq;
+use integration::blackhole::Link;
+use integration::postgres::HUB;
+use tokio::time::{Instant, sleep};
+
+use crate::broker::{DEAD, URGENT, WORK, holds};
+use crate::oracle::Oracle;
+use crate::worker::Worker;
+use crate::world::{Stage, broker, ids, run};
+
+const CLUSTERS: usize = 300;
+const PERMITS: usize = 8;
+/// The specification's: work never stops for longer.
+const LONGEST_STOP: Duration = Duration::from_secs(15);
+
+/// What happens while there is work.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Packets are swallowed both ways.
+    Cut,
+    /// The broker hears, and is not heard.
+    Mute,
+    /// The connections end.
+    HangUp,
+    /// The broker is killed, and started when the work is done.
+    Killed,
+}
+
+/// Who is cut off.
+#[derive(Clone, Copy, Debug)]
+enum Whom {
+    Workers,
+    Announcer,
+    Both,
+}
+
+/// Each round asks for a pass of each cluster, and there is exactly one of each, which has read what was written before the request. The
+/// fault lasts until they have ended.
+#[test]
+fn each_request_is_followed_by_one_pass_whoever_is_cut_off_from_the_broker() {
+    run(async {
+        let (stage, server) = tokio::join!(Stage::new("partitions"), RabbitMq::start("work-partitions"));
+        let server = server.expect("a broker");
+        let (of_workers, of_announcer) = (Link::to(server.address()), Link::to(server.address()));
+        let (of_workers, of_announcer) = (of_workers.await.expect("a link"), of_announcer.await.expect("a link"));
+        let all = format!(
+            "create table changes (cluster uuid primary key, number bigint not null); grant all on changes to public; \
+             insert into changes select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 0 from generate_series(1, {CLUSTERS}) n"
+        );
+        stage.run(&all).await;
+        let process = stage.process();
+        let _announces = process.announces(&broker(&server.url_by(of_announcer.address())));
+        let mut oracle = Oracle::start().await;
+        let (url, at) = (stage.place.url(HUB), server.url_by(of_workers.address()));
+        let start = |number| Worker::start_over(&format!("worker-{number}"), &url, &oracle.address, PERMITS, Some(&at));
+        let _workers: Vec<Worker> = (0..3).map(start).collect();
+        let clusters: Vec<u64> = (1..=u64::try_from(CLUSTERS).expect("small")).collect();
+        let mut round = 0;
+        for (fault, whom) in [
+            (Fault::HangUp, Whom::Workers),
+            (Fault::Cut, Whom::Workers),
+            (Fault::Mute, Whom::Workers),
+            (Fault::HangUp, Whom::Announcer),
+            (Fault::Cut, Whom::Announcer),
+            (Fault::Mute, Whom::Announcer),
+            (Fault::Cut, Whom::Both),
+            (Fault::Killed, Whom::Both),
+        ] {
+            round += 1;
+            let begun = Instant::now();
+            let links: &[&Link] = match whom {
+                Whom::Workers => &[&of_workers],
+                Whom::Announcer => &[&of_announcer],
+                Whom::Both => &[&of_workers, &of_announcer],
+            };
+            let before = oracle.sights.borrow().all_ended();
+            stage.run("update changes set number = number + 1").await;
+            process.queue.ask(&ids(&clusters), round % 2 == 0).await.expect("they are asked for");
+            oracle.until("the first passes of a round", |seen| seen.all_ended() >= before + 30).await;
+            for link in links {
+                match fault {
+                    Fault::Cut => link.cut().await.expect("it is cut"),
+                    Fault::Mute => link.mute(),
+                    Fault::HangUp => link.hang_up(),
+                    Fault::Killed => {}
+                }
+            }
+            if matches!(fault, Fault::Killed) {
+                server.kill().await.expect("it is killed");
+            }
+            let (mut ended, mut since, mut longest) = (before, Instant::now(), Duration::ZERO);
+            while ended < before + CLUSTERS {
+                sleep(Duration::from_millis(50)).await;
+                longest = longest.max(since.elapsed());
+                assert!(
+                    longest < LONGEST_STOP,
+                    "{fault:?} of {whom:?}: no pass since {ended} of {before} + {CLUSTERS}"
+                );
+                let now = oracle.sights.borrow().all_ended();
+                if now > ended {
+                    (ended, since) = (now, Instant::now());
+                }
+            }
+            println!("{fault:?} of {whom:?}: {:?}, {longest:?} without a pass", begun.elapsed());
+            for link in links {
+                match fault {
+                    Fault::Cut => link.restore().await.expect("it is restored"),
+                    Fault::Mute => link.hang_up(),
+                    Fault::HangUp | Fault::Killed => {}
+                }
+            }
+            if matches!(fault, Fault::Killed) {
+                server.start_again().await.expect("it starts");
+            }
+            let seen = oracle.sights.borrow().clone();
+            assert_eq!(seen.violations, [""; 0]);
+            assert_eq!((seen.all_ended(), seen.replaced), (before + CLUSTERS, 0), "{fault:?} of {whom:?}");
+            let exact = seen.clusters.values().filter(|cluster| (cluster.token, cluster.number) == (round, round));
+            assert_eq!(exact.count(), CLUSTERS, "{fault:?} of {whom:?}: {seen:?}");
+        }
+        for queue in [WORK, URGENT, DEAD] {
+            holds(&server, "no message to be left", queue, (0, 0)).await;
+        }
+        let ready =
+            stage.number("select count(*) from towline_work where ready_at <= now() or until is not null").await;
+        assert_eq!(ready, 0, "nobody works, and nothing is to be done");
+        assert_eq!(oracle.sights.borrow().all_ended(), 8 * CLUSTERS, "no message has caused another pass");
+    });
+}
