@@ -10,6 +10,7 @@
 
 mod consumer;
 mod events;
+mod permissions;
 mod python;
 mod refusals;
 mod rounds;
