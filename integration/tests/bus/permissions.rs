@@ -103,7 +103,10 @@ fn the_documented_permissions_are_enough_for_everything() {
         let checked = Towline::command(["check", "--config", &path.display().to_string(), "--connect"]).await;
         let checked = checked.expect("it runs");
         assert!(checked.status.success(), "{checked:?}");
-        let log = fs::read_to_string(world.broker.log_path()).expect("the broker's log");
+        let log = world.broker.log().expect("the broker's log");
+        for connection in CONNECTIONS {
+            assert!(log.contains(&format!("client-provided name: towline {connection}")), "{connection}: {log}");
+        }
         assert!(!log.contains("refused for user") && !log.contains("access_refused"), "{log}");
     });
 }
@@ -119,16 +122,22 @@ fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
         let account = Account::new(&world, vhost, user).await;
         account.may(configure, write, read).await;
         let replica = account.replica().await;
+        for connection in CONNECTIONS {
+            stands(&replica, connection, "ready", "").await;
+        }
         let mut clusters = 0;
         for (missing, may, refused) in [
             ("configure", [NOTHING, write, read], &CONNECTIONS[..]),
             ("read", [configure, write, NOTHING], &CONNECTIONS[..]),
+            // Whoever binds the queue of dead letters reads from their exchange.
+            ("read from queues", [configure, write, r"^towline\.dead$"], &["worker"]),
             ("write to exchanges", [configure, NOTHING, read], &CONNECTIONS[..]),
             // Only the announcer publishes to queues.
             ("write to queues", [configure, r"^towline\.", read], &["announcer"]),
             ("nothing", [configure, write, read], &[]),
         ] {
             println!("missing: {missing}");
+            let before = attempts(&world);
             account.may(may[0], may[1], may[2]).await;
             account.reconnects().await;
             clusters += 1;
@@ -143,6 +152,13 @@ fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
                 }
             }
             world.visited(clusters).await;
+            let (attempts, limit) = (attempts(&world) - before, 40 * CONNECTIONS.len());
+            assert!(attempts <= limit, "{missing}: {attempts} connections: there is no pause between them");
         }
     });
+}
+
+/// How often the replica has connected, or tried to.
+fn attempts(world: &World) -> usize {
+    world.broker.log().expect("the broker's log").matches("client-provided name: towline ").count()
 }

@@ -1,18 +1,14 @@
 //! What becomes of messages that are in nobody's way: refused, stolen, lost, too many.
 
-use std::time::Duration;
-
 use lapin::BasicProperties;
 use lapin::options::{
-    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
-    QueueDeleteOptions,
+    BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, QueueDeleteOptions,
 };
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::AMQPValue;
 use towline::documents::{Finished, Purpose, WorkQueue};
 
 use crate::broker::{DEAD, LISTENERS, URGENT, WORK, World, stands};
-use crate::intake::Waiting;
-use crate::world::{LIMIT, broker, clusters, id, ids, run};
+use crate::world::{LIMIT, clusters, id, ids, run};
 
 /// More of them are not announced.
 const MOST_WAITING: u64 = 100_000;
@@ -151,6 +147,7 @@ fn no_more_is_announced_where_nobody_receives_it() {
             let refused = channel.wait_for_confirms().await.expect("confirms");
             assert!(refused.is_empty(), "{} returned", refused.len());
         }
+        world.holds("all messages to wait", WORK, (MOST_WAITING, 0)).await;
         stands(&world.announcer, Purpose::Announcer, "away", "nobody seems to receive them").await;
         world.process.ask(&[1], false).await;
         // A worker works on it without its message, which is not there.
@@ -164,32 +161,5 @@ fn no_more_is_announced_where_nobody_receives_it() {
         let (work, _permit) = waiting.next().await;
         assert_eq!(clusters(&[work]), [2]);
         stands(&world.announcer, Purpose::Announcer, "ready", "").await;
-    });
-}
-
-/// M5: a worker that the broker does not let consume asks the database, and does not connect in a loop without a pause.
-#[test]
-fn a_worker_that_may_not_consume_asks_the_database() {
-    run(async {
-        let world = World::new("exclusive").await;
-        let (connection, channel) = world.channel().await;
-        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
-        let exclusive = BasicConsumeOptions { exclusive: true, ..BasicConsumeOptions::default() };
-        let consumer = channel.basic_consume(URGENT.into(), "stranger".into(), exclusive, FieldTable::default()).await;
-        let consumer = consumer.expect("it consumes");
-        let (process, broker) = (world.stage.process(), broker(&world.server.url()));
-        let mut waiting = Waiting::start_over(&process, 2, Some(broker.clone()));
-        world.stage.becomes("the worker to listen to the database", LISTENERS, 1).await;
-        stands(&broker, Purpose::Worker, "away", "ACCESS_REFUSED").await;
-        world.process.ask(&[1], true).await;
-        let (work, _permit) = waiting.next().await;
-        assert!(work.waited < Duration::from_secs(5), "{:?}", work.waited);
-        let connections = std::fs::read_to_string(world.server.log_path()).expect("the broker's log");
-        let connections = connections.matches("'towline worker'").count();
-        assert!(connections < 30, "{connections} connections");
-        drop(consumer);
-        connection.close(200, "bye".into()).await.expect("closed");
-        stands(&broker, Purpose::Worker, "ready", "").await;
-        world.stage.becomes("the worker to listen no more", LISTENERS, 0).await;
     });
 }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use integration::RabbitMq;
 use integration::blackhole::Link;
 use integration::postgres::HUB;
+use integration::{RabbitMq, eventually};
 use tokio::time::{Instant, sleep};
+use towline::documents::{Broker, Purpose};
 
-use crate::broker::{DEAD, URGENT, WORK, holds};
+use crate::broker::{DEAD, URGENT, WORK, holds, stands};
 use crate::oracle::Oracle;
 use crate::worker::Worker;
-use crate::world::{Stage, broker, ids, run};
+use crate::world::{LIMIT, Stage, broker, ids, run};
 
 const CLUSTERS: usize = 300;
 const PERMITS: usize = 8;
@@ -38,12 +39,27 @@ enum Whom {
     Both,
 }
 
-/// Each round asks for a pass of each cluster, and there is exactly one of each, which has read what was written before the request. The
-/// fault lasts until they have ended.
 #[test]
-fn each_request_is_followed_by_one_pass_whoever_is_cut_off_from_the_broker() {
+fn each_request_is_followed_by_one_pass_while_workers_are_cut_off_from_the_broker() {
+    rounds("partworkers", Whom::Workers, &[Fault::HangUp, Fault::Cut, Fault::Mute]);
+}
+
+#[test]
+fn each_request_is_followed_by_one_pass_while_the_announcer_is_cut_off_from_the_broker() {
+    rounds("partannouncer", Whom::Announcer, &[Fault::HangUp, Fault::Cut, Fault::Mute]);
+}
+
+#[test]
+fn each_request_is_followed_by_one_pass_while_nobody_reaches_the_broker() {
+    rounds("partboth", Whom::Both, &[Fault::Killed, Fault::Cut]);
+}
+
+/// Each round asks for a pass of each cluster, and there is exactly one of each, which has read what was written before the request. It
+/// begins with everybody connected, and the fault lasts until the passes have ended.
+fn rounds(name: &str, whom: Whom, faults: &[Fault]) {
     run(async {
-        let (stage, server) = tokio::join!(Stage::new("partitions"), RabbitMq::start("work-partitions"));
+        let of_broker = format!("work-{name}");
+        let (stage, server) = tokio::join!(Stage::new(name), RabbitMq::start(&of_broker));
         let server = server.expect("a broker");
         let (of_workers, of_announcer) = (Link::to(server.address()), Link::to(server.address()));
         let (of_workers, of_announcer) = (of_workers.await.expect("a link"), of_announcer.await.expect("a link"));
@@ -53,30 +69,23 @@ fn each_request_is_followed_by_one_pass_whoever_is_cut_off_from_the_broker() {
         );
         stage.run(&all).await;
         let process = stage.process();
-        let _announces = process.announces(&broker(&server.url_by(of_announcer.address())));
+        let announcer = broker(&server.url_by(of_announcer.address()));
+        let _announces = process.announces(&announcer);
         let mut oracle = Oracle::start().await;
         let (url, at) = (stage.place.url(HUB), server.url_by(of_workers.address()));
         let start = |number| Worker::start_over(&format!("worker-{number}"), &url, &oracle.address, PERMITS, Some(&at));
         let _workers: Vec<Worker> = (0..3).map(start).collect();
         let clusters: Vec<u64> = (1..=u64::try_from(CLUSTERS).expect("small")).collect();
+        let links: &[&Link] = match whom {
+            Whom::Workers => &[&of_workers],
+            Whom::Announcer => &[&of_announcer],
+            Whom::Both => &[&of_workers, &of_announcer],
+        };
         let mut round = 0;
-        for (fault, whom) in [
-            (Fault::HangUp, Whom::Workers),
-            (Fault::Cut, Whom::Workers),
-            (Fault::Mute, Whom::Workers),
-            (Fault::HangUp, Whom::Announcer),
-            (Fault::Cut, Whom::Announcer),
-            (Fault::Mute, Whom::Announcer),
-            (Fault::Cut, Whom::Both),
-            (Fault::Killed, Whom::Both),
-        ] {
+        for fault in faults {
+            connected(&server, &announcer).await;
             round += 1;
             let begun = Instant::now();
-            let links: &[&Link] = match whom {
-                Whom::Workers => &[&of_workers],
-                Whom::Announcer => &[&of_announcer],
-                Whom::Both => &[&of_workers, &of_announcer],
-            };
             let before = oracle.sights.borrow().all_ended();
             stage.run("update changes set number = number + 1").await;
             process.queue.ask(&ids(&clusters), round % 2 == 0).await.expect("they are asked for");
@@ -122,12 +131,25 @@ fn each_request_is_followed_by_one_pass_whoever_is_cut_off_from_the_broker() {
             let exact = seen.clusters.values().filter(|cluster| (cluster.token, cluster.number) == (round, round));
             assert_eq!(exact.count(), CLUSTERS, "{fault:?} of {whom:?}: {seen:?}");
         }
+        connected(&server, &announcer).await;
         for queue in [WORK, URGENT, DEAD] {
             holds(&server, "no message to be left", queue, (0, 0)).await;
         }
         let ready =
             stage.number("select count(*) from towline_work where ready_at <= now() or until is not null").await;
         assert_eq!(ready, 0, "nobody works, and nothing is to be done");
-        assert_eq!(oracle.sights.borrow().all_ended(), 8 * CLUSTERS, "no message has caused another pass");
+        assert_eq!(oracle.sights.borrow().all_ended(), faults.len() * CLUSTERS, "no message has caused another pass");
     });
+}
+
+/// Waits until the announcer can publish, and the three workers, and nobody who is gone, consume from both queues.
+async fn connected(server: &RabbitMq, announcer: &Broker) {
+    stands(announcer, Purpose::Announcer, "ready", "").await;
+    eventually("the workers to be connected", LIMIT, async || {
+        let queues = server.control(&["-q", "list_queues", "name", "consumers"]).await.expect("the queues");
+        let is_consumed = |queue: &str| queues.lines().any(|line| line.split_whitespace().eq([queue, "3"]));
+        if is_consumed(WORK) && is_consumed(URGENT) { Ok(()) } else { Err(queues.clone()) }
+    })
+    .await
+    .unwrap();
 }

@@ -98,6 +98,7 @@ impl Broker {
         loop {
             match self.connect_and_open(purpose).await {
                 Ok(reached) => return reached,
+                Err(error) if error.is_mismatch() => self.stands(purpose, Standing::Refused(full_text(&error))),
                 Err(error) => self.fails(purpose, &error),
             }
             sleep(AGAIN.next_delay(attempt)).await;
@@ -118,8 +119,7 @@ impl Broker {
 
     /// Notes that a connection can't be used, and why.
     pub(in crate::documents) fn fails(&self, purpose: Purpose, error: &Error) {
-        let reason = full_text(error);
-        self.stands(purpose, if error.is_mismatch() { Standing::Refused(reason) } else { Standing::Away(reason) });
+        self.stands(purpose, Standing::Away(full_text(error)));
     }
 
     /// Notes how a connection stands. A change is logged, once.

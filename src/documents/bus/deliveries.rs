@@ -35,13 +35,13 @@ struct Consumers {
 pub(in crate::documents) struct Delivery(Message);
 
 impl Opens for Deliveries {
-    /// It begins to consume, which shows whether this account may.
+    /// It begins to consume, which shows whether this account may. The database is asked meanwhile, so a slow broker has its time.
     async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
-        answered("limit deliveries", channel.basic_qos(PREFETCH, BasicQosOptions::default())).await?;
-        let mut deliveries = Self { channel, consumers: None };
-        deliveries.begin().await?;
-        Ok(deliveries)
+        let limited = channel.basic_qos(PREFETCH, BasicQosOptions::default()).await;
+        limited.map_err(Error::of("limit deliveries"))?;
+        let consumers = Some(Consumers::begin(&channel).await?);
+        Ok(Self { channel, consumers })
     }
 }
 
@@ -51,9 +51,10 @@ impl Deliveries {
         if let Some(Consumers { since, .. }) = self.consumers {
             return Ok(since);
         }
-        let (urgent, other) = (consume(&self.channel, URGENT).await?, consume(&self.channel, WORK).await?);
-        let since = Instant::now();
-        self.consumers = Some(Consumers { urgent, other, since });
+        let begun = timeout(ANSWER_WITHIN, Consumers::begin(&self.channel)).await;
+        let consumers = begun.map_err(|_| Error::Silent { within: ANSWER_WITHIN })??;
+        let since = consumers.since;
+        self.consumers = Some(consumers);
         Ok(since)
     }
 
@@ -90,6 +91,13 @@ impl Deliveries {
     }
 }
 
+impl Consumers {
+    async fn begin(channel: &Channel) -> Result<Self, Error> {
+        let (urgent, other) = (consume(channel, URGENT).await?, consume(channel, WORK).await?);
+        Ok(Self { urgent, other, since: Instant::now() })
+    }
+}
+
 impl Delivery {
     /// The cluster; none if the message is none of ours.
     pub(in crate::documents) fn cluster(&self) -> Option<Uuid> {
@@ -110,7 +118,7 @@ impl Delivery {
 async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, Error> {
     let tag = ShortString::default();
     let consumer = channel.basic_consume(queue.into(), tag, BasicConsumeOptions::default(), FieldTable::default());
-    answered("consume work", consumer).await
+    consumer.await.map_err(Error::of("consume work"))
 }
 
 async fn answered<T>(action: &'static str, request: impl Future<Output = lapin::Result<T>>) -> Result<T, Error> {
