@@ -18,6 +18,10 @@ const PERMITS: usize = 8;
 /// The specification's: work never stops for longer.
 const LONGEST_STOP: Duration = Duration::from_secs(15);
 
+/// Rows that nobody has worked on yet.
+const LEFT: &str = "select coalesce(string_agg(w::text || ' at ' || now(), '; '), 'none') from towline_work w \
+                    where ready_at <= now() or until is not null";
+
 /// What happens while there is work.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -105,10 +109,10 @@ fn rounds(name: &str, whom: Whom, faults: &[Fault]) {
             while ended < before + CLUSTERS {
                 sleep(Duration::from_millis(50)).await;
                 longest = longest.max(since.elapsed());
-                assert!(
-                    longest < LONGEST_STOP,
-                    "{fault:?} of {whom:?}: no pass since {ended} of {before} + {CLUSTERS}"
-                );
+                if longest >= LONGEST_STOP {
+                    let left = stage.text(LEFT).await;
+                    panic!("{fault:?} of {whom:?}: no pass since {ended} of {before} + {CLUSTERS}: {left}");
+                }
                 let now = oracle.sights.borrow().all_ended();
                 if now > ended {
                     (ended, since) = (now, Instant::now());

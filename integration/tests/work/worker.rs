@@ -119,7 +119,13 @@ impl Worked {
         let mut cluster = BufStream::new(TcpStream::connect(&self.oracle).await.ok()?);
         self.send(&mut cluster, work, "begin", 0).await?;
         let query = format!("select number from changes where cluster = '{}'", work.cluster);
-        let rows = self.database.all("read", &query, &[]).await.ok()?;
+        let rows = loop {
+            match self.database.all("read", &query, &[]).await {
+                Ok(rows) => break rows,
+                // Of a busy machine, or a database that is away. The claim may last.
+                Err(_) => tokio::time::sleep(BETWEEN).await,
+            }
+        };
         let number = rows.first()?.try_get(0).ok()?;
         for _ in 0..REQUESTS {
             tokio::time::sleep(BETWEEN).await;

@@ -20,6 +20,8 @@ use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// More announcements are not made: fewer than the product's bound, which a broker of a test would take long to fill.
+pub(crate) const MOST_WAITING: u32 = 5_000;
 /// Ends the claims in the database, as if their holders had been stopped for 30 s.
 pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
 
@@ -59,6 +61,11 @@ impl Stage {
 
     /// The first column of the only row.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    /// The first column of the only row, a text.
+    pub(crate) async fn text(&self, sql: &str) -> String {
         self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
@@ -132,6 +139,7 @@ impl Process {
     /// Announces work to a broker.
     pub(crate) fn announces(&self, to: &Broker) -> Running {
         let announcer = Announcer::new(self.queue.clone(), self.claims.role(Role::Dispatcher), to.clone());
+        let announcer = announcer.waiting_at_most(MOST_WAITING);
         Running::start(async move |scope| announcer.run(scope).await.expect("it doesn't fail"))
     }
 

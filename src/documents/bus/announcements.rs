@@ -9,9 +9,6 @@ use super::message::PERSISTENT;
 use super::topology::{self, DEAD_WORK, URGENT, WORK};
 use crate::amqp::{Error, Link};
 
-/// More than that wait only if nobody receives them: each cluster has one, or a few that are out of date.
-const MOST_WAITING: u32 = 100_000;
-
 /// A channel for it, on which the broker confirms. Its connection does nothing else: the broker may block it.
 pub(in crate::documents) struct Announcements(Channel);
 
@@ -30,13 +27,6 @@ impl Opens for Announcements {
         let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
         confirms.map_err(Error::of("ask for confirms"))?;
         Ok(Self(channel))
-    }
-}
-
-impl Waiting {
-    /// Whether nobody seems to receive what is announced, so that more of it would only fill the broker.
-    pub(in crate::documents) fn is_too_much(self) -> bool {
-        self.work >= MOST_WAITING
     }
 }
 

@@ -27,6 +27,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Most rows of one read, which are published together.
 const ROWS: i64 = 256;
+/// More announcements than that wait only if nobody receives them: each cluster has one, or a few that are out of date.
+const MOST_WAITING: u32 = 100_000;
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 /// Before the next attempt where the broker refuses.
@@ -43,6 +45,7 @@ pub struct Announcer {
     queue: WorkQueue,
     leadership: Leadership,
     broker: Broker,
+    most_waiting: u32,
 }
 
 /// Why a connection to the broker is used no more.
@@ -81,7 +84,14 @@ struct Under<'a> {
 impl Announcer {
     /// An announcer of the rows of this queue, under the claim of the dispatcher.
     pub fn new(queue: WorkQueue, leadership: Leadership, broker: Broker) -> Self {
-        Self { queue, leadership, broker }
+        Self { queue, leadership, broker, most_waiting: MOST_WAITING }
+    }
+
+    /// The same with another bound of the announcements that wait in the queues, instead of 100,000.
+    #[must_use]
+    pub fn waiting_at_most(mut self, announcements: u32) -> Self {
+        self.most_waiting = announcements;
+        self
     }
 
     /// The actor, under its name `announcer`.
@@ -176,7 +186,7 @@ impl Under<'_> {
         loop {
             if look_at <= Instant::now() {
                 look_at = Instant::now() + LOOK_EVERY;
-                if self.look(announcements).await?.is_too_much() {
+                if self.look(announcements).await?.work >= self.of.most_waiting {
                     broker.stands(Purpose::Announcer, Standing::Away(IS_TOO_MUCH.to_owned()));
                     sleep_until(look_at).await;
                     continue;

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug, Serialize)]
 pub(crate) struct Relayed {
     pub(super) waiting: usize,
-    /// From the first one to the last one.
+    /// From the first one to the last one; of a watch from its opening.
     pub(super) per_second: f64,
     pub(super) burst: Cost,
     pub(super) changes: usize,
@@ -84,11 +84,11 @@ pub(super) async fn measure(world: &World<'_>, options: BusOptions) -> Result<Re
     let waiting = options.clusters;
     let broker = &world.servers.broker;
     let version = newest(world).await?;
-    let (receiver, meter) = match world.engine {
+    let (receiver, meter, opened) = match world.engine {
         Engine::Postgres => {
             world.change(waiting, "waiting").await?;
-            let meter = world.meter()?;
-            (Receiver::watch(world, version, waiting).await?, meter)
+            let (meter, opened) = (world.meter()?, Instant::now());
+            (Receiver::watch(world, version, waiting).await?, meter, Some(opened))
         }
         Engine::Amqp => {
             // Events wait in the log, so that they don't come as slowly as they are written.
@@ -98,10 +98,11 @@ pub(super) async fn measure(world: &World<'_>, options: BusOptions) -> Result<Re
             world.change(waiting, "waiting").await?;
             broker.start_again().await?;
             let meter = world.meter()?;
-            (Receiver::consume(Queue::open(broker, "bench.waiting").await?, waiting), meter)
+            (Receiver::consume(Queue::open(broker, "bench.waiting").await?, waiting), meter, None)
         }
     };
-    let taken = receiver.until(waiting).await?;
+    let since_first = receiver.until(waiting).await?;
+    let taken = opened.map_or(since_first, |opened| opened.elapsed());
     let burst = meter.end(world)?;
     drop(receiver);
     let changes = usize::try_from(options.window.as_secs()).unwrap_or_default() * options.rate as usize;

@@ -28,6 +28,7 @@ pub(super) async fn measure(world: &mut World<'_>, options: BusOptions) -> Resul
     world.start_workers().await?;
     let missing = format!("select {} - count(*) from towline_work", options.clusters);
     world.becomes_none("the dispatcher to ask for all clusters", &missing).await?;
+    world.connected().await?;
     world.becomes_none("the first visits to end", LEFT).await?;
     let (meter, began) = (world.meter()?, Instant::now());
     world.sql.batch_execute(ASK).await.map_err(Error::database("ask for all clusters"))?;

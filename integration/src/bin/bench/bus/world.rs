@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, Database, Transport};
-use integration::{Error, Postgres, RabbitMq};
+use integration::{Error, Postgres, RabbitMq, eventually};
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::sleep;
@@ -135,6 +135,20 @@ impl<'s> World<'s> {
     /// The first column of the only row.
     pub(super) async fn number(&self, sql: &str) -> Result<i64, Error> {
         Ok(self.sql.query_one(sql, &[]).await.map_err(Error::database("read a number"))?.get(0))
+    }
+
+    /// Waits until the replica has all its connections to the broker, if it uses one.
+    pub(super) async fn connected(&self) -> Result<(), Error> {
+        if self.engine == Engine::Postgres {
+            return Ok(());
+        }
+        eventually("the replica to be connected to the broker", LONGEST_STEP, async || {
+            let hub = self.replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
+            let text = hub.to_string();
+            let is_ready = |connection: &str| text.contains(&format!("\"{connection}\":{{\"detail\":\"connected\""));
+            if ["relay", "announcer", "worker"].into_iter().all(is_ready) { Ok(()) } else { Err(text) }
+        })
+        .await
     }
 
     /// Waits until a query gives 0.
