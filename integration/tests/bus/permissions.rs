@@ -46,7 +46,8 @@ impl<'a> Account<'a> {
 
     /// What channels have looked up they may remember.
     async fn reconnects(&self) {
-        self.world.broker.control(&["close_all_connections", "a test"]).await.expect("closed");
+        let arguments = ["close_all_connections", "--vhost", &self.vhost, "a test"];
+        self.world.broker.control(&arguments).await.expect("closed");
     }
 
     async fn replica(&self) -> Replica {

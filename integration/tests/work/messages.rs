@@ -129,6 +129,8 @@ fn a_full_queue_is_named_and_its_rows_are_worked_on() {
 fn no_more_is_announced_where_nobody_receives_it() {
     run(async {
         let world = World::new("flooded").await;
+        // Its connection has declared the queues.
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
         let (_connection, channel) = world.channel().await;
         channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
         let (options, body) = (BasicPublishOptions::default(), id::<String>(1));

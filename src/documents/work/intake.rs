@@ -100,23 +100,22 @@ impl Intake {
                 () = scope.draining() => return,
                 connected = timeout_at(usable_at + WITHOUT_BROKER, &mut reached) => connected.ok(),
             };
-            let connected = match connected {
-                Some(connected) => Some(connected),
-                None => {
-                    let relieved = Relieved::default();
-                    let connected = async {
-                        tokio::select! {
-                            biased;
-                            () = scope.draining() => None,
-                            connected = reached => {
-                                relieved.0.notify_one();
-                                Some(connected)
-                            }
+            let connected = if connected.is_some() {
+                connected
+            } else {
+                let relieved = Relieved::default();
+                let connected = async {
+                    tokio::select! {
+                        biased;
+                        () = scope.draining() => None,
+                        connected = reached => {
+                            relieved.0.notify_one();
+                            Some(connected)
                         }
-                    };
-                    // It ends between two statements: dropping one would leave what it is granted to nobody.
-                    tokio::join!(connected, self.ask_the_database(scope, &relieved, &mut deliver)).0
-                }
+                    }
+                };
+                // It ends between two statements: dropping one would leave what it is granted to nobody.
+                tokio::join!(connected, self.ask_the_database(scope, &relieved, &mut deliver)).0
             };
             let Some((link, deliveries)) = connected else { return };
             let begun = Instant::now();

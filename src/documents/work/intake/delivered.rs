@@ -93,18 +93,17 @@ impl Intake {
         let lost = Ended::Lost("the connection was lost");
         let (mut look_at, mut late_at) = (Instant::now() + LOOK_EVERY, None::<Instant>);
         loop {
-            let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-                Ok(permit) => permit,
-                Err(_) => {
-                    let left = deliveries.end().await?;
-                    self.give_back(broker, left).await?;
-                    tokio::select! {
-                        biased;
-                        () = scope.draining() => return Err(Ended::Drained),
-                        () = link.lost() => return Err(lost),
-                        // The semaphore is never closed.
-                        Ok(permit) = Arc::clone(&self.permits).acquire_owned() => permit,
-                    }
+            let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+                permit
+            } else {
+                let left = deliveries.end().await?;
+                self.give_back(broker, left).await?;
+                tokio::select! {
+                    biased;
+                    () = scope.draining() => return Err(Ended::Drained),
+                    () = link.lost() => return Err(lost),
+                    // The semaphore is never closed.
+                    Ok(permit) = Arc::clone(&self.permits).acquire_owned() => permit,
                 }
             };
             let since = deliveries.begin().await?;
@@ -176,7 +175,7 @@ impl Intake {
             match self.queue.claim_one(cluster).await {
                 Ok(granted) => return Ok(granted),
                 Err(error) if failures == 0 => {
-                    tracing::warn!(error = full_text(&error), "failed to claim work, retrying")
+                    tracing::warn!(error = full_text(&error), "failed to claim work, retrying");
                 }
                 Err(error) => tracing::debug!(error = full_text(&error), failures, "failed to claim work, retrying"),
             }
