@@ -35,8 +35,8 @@ impl World {
         let server = server.expect("a broker");
         let process = stage.process();
         let announcer = broker(&server.url());
-        let announces = process.announces(&announcer);
-        Self { stage, server, process, announcer, _announces: announces }
+        let running = process.announces(&announcer);
+        Self { stage, server, process, announcer, _announces: running }
     }
 
     /// A worker that the broker delivers work to.

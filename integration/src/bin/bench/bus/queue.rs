@@ -59,6 +59,7 @@ impl Queue {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: lapin::Error) -> Error {
     Error::Unreadable { what: "the broker's answer".to_owned(), detail: error.to_string() }
 }

@@ -54,9 +54,11 @@ fn marks(options: BusOptions, all: &[Measured]) -> Vec<Mark> {
     add(&format!("event at {rate} a second, p50 ms"), Some(Wanted::Below(20.0)), &latency(|ms| ms.p50));
     add(&format!("event at {rate} a second, p99 ms"), None, &latency(|ms| ms.p99));
     add("clusters through the work queue, a second", None, &|run| Some(run.keys.per_second));
-    for (what, seconds) in
-        [("towline", Cost::towline as fn(&Cost) -> f64), ("database", Cost::database), ("broker", Cost::broker)]
-    {
+    for (what, seconds) in [
+        ("towline", (|cost| cost.towline) as fn(&Cost) -> f64),
+        ("database", |cost| cost.database),
+        ("broker", |cost| cost.broker),
+    ] {
         let each = |seconds: f64, count: usize| Some(1_000.0 * seconds / to_float(count));
         add(&format!("CPU s of {what} for 1,000 events"), None, &|run| {
             each(seconds(&run.events.burst), run.events.waiting)

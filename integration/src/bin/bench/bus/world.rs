@@ -73,9 +73,9 @@ pub(super) struct Meter {
 /// CPU seconds, of the load generator aside.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
-    pub(super) towline_cpu_seconds: f64,
-    pub(super) database_cpu_seconds: f64,
-    pub(super) broker_cpu_seconds: f64,
+    pub(super) towline: f64,
+    pub(super) database: f64,
+    pub(super) broker: f64,
 }
 
 impl<'s> World<'s> {
@@ -181,32 +181,17 @@ impl Meter {
         let now = world.meter()?;
         let since = |before: Duration, after: Duration| after.saturating_sub(before).as_secs_f64();
         Ok(Cost {
-            towline_cpu_seconds: since(self.towline, now.towline),
-            database_cpu_seconds: since(self.database, now.database),
-            broker_cpu_seconds: since(self.broker, now.broker),
+            towline: since(self.towline, now.towline),
+            database: since(self.database, now.database),
+            broker: since(self.broker, now.broker),
         })
     }
 }
 
 impl Cost {
-    pub(super) fn towline(&self) -> f64 {
-        self.towline_cpu_seconds
-    }
-
-    pub(super) fn database(&self) -> f64 {
-        self.database_cpu_seconds
-    }
-
-    pub(super) fn broker(&self) -> f64 {
-        self.broker_cpu_seconds
-    }
-
     /// For a line of progress.
     pub(super) fn line(&self) -> String {
-        format!(
-            "CPU s: towline {:.2}, database {:.2}, broker {:.2}",
-            self.towline_cpu_seconds, self.database_cpu_seconds, self.broker_cpu_seconds
-        )
+        format!("CPU s: towline {:.2}, database {:.2}, broker {:.2}", self.towline, self.database, self.broker)
     }
 }
 
