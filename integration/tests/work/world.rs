@@ -21,7 +21,7 @@ use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// More announcements are not made: fewer than the product's bound, which a broker of a test would take long to fill.
-pub(crate) const MOST_WAITING: u32 = 5_000;
+pub(crate) const MOST_WAITING: u32 = 1_000;
 /// Ends the claims in the database, as if their holders had been stopped for 30 s.
 pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
 
