@@ -29,6 +29,7 @@
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
 //! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
+//! │  ├─ announcer                      with a message broker, under the same claim: tells workers which clusters have work
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections
