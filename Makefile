@@ -15,12 +15,15 @@ help: ## lists this
 
 # BUILD=debug plays it with what `cargo test` has built anyway. A variable of this name in the environment changes nothing.
 BUILD := release
+# The order of functions in the release binary; empty: the compiler's.
+ORDER := hack/order.ld
 .PHONY: demo
 demo: setup-demo ## plays a story on three real clusters and stays up (ONCE=1: ends after the story)
 ifeq ($(BUILD),debug)
 	cargo test --workspace --locked --no-run
 else
-	cargo build --release --locked --package towline --package integration --bin towline --bin demo
+	hack/release.sh $(ORDER)
+	cargo build --release --locked --package integration --bin demo
 endif
 	TOWLINE_BIN=$(TARGET)/$(BUILD)/towline $(TARGET)/$(BUILD)/demo $(if $(ONCE),--once)
 
@@ -70,8 +73,13 @@ lint-bans: setup-tools
 
 .PHONY: bench
 bench: setup-demo ## measures speed, memory and requests on real clusters (AGAINST=go: beside a Go controller; ARGS=…: for the bench)
-	cargo build --release --locked --package towline --package integration --bin towline --bin bench
+	hack/release.sh $(ORDER)
+	cargo build --release --locked --package integration --bin bench
 	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/bench $(ARGS)
+
+.PHONY: order
+order: setup-demo ## records anew in which order the linker lays the functions (hack/order.ld); needs valgrind
+	hack/order.py
 
 .PHONY: audit
 audit: setup-tools ## checks licences, bans and sources of all dependencies

@@ -2758,14 +2758,14 @@ type ClientInterface interface {
 
 	// GetClusterSync Read a document
 	//
-	// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+	// Each entry of a syncset has `resourcesToDelete`, the objects that are deleted when it no longer wants them, and `superseded`, those that it wants and another syncset sends, each as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` and `supersededOmitted` say how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
 	//
 	// Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
 	GetClusterSync(ctx context.Context, namespace string, name string, params *GetClusterSyncParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchClusterSyncStatusWithBody Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2774,7 +2774,7 @@ type ClientInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/json-patch+json` content type.
 	//
@@ -2783,7 +2783,7 @@ type ClientInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/merge-patch+json` content type.
 	//
@@ -2792,7 +2792,7 @@ type ClientInterface interface {
 
 	// ReplaceClusterSyncStatusWithBody Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2801,7 +2801,7 @@ type ClientInterface interface {
 
 	// ReplaceClusterSyncStatus Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3531,7 +3531,7 @@ func (c *Client) ListClusterSyncs(ctx context.Context, params *ListClusterSyncsP
 
 // GetClusterSync Read a document
 //
-// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+// Each entry of a syncset has `resourcesToDelete`, the objects that are deleted when it no longer wants them, and `superseded`, those that it wants and another syncset sends, each as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` and `supersededOmitted` say how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
 //
 // Corresponds with GET /v1/clustersyncs/{namespace}/{name} (the `GetClusterSync` operationId).
 func (c *Client) GetClusterSync(ctx context.Context, namespace string, name string, params *GetClusterSyncParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3548,7 +3548,7 @@ func (c *Client) GetClusterSync(ctx context.Context, namespace string, name stri
 
 // PatchClusterSyncStatusWithBody Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3567,7 +3567,7 @@ func (c *Client) PatchClusterSyncStatusWithBody(ctx context.Context, namespace s
 
 // PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/json-patch+json` content type.
 //
@@ -3586,7 +3586,7 @@ func (c *Client) PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBody(ctx 
 
 // PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/merge-patch+json` content type.
 //
@@ -3605,7 +3605,7 @@ func (c *Client) PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBody(ctx
 
 // ReplaceClusterSyncStatusWithBody Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3624,7 +3624,7 @@ func (c *Client) ReplaceClusterSyncStatusWithBody(ctx context.Context, namespace
 
 // ReplaceClusterSyncStatus Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8741,7 +8741,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetClusterSyncWithResponse Read a document
 	//
-	// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+	// Each entry of a syncset has `resourcesToDelete`, the objects that are deleted when it no longer wants them, and `superseded`, those that it wants and another syncset sends, each as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` and `supersededOmitted` say how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8750,7 +8750,7 @@ type ClientWithResponsesInterface interface {
 
 	// PatchClusterSyncStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8759,7 +8759,7 @@ type ClientWithResponsesInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/json-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8768,7 +8768,7 @@ type ClientWithResponsesInterface interface {
 
 	// PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8777,7 +8777,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplaceClusterSyncStatusWithBodyWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8786,7 +8786,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplaceClusterSyncStatusWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 	//
-	// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+	// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12440,7 +12440,7 @@ func (c *ClientWithResponses) ListClusterSyncsWithResponse(ctx context.Context, 
 
 // GetClusterSyncWithResponse Read a document
 //
-// Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
+// Each entry of a syncset has `resourcesToDelete`, the objects that are deleted when it no longer wants them, and `superseded`, those that it wants and another syncset sends, each as `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; `resourcesToDeleteOmitted` and `supersededOmitted` say how many more an entry has. They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -12455,7 +12455,7 @@ func (c *ClientWithResponses) GetClusterSyncWithResponse(ctx context.Context, na
 
 // PatchClusterSyncStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12470,7 +12470,7 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithBodyWithResponse(ctx con
 
 // PatchClusterSyncStatusWithApplicationJSONPatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/json-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12485,7 +12485,7 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithApplicationJSONPatchPlus
 
 // PatchClusterSyncStatusWithApplicationMergePatchPlusJSONBodyWithResponse Change parts of the status; needs role `admin`
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12500,7 +12500,7 @@ func (c *ClientWithResponses) PatchClusterSyncStatusWithApplicationMergePatchPlu
 
 // ReplaceClusterSyncStatusWithBodyWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12515,7 +12515,7 @@ func (c *ClientWithResponses) ReplaceClusterSyncStatusWithBodyWithResponse(ctx c
 
 // ReplaceClusterSyncStatusWithResponse Replace the status; needs role `admin`, and the version in `If-Match` or in the body
 //
-// `resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.
+// What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -219,9 +219,15 @@ impl Audit {
 
     /// The requests themselves, in the order of their answers.
     pub async fn records(&self, filter: &Filter) -> Result<Vec<Record>, Error> {
+        Ok(self.records_and_mark(filter).await?.0)
+    }
+
+    /// The requests themselves, and the moment up to which they are: from there on, each later one is found, and only once.
+    pub async fn records_and_mark(&self, filter: &Filter) -> Result<(Vec<Record>, Mark), Error> {
         self.settle().await?;
         let log = self.log.lock().await;
-        Ok(log.records.iter().skip(filter.since.0).filter(|record| filter.takes(record)).cloned().collect())
+        let records = log.records.iter().skip(filter.since.0).filter(|record| filter.takes(record)).cloned().collect();
+        Ok((records, Mark(log.records.len())))
     }
 
     /// How many requests there were by user, verb and resource (`towline patch databases/status`).

@@ -168,8 +168,10 @@ async fn forward(listener: TcpListener, server: SocketAddr, state: watch::Sender
             drop((client.set_nodelay(true), server.set_nodelay(true)));
             let begun = answers.begun;
             let ((client_reads, client_writes), (server_reads, server_writes)) = (client.split(), server.split());
-            let both =
-                async { tokio::join!(copy(client_reads, server_writes), answers.copy(server_reads, client_writes)) };
+            // A connection that one end has reset ends for the other, too.
+            let both = async {
+                tokio::try_join!(copy(client_reads, server_writes), answers.copy(server_reads, client_writes))
+            };
             tokio::select! {
                 _ = both => {}
                 _ = state.wait_for(|state| state.hung_up != begun) => {}

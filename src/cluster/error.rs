@@ -255,4 +255,10 @@ impl Error {
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. })
     }
+
+    /// Whether there was a connection, and it ended before the answer did.
+    pub(super) fn is_broken_connection(&self) -> bool {
+        // The deadline of a request has no source; that of its head has one, and is longer than any that asks this.
+        matches!(self, Self::NoAnswer { source, .. } if std::error::Error::source(source).is_some())
+    }
 }

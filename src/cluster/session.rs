@@ -112,7 +112,7 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
 async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     let Some(session) = cluster.sessions().borrow().clone() else { return };
     cluster.clear_suspicion();
-    let down = match accepted(session.connection.probe_as(None, PROBE_DEADLINE).await) {
+    let down = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
         Ok(()) => {
             keeper.accepted();
             None
@@ -131,7 +131,7 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
     };
     // Another cluster than before may answer.
     let down = match down {
-        None => identity::read(cluster, &session.connection, PROBE_DEADLINE)
+        None => once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE))
             .await
             .err()
             .map(|error| (ClusterState::Unreachable, error.to_string())),
@@ -152,6 +152,15 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
             state.asks = 0;
             tracing::info!(cluster = %cluster.name(), "cluster is available");
         }
+    }
+}
+
+/// Asks again if the connection breaks: what raises the doubt is often a server or a proxy that ends its connections, all of them,
+/// and a kept one is used before its end is noticed. That says nothing of whether the server accepts new ones.
+async fn once_more<Answer: Future<Output = Result<(), Error>>>(ask: impl Fn() -> Answer) -> Result<(), Error> {
+    match ask().await {
+        Err(error) if error.is_broken_connection() => ask().await,
+        answer => answer,
     }
 }
 
@@ -191,3 +200,6 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
     let delay = if cluster.is_settling() { delay.min(LONGEST_WHILE_SETTLING) } else { delay };
     state.next_ask = cluster.denied_permissions().any().then(|| Instant::now() + delay);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! A document as lists and watches send it: rendered once for all watches.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::document::Document;
 use super::filter::Fields;
@@ -15,7 +15,31 @@ pub struct Object {
     version: i64,
 }
 
+/// An object that others hold or do not hold any more.
+#[derive(Clone, Debug)]
+pub struct WeakObject {
+    json: Weak<[u8]>,
+    length: usize,
+}
+
+impl WeakObject {
+    /// The whole document as JSON on one line, if somebody still holds it.
+    pub fn json(&self) -> Option<Arc<[u8]>> {
+        self.json.upgrade()
+    }
+
+    /// The length of the JSON.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
 impl Object {
+    /// The same, not held.
+    pub fn downgrade(&self) -> WeakObject {
+        WeakObject { json: Arc::downgrade(&self.json), length: self.json.len() }
+    }
+
     /// Renders a document.
     pub fn of(document: &Document) -> Self {
         // Texts, numbers and maps with text keys always become JSON.

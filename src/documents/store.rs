@@ -1,13 +1,13 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
 use super::aside::Aside;
+use super::cluster_sync;
 use super::document::{Document, Key};
 use super::filter::Fields;
 use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
 use super::room::Share;
-use super::to_delete;
 use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};
@@ -116,7 +116,7 @@ impl Store {
 
     /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete.
     pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
-        let status = if key.kind.is_shown_as_stored() { "status".to_owned() } else { to_delete::status() };
+        let status = if key.kind.is_shown_as_stored() { "status".to_owned() } else { cluster_sync::status() };
         let Some(row) = self.columns(key, &status).await? else { return Ok(None) };
         let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
         Ok(version.map(|version| FoundRow { row, kind: key.kind, version }))

@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::{Method, Response, StatusCode};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::documents::{BusObserver, Purpose, Standing, WriterObserver};
+use crate::documents::{BusObserver, Purpose, Role, Standing, WriterObserver};
 use crate::http::Observer;
 use crate::telemetry::{self, Metric};
 
@@ -37,6 +37,8 @@ const BUS_DEAD_TOTAL: &str = "towline_bus_dead_total";
 const BUS_DEAD_LETTERS: &str = "towline_bus_dead_letters";
 /// Whether the broker can be used, by `connection`.
 const BUS_CONNECTED: &str = "towline_bus_connected";
+/// Whether this process fills a role, by `name`: `compaction`, `relay`, `dispatcher`.
+const CLAIM_HELD: &str = "towline_claim_held";
 /// Rows of the log that can't be read.
 const HUB_UNREADABLE_ROWS_TOTAL: &str = "towline_hub_unreadable_rows_total";
 
@@ -59,6 +61,7 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(BUS_DEAD_TOTAL, "Messages of the work queues that this replica could not serve"),
     Metric::gauge(BUS_DEAD_LETTERS, "Dead letters of the work queues, as the dispatcher's replica sees them"),
     Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
+    Metric::gauge(CLAIM_HELD, "Whether this replica holds the leader claim of a role, by name"),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -120,6 +123,11 @@ impl HubMetrics {
         self.version.set(number(version));
         self.base.set(number(base));
         self.watchers.set(telemetry::count(watchers));
+    }
+
+    /// Sets whether this process fills a role; before a scrape.
+    pub fn fills(&self, role: Role, is_held: bool) {
+        gauge!(CLAIM_HELD, "name" => role.as_str()).set(if is_held { 1.0 } else { 0.0 });
     }
 
     /// Sets how many rows of the log could not be read.

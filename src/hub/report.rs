@@ -132,6 +132,9 @@ impl telemetry::Section for HubReport {
         let tail = self.0.tail.state();
         self.0.metrics.set(tail.version, tail.base, self.0.watchers.count());
         self.0.metrics.unreadable_rows(tail.unreadable);
+        for (role, is_held) in self.0.claims.filled() {
+            self.0.metrics.fills(role, is_held);
+        }
         let pool = self.0.database.state();
         telemetry::db_pool_connections(HUB, pool.idle, pool.in_use, pool.max);
     }

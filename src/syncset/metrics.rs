@@ -13,8 +13,10 @@ use super::dispatch::{DispatchObserver, Turn};
 use super::overview::{Applied, Counted, SelectorApplied};
 use super::rules::pass::Outcome;
 use super::rules::spec::Behavior;
+use super::rules::status::Retry;
 use super::work::{First, Visited, WorkObserver};
-use crate::telemetry::{Family, Metric, Series, count};
+use crate::config::SectionName;
+use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
 /// How long visits of clusters took, by `outcome`.
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
@@ -117,8 +119,11 @@ const OTHER: &str = "other";
 const NO_GROUP: &str = "none";
 
 /// The metrics of syncsets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SyncsetMetrics {
+    /// The work queue, as those of controllers are shown. Each process counts the clusters that it claims, the dispatcher's what it
+    /// asks for, and each the rows that wait for any of them.
+    queue: WorkqueueMetrics,
     groups: Bounded,
     names: Bounded,
 }
@@ -142,8 +147,14 @@ impl Bounded {
 }
 
 impl SyncsetMetrics {
+    /// Those of the section of this name.
+    pub fn new(section: &SectionName) -> Self {
+        Self { queue: WorkqueueMetrics::new(section), groups: Bounded::default(), names: Bounded::default() }
+    }
+
     /// What was counted in the database.
-    pub fn counted(counted: &Counted) {
+    pub fn counted(&self, counted: &Counted) {
+        self.queue.set_depth(usize::try_from(counted.work.ready).unwrap_or_default());
         for (state, clusters) in &counted.states {
             gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
         }
@@ -175,8 +186,32 @@ impl SyncsetMetrics {
     }
 }
 
+/// As a controller would call the result of a visit.
+fn result(visited: Visited, outcome: Option<&Outcome>) -> ReconcileResult {
+    match visited {
+        Visited::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
+            // Without a failure it waits until something that was deleted is gone.
+            let fails = outcome.is_some_and(|outcome| outcome.results.iter().any(|row| row.failure.is_some()));
+            if fails { ReconcileResult::Error } else { ReconcileResult::RequeueAfter }
+        }
+        Visited::Gone | Visited::Paused | Visited::InStep | Visited::Complete => ReconcileResult::Success,
+        Visited::Waiting => ReconcileResult::RequeueAfter,
+        Visited::Yielded | Visited::Interrupted => ReconcileResult::Requeue,
+        Visited::Silent | Visited::Throttled | Visited::Failed => ReconcileResult::Error,
+    }
+}
+
 impl WorkObserver for SyncsetMetrics {
+    fn begun(&self, waited: Duration) {
+        self.queue.started(waited);
+    }
+
     fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>) {
+        let result = result(visited, outcome);
+        self.queue.finished(took, result);
+        if result == ReconcileResult::Error {
+            self.queue.retried();
+        }
         histogram!(PASS_SECONDS, "outcome" => visited.as_str()).record(took);
         let contended = outcome.map(|outcome| outcome.contended.len()).unwrap_or_default();
         counter!(CONTENDED_TOTAL).increment(u64::try_from(contended).unwrap_or(u64::MAX));
@@ -219,6 +254,7 @@ impl DispatchObserver for SyncsetMetrics {
         let kind = if turn.was_gap { "all" } else { "follow" };
         counter!(DISPATCH_TURNS_TOTAL, "kind" => kind).increment(1);
         counter!(DISPATCH_ASKED_TOTAL).increment(turn.asked);
+        self.queue.asked(turn.asked);
     }
 
     fn mended(&self, clusters: u64) {
@@ -228,7 +264,51 @@ impl DispatchObserver for SyncsetMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::rules::pass::{End, Progress, Writes};
+    use crate::syncset::rules::rows::{Failure, ResultRow};
+    use crate::syncset::rules::status::Reason;
+
+    #[test]
+    fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {
+        let outcome = |retry, failure| Outcome {
+            end: End::Finished,
+            writes: Writes::default(),
+            results: vec![ResultRow {
+                syncset: uuid::Uuid::from_u128(1),
+                name: SyncSetName {
+                    kind: SyncSetKind::SelectorSyncSet,
+                    namespace: String::new(),
+                    name: "s".to_owned(),
+                },
+                inputs: ResultRow::UNFINISHED,
+                generation: 2,
+                failure,
+                since: Timestamp::UNIX_EPOCH,
+                first_success: None,
+                has_pending_deletions: true,
+            }],
+            retry,
+            awaits_judgement: false,
+            is_held: false,
+            releases: BTreeMap::new(),
+            contended: Vec::new(),
+            spared: BTreeSet::new(),
+            requests: 1,
+            progress: Progress::default(),
+        };
+        let of = |retry, failure| result(Visited::Complete, Some(&outcome(retry, failure)));
+        let failure = |reason| Some(Failure { reason, message: "failed".to_owned() });
+        assert_eq!(of(None, None), ReconcileResult::Success);
+        assert_eq!(of(Some(Retry::Backoff), None), ReconcileResult::RequeueAfter);
+        assert_eq!(of(Some(Retry::Backoff), failure(Reason::Forbidden)), ReconcileResult::Error);
+        assert_eq!(of(Some(Retry::OnChange), failure(Reason::ResourceInvalid)), ReconcileResult::Success);
+    }
 
     #[test]
     fn a_label_that_users_choose_has_a_bounded_number_of_values() {

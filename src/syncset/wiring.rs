@@ -22,7 +22,7 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         tracing::error!("the section [syncsets] has no hub");
         return;
     };
-    let metrics = Arc::new(SyncsetMetrics::default());
+    let metrics = Arc::new(SyncsetMetrics::new(&config.name));
     let dispatcher =
         Dispatcher::new(shared.database.clone(), shared.claims.role(Role::Dispatcher), Arc::clone(&metrics) as _);
     let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
@@ -31,7 +31,7 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         Announcer::new(queue, shared.claims.role(Role::Dispatcher), broker)
     });
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
-    let overview = Overview::new(&shared);
+    let overview = Overview::new(&shared, metrics);
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
         let (database, queue) = (shared.database.clone(), WorkQueue::new(&shared.database, &shared.claims));
         let inspector = worker.inspector();

@@ -73,6 +73,11 @@ impl WorkqueueMetrics {
         self.adds.increment(1);
     }
 
+    /// So many keys were added, or asked for again.
+    pub fn asked(&self, keys: u64) {
+        self.adds.increment(keys);
+    }
+
     /// A key's reconcile begins after this wait.
     pub fn started(&self, waited: Duration) {
         self.queue_duration.record(waited);

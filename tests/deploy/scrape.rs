@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use towline::documents::{BusObserver, Purpose};
+use towline::documents::{BusObserver, Purpose, Role};
 use towline::hub::HubMetrics;
 use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
@@ -103,6 +103,7 @@ fn record_everything_once() {
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::CREATED, Duration::ZERO);
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
     hub.lag(Duration::ZERO);
+    hub.fills(Role::Dispatcher, true);
     let bus: &dyn BusObserver = &hub;
     for outcome in ["confirmed", "nacked", "skipped"] {
         bus.published(outcome, 1);
@@ -113,7 +114,7 @@ fn record_everything_once() {
     }
     bus.rejected();
     bus.dead_letters(0);
-    syncsets(&SyncsetMetrics::default());
+    syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
     db_query("detect_policies", Duration::ZERO);
     db_pool_connections("hub", 0, 0, 8);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
@@ -139,6 +140,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         requests: 0,
         progress: Progress::default(),
     };
+    metrics.begun(Duration::ZERO);
     metrics.visited(Visited::Complete, Duration::ZERO, Some(&outcome));
     metrics.sent(Behavior::Apply, true, Duration::ZERO);
     metrics.first_success(First::SyncSet { group: None }, Duration::ZERO);
@@ -148,7 +150,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.dispatched(Turn::default());
     metrics.mended(0);
     let states = Standing::ALL.into_iter().map(|state| (state, 1)).collect();
-    SyncsetMetrics::counted(&Counted { states, ..Counted::default() });
+    metrics.counted(&Counted { states, ..Counted::default() });
 }
 
 /// `name{label="value",…} 1`. No value of a label has a comma or a brace.

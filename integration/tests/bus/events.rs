@@ -6,7 +6,7 @@ use integration::hub::Request;
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::consumer::{Mirror, Queue, list};
-use crate::world::{World, create, label, metric, run, stands};
+use crate::world::{World, create, label, leaves, metric, run, stands};
 
 /// R1, R2: each change is published once and in order, as a persistent message that says what it is about and shows no secret.
 #[test]
@@ -40,6 +40,30 @@ fn each_change_is_published_once_and_in_order() {
         assert!(queue.next_within(Duration::from_secs(2)).await.is_none());
         world.relayed().await;
         assert!(metric(&replica, "towline_bus_published_total{outcome=\"confirmed\"}").await >= 22.0);
+    });
+}
+
+/// K5: a relay whose claim has passed on moves no cursor, although it has published.
+#[test]
+fn a_relay_that_was_replaced_moves_no_cursor() {
+    run(async {
+        let world = World::new("replaced").await;
+        let replica = world.relaying().await;
+        let mut queue = Queue::open(&world.broker.url(), "replaced", FieldTable::default()).await.expect("a queue");
+        let mut api = replica.client();
+        let cursor = "select cursor from towline_claim where name = 'relay'";
+        let before = world.number(cursor).await;
+        world
+            .run("update towline_claim set holder = 'other', token = token + 1, until = now() + interval '1 h' where name = 'relay'")
+            .await;
+        // Its fence is still open, or has closed by the time: it may publish once.
+        create(&mut api, "c1").await;
+        queue.next_within(Duration::from_secs(10)).await;
+        // By then its renewal has said that the claim is lost.
+        leaves(&replica, "relay").await;
+        create(&mut api, "c2").await;
+        assert!(queue.next_within(Duration::from_secs(3)).await.is_none(), "it publishes nothing any more");
+        assert_eq!(world.number(cursor).await, before);
     });
 }
 

@@ -123,6 +123,17 @@ pub(crate) async fn ready(replica: &Replica) {
     .unwrap();
 }
 
+/// Waits until a replica has no use for a connection any more.
+pub(crate) async fn leaves(replica: &Replica, connection: &str) {
+    eventually(format!("{connection} to be unused"), LIMIT, async || {
+        let section = replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
+        let connections = find(&section, "connections").unwrap_or_default();
+        if connections.get(connection).is_none() { Ok(()) } else { Err(section.to_string()) }
+    })
+    .await
+    .unwrap();
+}
+
 /// Waits until a connection of a replica stands so, and the detail contains a text.
 pub(crate) async fn stands(replica: &Replica, connection: &str, state: &str, detail: &str) {
     eventually(format!("{connection} to be {state}"), LIMIT, async || {

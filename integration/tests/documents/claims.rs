@@ -59,6 +59,9 @@ fn one_process_fills_a_role_and_hands_it_back_at_its_end() {
         stage.becomes("both to have asked", asked, 2).await;
         assert!(two.grant().is_none() && grant.check().is_ok());
         first.drained().await;
+        // Nobody else wants this one: it ended because it was handed back.
+        let handed_back = "select count(*) from towline_claim where name = 'dispatcher' and until <= now()";
+        assert_eq!(stage.number(handed_back).await, 1);
         assert!(grant.check().is_err() && one.grant().is_none() && dispatcher.grant().is_none());
         let next = tokio::time::timeout(LIMIT, two.granted()).await.expect("the role is taken over");
         assert_eq!((next.token, next.cursor), (2, 41));
@@ -94,15 +97,18 @@ fn a_claim_is_renewed_and_one_that_has_ended_is_lost_and_never_revived() {
 #[test]
 fn a_claim_that_was_granted_to_another_process_is_lost() {
     run(async {
-        let stage = Stage::new("passed").await;
-        let (_running, [mut leadership]) = process(&stage, [Role::Relay]);
-        let grant = leadership.granted().await;
         // The holder is compared by name and token: neither alone is enough.
-        stage
-            .run("update towline_claim set token = token + 1, until = now() + interval '1 h' where name = 'relay'")
-            .await;
-        tokio::time::timeout(LIMIT, grant.expired()).await.expect("it is lost");
-        assert_eq!(stage.number("select count(*) from towline_claim where until > now() + interval '30 min'").await, 1);
+        for (name, other) in [("passed", "token = token + 1"), ("passed_on", "holder = 'other'")] {
+            let stage = Stage::new(name).await;
+            let (_running, [mut leadership]) = process(&stage, [Role::Relay]);
+            let grant = leadership.granted().await;
+            stage
+                .run(&format!("update towline_claim set {other}, until = now() + interval '1 h' where name = 'relay'"))
+                .await;
+            tokio::time::timeout(LIMIT, grant.expired()).await.expect("it is lost");
+            let kept = "select count(*) from towline_claim where until > now() + interval '30 min'";
+            assert_eq!(stage.number(kept).await, 1, "{other}");
+        }
     });
 }
 
@@ -147,6 +153,10 @@ fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along()
         let newest = "select (extract(epoch from max(until)) * 1000)::bigint from towline_claim";
         let mut until = stage.number(newest).await;
         assert_eq!(stage.number(ends).await, 1);
+        // Of the 30 s a renewal is due after 6: what is left is never less than 24, but for a busy machine.
+        let of_30_s = "select count(*) from towline_claim where holder is not null \
+             and until between now() + interval '15 s' and now() + interval '30 s'";
+        assert_eq!(stage.number(of_30_s).await, 3);
         for _ in 0..2 {
             until = eventually("a renewal", LIMIT, async || match stage.number(newest).await {
                 found if found > until => Ok(found),
@@ -154,7 +164,7 @@ fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along()
             })
             .await
             .unwrap();
-            assert_eq!(stage.number(ends).await, 1);
+            assert_eq!((stage.number(ends).await, stage.number(of_30_s).await), (1, 3));
         }
         stage.run(&format!("{END} where name = 'dispatcher'")).await;
         tokio::time::timeout(LIMIT, lost.expired()).await.expect("the renewal says that it has ended");

@@ -16,6 +16,7 @@ mod compaction;
 mod dispatch;
 mod frozen;
 mod judging;
+mod pass_sharing;
 mod pass_store;
 mod preparing;
 mod protocol;

@@ -10,14 +10,14 @@ use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName}
 use towline::syncset::rules::pass::Writes;
 use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
 use towline::syncset::rules::status::{Duplicate, Reason};
-use towline::syncset::store::{Pace, PassStore, Sharing, Snapshot, Standing, StoreError};
+use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::claims::Running;
 use crate::dispatch::document;
 use crate::world::{LIMIT, Stage, cluster, create, item, row, run, server};
 
 /// An id or a time, of whatever type is wanted.
-fn id<T: FromStr<Err: std::fmt::Debug>>(number: u64) -> T {
+pub(crate) fn id<T: FromStr<Err: std::fmt::Debug>>(number: u64) -> T {
     format!("00000000-0000-4000-9000-{number:012x}").parse().expect("an id")
 }
 
@@ -34,11 +34,11 @@ fn name(kind: SyncSetKind, name: &str) -> SyncSetName {
     SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn object(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
+pub(crate) fn object(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
     ObjectRef { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn sent() -> AppliedRow {
+pub(crate) fn sent() -> AppliedRow {
     AppliedRow {
         object: object("apps", "Deployment", "ns", "agent"),
         syncset: id(11),
@@ -54,7 +54,7 @@ fn sent() -> AppliedRow {
     }
 }
 
-fn waiting() -> AppliedRow {
+pub(crate) fn waiting() -> AppliedRow {
     AppliedRow {
         object: object("", "Namespace", "", "ns"),
         syncset: id(12),
@@ -96,7 +96,7 @@ fn succeeded() -> ResultRow {
     }
 }
 
-fn pace() -> PaceRow {
+pub(crate) fn pace() -> PaceRow {
     PaceRow {
         identity: Some("kube-system's".to_owned()),
         kubeconfig_generation: 6,
@@ -121,7 +121,7 @@ fn patched(position: usize) -> PatchedRow {
 }
 
 /// A cluster with a claim on it.
-async fn claimed(stage: &Stage) -> (WorkClaim, PassStore) {
+pub(crate) async fn claimed(stage: &Stage) -> (WorkClaim, PassStore) {
     stage.writer().version(create("c1")).await;
     let text = "insert into towline_work (cluster, ready_at, holder, token, until) \
          select id, now(), 'me', 17, now() + interval '1 h' from clusters where name = 'c1' returning cluster::text";
@@ -164,7 +164,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![patched(0), patched(3)],
             ..Writes::default()
         };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage.writer().version(create("twin")).await;
         stage
@@ -209,8 +209,9 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
             removed: vec![waiting().object],
+            has_rest: true,
         };
-        let now = Pace { row: other_pace.clone(), resyncs: 0 };
+        let now = Pace { row: other_pace.clone(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
@@ -226,7 +227,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         let (claim, store) = claimed(&stage).await;
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is held");
         let takes = Writes {
             finished: vec![id(11)],
@@ -254,159 +255,13 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
     });
 }
 
-/// Other clusters of the identity in [`pace`], by their names.
-async fn twins(stage: &Stage, names: &[&str]) -> Vec<String> {
-    let mut ids = Vec::new();
-    for name in names {
-        stage.writer().version(create(name)).await;
-        let text = format!(
-            "insert into towline_pace (cluster, identity, kubeconfig_generation, attempts) \
-             select id, 'kube-system''s', 1, 0 from clusters where name = '{name}' returning cluster::text"
-        );
-        ids.push(stage.sql.query_one(&text, &[]).await.expect("a row").get(0));
-    }
-    ids
-}
-
-/// Stores that a cluster has an object.
-fn has(cluster: &str, object: &ObjectRef, wanted: bool) -> String {
-    let ObjectRef { group, kind, namespace, name } = object;
-    format!(
-        "delete from towline_applied where cluster = '{cluster}'; insert into towline_applied values ('{cluster}', '{group}', '{kind}', \
-         '{namespace}', '{name}', gen_random_uuid(), 'v1', null, {wanted}, true, false, null, null, null, 0)"
-    )
-}
-
-/// Rule 31: the statement that stores that something is not wanted any more asks for all other documents of the cluster that have it, so
-/// that no end of the process comes in between, and an ordinary one asks for none.
-#[test]
-fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have_it_in_the_same_statement() {
-    run(async {
-        let stage = Stage::new("told").await;
-        let (claim, store) = claimed(&stage).await;
-        let names: Vec<String> = (0..12).map(|number| format!("twin-{number:02}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let identity = pace().identity;
-        let sharing = Sharing { identity: identity.as_deref(), unless_shared: false };
-        let drops = Writes { applied: vec![waiting()], ..Writes::default() };
-        let alone = store.save_in(&claim, &drops, None, &sharing).await.expect("it is held");
-        let version = stage.number("select version from clusters where name = 'c1'").await;
-        assert_eq!(alone, Standing { wanted: 1, version: Some(version), is_shared: false });
-        let ids = twins(&stage, &names).await;
-        assert_eq!(store.with_identity(claim.cluster, "kube-system's").await.expect("clusters").len(), 12);
-        for (number, id) in ids.iter().enumerate() {
-            stage.run(&has(id, &waiting().object, number % 2 == 0)).await;
-        }
-        // These have other objects.
-        for (name, other) in twins(&stage, &["bare", "other"]).await.iter().zip([None, Some(sent().object)]) {
-            if let Some(other) = other {
-                stage.run(&has(name, &other, true)).await;
-            }
-        }
-        let adds = Writes { applied: vec![sent()], ..Writes::default() };
-        let shared = store.save_in(&claim, &adds, None, &sharing).await.expect("it is held");
-        assert_eq!(shared, Standing { is_shared: true, ..alone });
-        let asked = "select count(*) from towline_work where holder is null and ready_at <= now()";
-        assert_eq!(stage.number(asked).await, 0, "nothing was dropped");
-        store.save_in(&claim, &drops, None, &sharing).await.expect("it is held");
-        assert_eq!(stage.number(asked).await, 12);
-        // Those that are worked on are asked for once more, and so are those of the cluster that the document led to before.
-        stage.run("update towline_work set holder = 'other', until = now() + interval '1 h' where token = 0").await;
-        store.save(&claim, &drops, Some(&Pace { row: pace(), resyncs: 0 })).await.expect("it is held");
-        let moved = Sharing { identity: Some("another"), unless_shared: false };
-        store.save_in(&claim, &drops, None, &moved).await.expect("it is held");
-        assert_eq!(stage.number("select count(*) from towline_work where holder = 'other' and wanted = 2").await, 12);
-        assert_eq!(stage.number("select wanted from towline_work where token = 17").await, 1);
-        assert_eq!(ids.len(), 12);
-    });
-}
-
-/// A namespace or a definition is left for the sake of what another document wants in it; so what that one drops concerns its document.
-#[test]
-fn a_drop_concerns_documents_that_have_the_object_or_the_namespace_or_the_definition_that_it_is_in() {
-    run(async {
-        let stage = Stage::new("concerned_documents").await;
-        let (claim, store) = claimed(&stage).await;
-        let ids = twins(&stage, &["twin"]).await;
-        let identity = pace().identity;
-        let sharing = Sharing { identity: identity.as_deref(), unless_shared: false };
-        let dropped = object("example.com", "Widget", "ns", "w");
-        let row = AppliedRow { object: dropped.clone(), ..waiting() };
-        let drops = [
-            Writes { applied: vec![row.clone()], ..Writes::default() },
-            Writes { forgotten: vec![(dropped.clone(), row.syncset)], ..Writes::default() },
-        ];
-        let definition = |name| object("apiextensions.k8s.io", "CustomResourceDefinition", "", name);
-        for (had, is_concerned) in [
-            (dropped.clone(), true),
-            (object("", "Namespace", "", "ns"), true),
-            (definition("widgets.example.com"), true),
-            (object("", "Namespace", "", "other"), false),
-            (definition("widgets.apps.example.com"), false),
-            (object("example.com", "Widget", "other", "w"), false),
-            (object("example.com", "Gadget", "ns", "w"), false),
-            (object("other.example.com", "Widget", "ns", "w"), false),
-        ] {
-            for drop in &drops {
-                stage.run(&has(&ids[0], &had, false)).await;
-                stage.run("delete from towline_work where holder is null").await;
-                store.save_in(&claim, drop, None, &sharing).await.expect("it is held");
-                let asked = stage.number("select count(*) from towline_work where holder is null").await;
-                assert_eq!(asked, i64::from(is_concerned), "{had}");
-            }
-        }
-    });
-}
-
-#[test]
-fn a_pass_learns_what_has_changed_and_may_store_nothing_if_another_document_has_turned_up() {
-    run(async {
-        let stage = Stage::new("standing").await;
-        let (claim, store) = claimed(&stage).await;
-        let identity = Some("kube-system's");
-        let before = store.standing(&claim, identity).await.expect("it is held");
-        assert_eq!((before.wanted, before.is_shared), (1, false));
-        let forgets = Writes { forgotten: vec![(waiting().object, id(12))], ..Writes::default() };
-        let alone = Sharing { identity, unless_shared: true };
-        let rows = Writes { applied: vec![waiting()], ..Writes::default() };
-        store.save(&claim, &rows, None).await.expect("it is held");
-        let ids = twins(&stage, &["twin"]).await;
-        let found = store.save_in(&claim, &forgets, None, &alone).await.expect("it is held");
-        assert!(found.is_shared);
-        assert_eq!(stage.number("select count(*) from towline_applied").await, 1, "nothing was written");
-        // The other document wants something in the namespace.
-        let namespace = object("", "Namespace", "", "ns");
-        let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
-        for (wanted, is_found) in [
-            (namespace.clone(), true),
-            (object("apps", "Deployment", "ns", "agent"), true),
-            (object("example.com", "Widget", "other", "w"), true),
-            (definition.clone(), true),
-            (object("apps", "Deployment", "other", "agent"), false),
-            (object("", "ConfigMap", "", "ns"), false),
-        ] {
-            stage.run(&has(&ids[0], &wanted, true)).await;
-            let found = store.wanted_elsewhere(claim.cluster, "kube-system's", [&namespace, &definition]).await;
-            let expected = if is_found { ids.clone() } else { Vec::new() };
-            let found: Vec<String> = found.expect("an answer").iter().map(ToString::to_string).collect();
-            assert_eq!(found, expected, "{wanted}");
-        }
-        stage.run("update towline_work set wanted = wanted + 1 where token = 17; update clusters set version = version + 7").await;
-        let after = store.standing(&claim, identity).await.expect("it is held");
-        let version = before.version.map(|version| version + 7);
-        assert_eq!(after, Standing { wanted: 2, version, is_shared: true });
-        stage.run("update towline_work set token = 18").await;
-        assert!(matches!(store.standing(&claim, identity).await, Err(StoreError::LeaseExpired)));
-    });
-}
-
 #[test]
 fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
     run(async {
         let stage = Stage::new("resynced").await;
         let (claim, store) = claimed(&stage).await;
         let ends = async |resyncs| {
-            let now = Pace { row: pace(), resyncs };
+            let now = Pace { row: pace(), resyncs, identities: Vec::new() };
             store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
             (snapshot.pace.expect("a row").next_full.is_some(), snapshot.resyncs)
@@ -434,7 +289,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0 };
+        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage.writer().version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;
         // The pass goes on, and has written rows that are not committed when the dispatcher comes.

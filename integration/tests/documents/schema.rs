@@ -28,6 +28,10 @@ fn the_schema_is_made_once_however_many_replicas_start() {
             stage.number("select count(*) from towline_meta where origin = towline_origin() and base = 0").await,
             1
         );
+        // V1: the cluster of databases, its timeline, and the table.
+        let origin = "select (towline_origin() = system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) \
+             || '/' || 'towline_log'::regclass::oid)::int::bigint from pg_control_system()";
+        assert_eq!(stage.number(origin).await, 1);
     });
 }
 

@@ -82,10 +82,9 @@ impl Applied {
         }
     }
 
-    /// Sends the object, as one that is new.
-    async fn sends(&mut self, kind: &Kind, body: &Value) -> Outcome {
+    fn input(&mut self, kind: &Kind, body: &Value) -> Input {
         self.passes += 1;
-        let mut pass = Pass::new(Input {
+        Input {
             live: vec![self.live(kind, body.clone())],
             gone: BTreeMap::new(),
             applied: self.rows.values().cloned().collect(),
@@ -96,7 +95,12 @@ impl Applied {
             shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
-        });
+        }
+    }
+
+    /// Sends the object, as one that is new.
+    async fn sends(&mut self, kind: &Kind, body: &Value) -> Outcome {
+        let mut pass = Pass::new(self.input(kind, body));
         let mut executor = Executor::new(&mut self.client, &self.fence);
         loop {
             let (reply, stored) = match pass.next(Duration::ZERO) {
@@ -117,6 +121,55 @@ impl Applied {
     fn row(&self) -> &AppliedRow {
         self.rows.values().next().unwrap()
     }
+}
+
+/// Somebody creates the object after the look at it and before the first write, and the process is killed after that. Nobody could
+/// tell afterwards that it was not ours.
+#[test]
+fn an_object_that_somebody_creates_after_the_look_is_not_ours_even_if_the_process_is_killed_then() {
+    run(async {
+        let edge = Edge::new("forestalled").await;
+        let kind = config_maps();
+        for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+            let mut applied = Applied::new(&edge, behavior);
+            let body = object(&edge, &kind, "ours", false);
+            let mut theirs = object(&edge, &kind, "theirs", false);
+            theirs["metadata"]["labels"] = json!({});
+            let key = edge.key("site");
+            let input = applied.input(&kind, &body);
+            let mut pass = Pass::new(input);
+            let mut executor = Executor::new(&mut applied.client, &applied.fence);
+            let mut stored = BTreeMap::new();
+            loop {
+                let step = pass.next(Duration::ZERO);
+                if matches!(step, Step::Apply { .. } | Step::Create { .. }) {
+                    edge.cluster.change(Request::create(&kind, &key, &theirs).by("somebody")).await.unwrap();
+                    let refused = executor.carry_out(&step, LIMIT).await.unwrap();
+                    assert!(refused.is_err(), "{behavior:?}: {refused:?}");
+                    break;
+                }
+                let reply = match step {
+                    Step::Done(_) => panic!("it has written nothing"),
+                    Step::Store(writes) => {
+                        stored.extend(writes.applied.into_iter().map(|row| (row.object.clone(), row)));
+                        Ok(Answer::Stored)
+                    }
+                    step => executor.carry_out(&step, LIMIT).await.unwrap(),
+                };
+                pass.reply(reply);
+            }
+            drop(executor);
+            applied.rows = stored;
+            applied.sends(&kind, &body).await;
+            assert!(applied.row().adopted, "{behavior:?}");
+            let found = edge.metadata(&kind, "site").await.unwrap();
+            assert_eq!(
+                (found.labels["value"].as_str(), found.annotations["towline.dev/adopted"].as_str()),
+                ("ours", "true")
+            );
+            edge.cluster.remove(&kind, &key, &found.uid, None).await.unwrap();
+        }
+    });
 }
 
 /// An object of each sort of kind, with a value of its own and one that only some have.

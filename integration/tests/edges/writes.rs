@@ -183,3 +183,39 @@ fn a_name_that_leads_elsewhere_leaves_no_request() {
         assert!(edge.metadata(&config_maps(), "site").await.is_some());
     });
 }
+
+/// Rule 20: what a pass has found to be absent it creates, and what somebody has created meanwhile it leaves alone.
+#[test]
+fn an_apply_with_a_version_that_no_object_has_creates_an_object_and_changes_none() {
+    run(async {
+        let edge = Edge::new("absent").await;
+        let secrets = Kind::core("Secret", "secrets", true);
+        for (kind, namespace) in [
+            (config_maps(), edge.namespace),
+            (secrets, edge.namespace),
+            (custom("Database", "databases", true), edge.namespace),
+            (custom("Region", "regions", false), ""),
+            (namespaces(), ""),
+        ] {
+            let key = ObjectKey::new(namespace, "absent-new");
+            let body = |value: &str| {
+                let mut body = json!({"apiVersion": kind.resource.api_version, "kind": kind.resource.kind,
+                    "metadata": {"name": "absent-new", "labels": {"value": value}, "resourceVersion": "1"}});
+                if kind.resource.kind == "Database" {
+                    body["spec"] = json!({"engine": "postgres-16"});
+                }
+                body
+            };
+            let apply = async |body: &serde_json::Value| {
+                edge.cluster.change(Request::apply(&kind, &key, body).by("towline").forced()).await
+            };
+            let made = apply(&body("ours")).await.unwrap();
+            assert!(made.created && made.body.labels["value"] == "ours", "{key:?}");
+            assert!(&*made.body.resource_version != "1" && made.body.managers.len() == 1);
+            let error = apply(&body("other")).await.unwrap_err();
+            assert!(matches!(error, Error::Conflict { exists: false, .. }), "{key:?}: {error:?}");
+            assert_eq!(edge.cluster.read_metadata(&kind, &key).await.unwrap().as_ref(), Some(&made.body));
+            edge.cluster.remove(&kind, &key, &made.body.uid, None).await.unwrap();
+        }
+    });
+}

@@ -4,7 +4,7 @@ use integration::Towline;
 use integration::postgres::ADMIN;
 use serde_json::Value;
 
-use crate::world::{Hub, database, run};
+use crate::world::{Hub, database, grant, run};
 
 const MANIFESTS: &str = "\
 kind: Cluster
@@ -56,6 +56,30 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, _, error) = run(&["delete", "clusters", "foo/west"]).await;
         assert_eq!(code, Some(1));
         assert!(error.contains("there is no clusters/foo/west"), "{error}");
+    });
+}
+
+/// C2: where there are tokens, the commands need one.
+#[test]
+fn the_commands_show_their_token() {
+    run(async {
+        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (tokens, own) = (folder.join("hub-commands-tokens"), folder.join("hub-commands-token"));
+        std::fs::write(&tokens, grant("write", "*", "secret-of-ada").await).expect("a file");
+        std::fs::write(&own, "secret-of-ada\n").expect("a file");
+        let (tokens, own) = (tokens.display().to_string(), own.display().to_string());
+        let hub = Hub::start(&database("commandtoken").await, &[("TOWLINE__HUB__TOKENS_FILE", &tokens)]).await;
+        let path = folder.join("hub-token-manifests.yaml");
+        std::fs::write(&path, MANIFESTS).expect("a file");
+        let file = path.display().to_string();
+        for command in [&["apply", "-f", &file][..], &["get", "clusters"], &["delete", "clusters", "foo/west"]] {
+            let args = [command, &["--hub", &hub.url]].concat();
+            let (code, _, error) = towline(&args, &[]).await;
+            assert_eq!(code, Some(1), "{command:?}: {error}");
+            let (code, told, error) = towline(&[&args[..], &["--token-file", &own]].concat(), &[]).await;
+            assert_eq!(code, Some(0), "{command:?}: {told} {error}");
+            assert!(!error.contains("secret-of-ada"), "{error}");
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use integration::eventually;
 use integration::hub::{Client, Event, Request, Watch};
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
@@ -250,5 +251,37 @@ fn a_watch_shows_a_token_what_a_list_shows_it_and_nothing_else() {
         for watch in &mut open {
             watch.end().await;
         }
+    });
+}
+
+/// L5: whoever has the token of a further page still needs a grant for what it shows, at each page.
+#[test]
+fn each_page_of_a_list_is_authorised_anew() {
+    run(async {
+        let lines = [grant("read", "foo", "one").await, grant("read", "bar", "other").await];
+        let writing = grant("admin", "*", WRITER).await;
+        let file = folder("authorisedpages").join("tokens");
+        std::fs::write(&file, format!("{}{}{writing}", lines[0], lines[1])).expect("a file");
+        let path = file.display().to_string();
+        let hub = Hub::start(&database("authorisedpages").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
+        let [mut one, mut other, mut writer] = ["one", "other", WRITER].map(|name| hub.client().with_token(name));
+        for name in ["a", "b", "c"] {
+            let cluster = json!({"name": name, "namespace": "foo", "kubeconfig": "k"});
+            done(&mut writer, &Request::post("/v1/clusters", &cluster)).await;
+        }
+        let first = "/v1/clusters?namespace=foo&limit=1";
+        let page = done(&mut one, &Request::get(first)).await.json().expect("JSON");
+        let further = Request::get(&format!("{first}&continue={}", page["continue"].as_str().expect("a token")));
+        let shown = done(&mut one, &further).await.json().expect("JSON");
+        assert_eq!(shown["items"][0]["name"], "b");
+        let refused = other.send(&further).await.expect("an answer");
+        assert_eq!((refused.status, problem_of(&refused).as_str()), (403, "forbidden"));
+        std::fs::write(&file, format!("{}{writing}", lines[1])).expect("a file");
+        eventually("the grant to be gone", LIMIT, async || match one.send(&further).await.expect("an answer").status {
+            401 => Ok(()),
+            status => Err(status.to_string()),
+        })
+        .await
+        .expect("no further page");
     });
 }

@@ -91,6 +91,9 @@ fn what_the_server_itself_refuses_has_a_status_and_is_counted() {
             .await
             .expect("counted");
         }
+        // The beginning of HTTP/2 is no request.
+        let of_http_2 = Raw::sending(&hub, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.status().await;
+        assert!(of_http_2.is_none_or(|status| status == 400), "{of_http_2:?}");
         // 5 MiB and a byte, announced and not.
         let size = (5 << 20) + 1;
         assert_eq!(Raw::sending(&hub, &post(size)).await.status().await, Some(413));

@@ -12,6 +12,7 @@
 mod canary;
 mod check;
 mod commands;
+mod connections;
 mod costs;
 mod files;
 mod grants;
@@ -19,7 +20,9 @@ mod injection;
 mod large;
 mod limits;
 mod loopback;
+mod lost_answers;
 mod memory;
+mod metrics;
 mod outages;
 mod page;
 mod rotation;

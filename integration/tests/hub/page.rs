@@ -66,5 +66,15 @@ fn the_commands_of_the_page_do_what_it_says() {
         let row = |line: &str| line.split('|').map(str::trim).map(str::to_owned).collect::<Vec<_>>();
         assert!(said.lines().any(|line| row(line).starts_with(&["foo", "cluster1"].map(str::to_owned))), "{said}");
         assert!(!said.contains("foobar"), "{said}");
+
+        // The files of tokens and keys that the page makes are of use.
+        let made = |name: &str| folder.join(name).display().to_string();
+        let files = [("TOWLINE__HUB__TOKENS_FILE", made("tokens")), ("TOWLINE__HUB__KEYS_FILE", made("keys"))];
+        let guarded = Hub::start(&database, &files.each_ref().map(|(key, file)| (*key, file.as_str()))).await;
+        let token = std::fs::read_to_string(folder.join("token")).expect("a token");
+        let bearer = format!("authorization: Bearer {}", token.trim());
+        guarded.expect(200, "/v1/clusters?namespace=team-a", &["-H", &bearer]).await;
+        guarded.expect(403, "/v1/clusters", &["-H", &bearer]).await;
+        guarded.expect(401, "/v1/clusters?namespace=team-a", &[]).await;
     });
 }

@@ -65,7 +65,19 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
         let wrong = json!({"name": "d", "namespace": "foo", "kubeconfg": CANARY}).to_string();
         let refused = hub.expect(422, "/v1/clusters", &["--json", &wrong]).await;
         let list = hub.expect(200, "/v1/clusters", &[]).await;
+        // The same again: each has a nonce of its own, or equal texts would be known by their equal ciphers.
+        for name in ["e", "f", "g"] {
+            let body = json!({"name": name, "namespace": "foo", "kubeconfig": CANARY}).to_string();
+            hub.expect(201, "/v1/clusters", &["--json", &body]).await;
+        }
         let sql = database.client(ADMIN).await.expect("a connection");
+        // Behind the format and the name of the key, which has three letters both before and after the rotation.
+        let nonces = async || -> Vec<Vec<u8>> {
+            let nonces = "select distinct substring(sealed from 6 for 12) from clusters";
+            sql.query(nonces, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+        };
+        let before = nonces().await;
+        assert_eq!(before.len(), 4);
         let stored: String = sql
             .query_one("select (select string_agg(d::text, '') from towline_documents d) || (select string_agg(l::text, '') from towline_log l)", &[])
             .await
@@ -85,11 +97,13 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
             (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
         };
         let check = ["hub", "rotate-key", "--check"];
-        assert_eq!(rotate(&check).await, (Some(0), "1 sealed field uses one\n".to_owned()));
+        assert_eq!(rotate(&check).await, (Some(0), "4 sealed fields use one\n".to_owned()));
         std::fs::write(&file, [KEYS[1], KEYS[0]].concat()).expect("a file");
         assert_eq!(rotate(&check).await.0, Some(1), "the old key is in use");
         let (code, told) = rotate(&["hub", "rotate-key"]).await;
-        assert_eq!((code, told.as_str()), (Some(0), "1 sealed field encrypted again\n1 sealed field uses two\n"));
+        assert_eq!((code, told.as_str()), (Some(0), "4 sealed fields encrypted again\n4 sealed fields use two\n"));
+        let after = nonces().await;
+        assert!(after.len() == 4 && after.iter().all(|nonce| !before.contains(nonce)), "{before:?} {after:?}");
         let same = hub.expect(200, "/v1/clusters/foo/c", &[]).await;
         assert_eq!(same.json(), created.json(), "no version was created");
         // Without the key nothing is opened, and so nothing rotated.

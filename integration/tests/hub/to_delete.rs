@@ -1,4 +1,5 @@
-//! `resourcesToDelete` of a `ClusterSync` (rule 41): read with one document, not stored, and accepted when it is sent back.
+//! `resourcesToDelete` (rule 41) and `superseded` (rule 12) of a `ClusterSync`: read with one document, not stored, and accepted when they are
+//! sent back.
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use integration::hub::{Client, Replica, Request};
@@ -80,13 +81,17 @@ fn the_objects_that_a_syncset_deletes_are_shown_with_one_cluster_sync_and_nowher
             ("c1", 1, ["", "ConfigMap", "default", "forgotten", "v1"], forgotten),
             ("c1", 2, ["", "Namespace", "", "monitoring", "v1"], tracked),
             ("c1", 3, ["", "ConfigMap", "default", "a", "v1"], tracked),
+            ("c1", 2, ["", "ConfigMap", "default", "b", "v1"], forgotten),
             ("c2", 1, ["", "ConfigMap", "default", "elsewhere", "v1"], tracked),
+            ("c2", 2, ["", "ConfigMap", "default", "a", "v1"], tracked),
         ] {
             object(&sql, cluster, syncset, of, is).await;
         }
         let mut expected = stored.clone();
         let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "web"});
         expected["syncSets"][0]["resourcesToDelete"] = json!([map("a"), map("b"), web]);
+        // Both of that name want it, and so does a selector syncset.
+        expected["syncSets"][0]["superseded"] = json!([map("b")]);
         let monitoring = json!({"apiVersion": "v1", "kind": "Namespace", "name": "monitoring"});
         expected["selectorSyncSets"][0]["resourcesToDelete"] = json!([monitoring]);
         // It has the same version, and is not the same answer.
@@ -147,11 +152,14 @@ fn what_was_read_and_is_sent_back_is_no_change() {
 fn a_thousand_objects_are_named_the_same_number_of_each_syncset_and_the_rest_is_counted() {
     run(async {
         let (_replica, sql, mut client) = start("omitted").await;
-        for (number, count) in [(1, 1_500), (2, 300), (3, 900)] {
+        // The last one sends 200 objects of the one before, and has adopted them.
+        for (number, count, prefix, adopted) in
+            [(1, 1_500, "m1", false), (2, 300, "m2", false), (3, 900, "m3", false), (4, 200, "m3", true)]
+        {
             result(&sql, "c1", ("SyncSet", &format!("s{number}"), number)).await;
             let rows = format!(
-                "insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || lpad(n::text, 4, '0'), '{}', 'v1', null, true, \
-                   true, false, null, null, null, 0 from clusters c, generate_series(1, {count}) n where c.name = 'c1'",
+                "insert into towline_applied select c.id, '', 'ConfigMap', 'default', '{prefix}' || lpad(n::text, 4, '0'), '{}', 'v1', null, true, \
+                   true, {adopted}, null, null, null, 0 from clusters c, generate_series(1, {count}) n where c.name = 'c1'",
                 id(number)
             );
             sql.batch_execute(&rows).await.expect("rows");
@@ -159,24 +167,22 @@ fn a_thousand_objects_are_named_the_same_number_of_each_syncset_and_the_rest_is_
         let entries = json!([{"name": "s1"}, {"name": "s2"}, {"name": "s3"}, {"name": "s4"}]);
         done(&mut client, &Request::merge_patch(STATUS, &json!({"status": {"syncSets": entries}}))).await;
         let read = shown(&mut client, PATH).await;
-        let told = |entry: &Value| {
-            let named = entry["resourcesToDelete"].as_array().map(Vec::len);
-            (entry["name"].as_str().map(str::to_owned), named, entry["resourcesToDeleteOmitted"].as_u64())
+        let told = |entry: &Value, field: &str| {
+            let named = entry[field].as_array().map_or(0, Vec::len);
+            (named, entry[format!("{field}Omitted")].as_u64())
         };
+        let told = |entry: &Value| (told(entry, "resourcesToDelete"), told(entry, "superseded"));
         let told: Vec<_> = read["status"]["syncSets"].as_array().expect("entries").iter().map(told).collect();
-        let of = |name: &str, named, omitted| (Some(name.to_owned()), named, omitted);
-        let expected = [
-            of("s1", Some(350), Some(1_150)),
-            of("s2", Some(300), None),
-            of("s3", Some(350), Some(550)),
-            of("s4", None, None),
-        ];
+        let none = (0, None);
+        let expected =
+            [((267, Some(1_233)), none), ((267, Some(33)), none), ((266, Some(634)), (200, None)), (none, none)];
         assert_eq!(told, expected);
         assert_eq!(
-            read["status"]["syncSets"][0]["resourcesToDelete"][349],
-            map("m0350"),
+            read["status"]["syncSets"][0]["resourcesToDelete"][266],
+            map("m10267"),
             "the first ones in their order"
         );
+        assert_eq!(read["status"]["syncSets"][2]["superseded"][199], map("m30200"));
         let answer = done(&mut client, &Request::put(STATUS, &read)).await.json().expect("JSON");
         assert_eq!((&answer["status"]["syncSets"], &answer["resourceVersion"]), (&entries, &read["resourceVersion"]));
     });

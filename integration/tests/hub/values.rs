@@ -56,6 +56,34 @@ fn numbers_count_with_all_their_digits() {
     });
 }
 
+/// D4: a document of 100 levels is read back everywhere, in a list and in a watch as well, which put it into something else.
+#[test]
+fn the_deepest_document_is_shown_and_watched_like_any_other() {
+    run(async {
+        let (_replica, _sql, mut client) = start("deepest").await;
+        // The document and its status are two of them.
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels - 2), "]".repeat(levels - 2));
+        let of = |levels: usize| format!("{{\"a\": {}}}", nested(levels));
+        let before =
+            client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
+        assert_eq!(send(&mut client, &of(101)).await.0, 422);
+        let (code, written) = send(&mut client, &of(100)).await;
+        assert_eq!(code, 200, "{written}");
+        let expected: Value = serde_json::from_str(&of(100)).expect("JSON");
+        assert_eq!((&written["status"], &status(&mut client).await), (&expected, &expected));
+        let list = client.send(&Request::get("/v1/clusters")).await.expect("an answer").json().expect("JSON");
+        assert_eq!(list["items"][0]["status"], expected);
+        let path = format!("/v1/clusters?watch=true&resourceVersion={before}");
+        let mut watch = client.watch(&path).await.expect("a watch");
+        let event = tokio::time::timeout(LIMIT, watch.next())
+            .await
+            .expect("an event in time")
+            .expect("an event")
+            .expect("an event");
+        assert_eq!((event.kind.as_str(), &event.object["status"]), ("MODIFIED", &expected));
+    });
+}
+
 /// D4: a document of 4 MiB is the largest.
 #[test]
 fn a_document_has_at_most_4_mib() {

@@ -84,6 +84,52 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
     });
 }
 
+/// T6: a client that takes a large object slowly keeps it in no memory: when it has left the ring, so has the watch.
+#[test]
+fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss() {
+    run(async {
+        let hub = Hub::start(&database("slowobject").await, &[]).await;
+        let mut client = hub.client();
+        let body = json!({"namespace": "foo", "name": "c1", "kubeconfig": "foobar"});
+        let from = done(&mut client, &Request::post("/v1/clusters", &body)).await.version().expect("a version");
+        let path = format!("/v1/clusters?watch=true&resourceVersion={from}");
+        let mut prompt = client.watch(&path).await.expect("a watch");
+        let address: SocketAddr = hub.url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        // So that the kernel holds little of the object for it.
+        socket.set_recv_buffer_size(4096).expect("a size");
+        let mut slow = socket.connect(address).await.expect("a connection");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        slow.write_all(head.as_bytes()).await.expect("it is sent");
+        hub.serves(2).await;
+        let (mut versions, mut taken) = (Vec::new(), 0);
+        // The ring has 32 MiB, and the slow client is never silent for long.
+        for number in 0..10 {
+            let status = json!({"status": {"number": number, "text": "x".repeat(LARGE)}});
+            let change = Request::merge_patch("/v1/clusters/foo/c1/status", &status);
+            versions.push(done(&mut client, &change).await.version().expect("a version"));
+            while prompt.next().await.expect("an event").expect("it goes on").kind == "BOOKMARK" {}
+            let mut some = vec![0; 4096];
+            slow.read_exact(&mut some).await.expect("a part");
+            taken += some.len();
+        }
+        let mut rest = Vec::new();
+        // The connection is cut off.
+        drop(slow.read_to_end(&mut rest).await);
+        taken += rest.len();
+        assert!(taken < LARGE, "{taken} bytes");
+        hub.serves(1).await;
+        let mut resumed = client.watch(&path).await.expect("a watch");
+        for version in versions {
+            let mut event = resumed.next().await.expect("an event").expect("it goes on");
+            while event.kind == "BOOKMARK" {
+                event = resumed.next().await.expect("an event").expect("it goes on");
+            }
+            assert_eq!(event.object["resourceVersion"], version.to_string());
+        }
+    });
+}
+
 /// T7: a client that takes a large object slowly gets no more of it once its grant is gone.
 #[test]
 fn a_lost_grant_ends_a_watch_in_the_middle_of_an_object() {

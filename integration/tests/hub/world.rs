@@ -17,6 +17,17 @@ use tokio::sync::OnceCell;
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
+/// A gate before the end of each write, within the statement: for the lock of the log a write waits for 5 s alone.
+pub(crate) const GATE: &str = "create schema gate; create table gate.closed (n int); \
+     create function gate.wait() returns trigger language plpgsql as \
+     $$ begin while exists (select from gate.closed) loop perform pg_sleep(0.01); end loop; return new; end $$; \
+     create trigger gate before insert on towline_log for each row execute function gate.wait()";
+pub(crate) const CLOSE: &str = "insert into gate.closed values (1)";
+pub(crate) const OPEN: &str = "delete from gate.closed";
+/// How many writes wait for it to be opened.
+pub(crate) const WAITING: &str = "select count(*) from pg_stat_activity where datname = current_database() \
+     and query like 'call%' and wait_event = 'PgSleep'";
+
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 
@@ -35,7 +46,8 @@ pub(crate) async fn hub_database(name: &str) -> postgres::Database {
     server().await.hub_database(name).await.expect("a database")
 }
 
-async fn server() -> &'static Postgres {
+/// The server of all tests that don't stop it.
+pub(crate) async fn server() -> &'static Postgres {
     SERVER.get_or_init(async || Postgres::start("hub", Transport::Plain).await.expect("a server")).await
 }
 

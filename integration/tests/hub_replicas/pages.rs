@@ -33,17 +33,33 @@ impl Reader {
     }
 
     /// Begins a list with one item, and reads the others in pages of 7, at any replica, after so many versions as it draws. None if
-    /// the version was gone by then.
+    /// the version was gone by then. A list that has no more pages is not one of a past version, and another one is begun.
     pub(crate) async fn read(&mut self, sql: &Client) -> Option<Shown> {
+        loop {
+            match self.begin().await {
+                (shown, Some(token)) => return self.read_on(shown, token, sql).await,
+                // Its writers will write more of them.
+                (shown, None) => self.progress.reaches(shown.version + 1).await,
+            }
+        }
+    }
+
+    /// The first page, and the token of the next one.
+    async fn begin(&mut self) -> (Shown, Option<String>) {
         let filters = Filter::all();
         let filter = filters[self.random.index(filters.len())].clone();
-        let path = filter.path();
-        let path = format!("{path}{}limit=", if path.contains('?') { "&" } else { "?" });
-        let first = self.roaming.read(&format!("{path}1")).await.success().expect("a page").json().expect("JSON");
+        let first =
+            self.roaming.read(&format!("{}1", paged(&filter))).await.success().expect("a page").json().expect("JSON");
         let mut shown = Shown { filter, version: version(&first), items: Vec::new() };
         shown.take(&first, 1);
-        let mut next = first["continue"].as_str().map(str::to_owned);
-        let waits = [0, 50, 300, 900, 1500][self.random.index(5)];
+        (shown, first["continue"].as_str().map(str::to_owned))
+    }
+
+    /// The other pages, when the version is past.
+    async fn read_on(&mut self, mut shown: Shown, token: String, sql: &Client) -> Option<Shown> {
+        let path = paged(&shown.filter);
+        let mut next = Some(token);
+        let waits = [1, 50, 100, 300, 900, 1500][self.random.index(6)];
         self.progress.reaches(shown.version + waits).await;
         while let Some(token) = next {
             let reply = self.roaming.read(&format!("{path}7&continue={token}")).await;
@@ -59,6 +75,12 @@ impl Reader {
         }
         Some(shown)
     }
+}
+
+/// The path of a list up to the number of items of a page.
+fn paged(filter: &Filter) -> String {
+    let path = filter.path();
+    format!("{path}{}limit=", if path.contains('?') { "&" } else { "?" })
 }
 
 impl Shown {

@@ -17,9 +17,14 @@ use crate::watcher::{Media, Plan, Watcher};
 use crate::world::{LIMIT, Roaming, addresses, database, replicas, run, sql};
 use crate::writers::Writers;
 
-/// Versions that are written in a round, and lists that are read meanwhile.
+/// Versions that are written in a round, at least.
 const VERSIONS: i64 = 6000;
-const LISTS: u64 = 100;
+/// Past versions of which all pages are read meanwhile.
+const LISTS: usize = 100;
+/// Versions that become too old before all pages are read, at most: no more of each ten than nine.
+const MOST_GONE: usize = 900;
+/// Lists that are read at the same time.
+const READERS: usize = 10;
 
 /// W1, W4, W9, L3, L4, T3, T4, T5, T8, V6, V8: each of 20 watches that go from replica to replica has seen each version once and in
 /// ascending order, replaying them gives the list, and pages of past versions are exact or 410.
@@ -86,42 +91,46 @@ fn watches_see_each_version_once_and_pages_are_exact_while_replicas_are_killed_a
 
 /// The lists that were read.
 struct Lists {
-    exact: Vec<crate::pages::Shown>,
+    whole: Vec<crate::pages::Shown>,
     gone: usize,
 }
 
 impl Lists {
-    /// Reads them, ten at a time.
+    /// Reads them. Where a version becomes too old before its last page, a newer one is read instead.
     async fn read(
         database: &postgres::Database,
         addresses: &[std::net::SocketAddr],
         random: &mut Random,
         progress: &Progress,
     ) -> Self {
+        let lists = LISTS * usize::try_from(rounds(1)).expect("a few");
         let mut readers = JoinSet::new();
-        for _ in 0..10 {
+        for _ in 0..READERS {
             let mut reader = Reader::new(addresses, random.split(), progress.clone());
             let sql = sql(database).await;
             readers.spawn(async move {
-                let mut lists = Vec::new();
-                for _ in 0..LISTS * rounds(1) / 10 {
-                    lists.push(reader.read(&sql).await);
+                let (mut whole, mut gone) = (Vec::new(), 0);
+                while whole.len() < lists / READERS {
+                    match reader.read(&sql).await {
+                        Some(shown) => whole.push(shown),
+                        None => gone += 1,
+                    }
+                    assert!(gone <= MOST_GONE * lists / LISTS / READERS, "{gone} versions became too old");
                 }
-                lists
+                (whole, gone)
             });
         }
-        let lists: Vec<_> = readers.join_all().await.into_iter().flatten().collect();
-        let count = lists.len();
-        let exact: Vec<_> = lists.into_iter().flatten().collect();
-        Self { gone: count - exact.len(), exact }
+        let (whole, gone): (Vec<_>, Vec<usize>) = readers.join_all().await.into_iter().unzip();
+        Self { whole: whole.into_iter().flatten().collect(), gone: gone.iter().sum() }
     }
 
+    /// Each list that was read to its end is exact, and compaction has removed some that were not.
     fn check(&self, history: &History) {
-        println!("{} lists were read to their end, {} became too old", self.exact.len(), self.gone);
-        for shown in &self.exact {
+        println!("{} lists were read to their end, {} became too old", self.whole.len(), self.gone);
+        for shown in &self.whole {
             shown.check(history);
         }
-        assert!(self.exact.len() > 20 && self.gone > 0, "{} {}", self.exact.len(), self.gone);
+        assert!(self.whole.len() >= LISTS && self.gone > 0, "{} {}", self.whole.len(), self.gone);
     }
 }
 

@@ -220,3 +220,35 @@ fn objects_are_deleted_before_what_they_need() {
         assert_eq!(deleted, ["configmaps/inner", "clusterroles/ordered", "namespaces/ordered-inner"], "{seen:?}");
     });
 }
+
+/// Rule 15: a syncset sends what it wants before it deletes anything, also if what it drops is in a namespace that another one dropped.
+#[test]
+fn what_a_syncset_wants_is_sent_before_what_it_drops_in_a_namespace_that_goes_is_deleted() {
+    run(async {
+        let stage = Stage::new("within").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let inner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner", "namespace": "within-inner"}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "within-inner"}});
+        stage.syncset("outer", "Sync", &[namespace]).await;
+        stage.succeeds("west-1", "outer", 1).await;
+        stage.syncset("base", "Sync", &[inner]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.pause(true).await;
+        stage.remove(&stage.path("syncsets", "outer")).await;
+        stage.wants("base", &[stage.config_map("new", &json!({}))]).await;
+        let mut requests = crate::requests::Requests::from_now(&stage, plane).await;
+        stage.pause(false).await;
+        stage.succeeds("west-1", "base", 2).await;
+        stage
+            .status("west-1", "the other one to be gone", |status| status["syncSets"].as_array().unwrap().len() == 1)
+            .await;
+        let seen = requests.seen().await;
+        let written: Vec<&str> =
+            seen.iter().filter(|line| !line.starts_with("get ")).map(|line| &line[..line.len() - 4]).collect();
+        assert_eq!(
+            written,
+            ["patch configmaps/new", "delete configmaps/inner", "delete namespaces/within-inner"],
+            "{seen:?}"
+        );
+    });
+}

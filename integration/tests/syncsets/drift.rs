@@ -159,6 +159,78 @@ fn what_can_not_be_changed_is_created_again_only_where_that_is_asked_for() {
     });
 }
 
+/// Rule 26: what is not provably ours is not deleted for that, as if nobody wanted it any more.
+#[test]
+fn what_somebody_has_taken_from_a_syncset_is_not_deleted_to_be_created_again() {
+    run(async {
+        let stage = Stage::new("taken").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |value: &str| {
+            let mut map = stage.config_map("fixed", &json!({"a": value}));
+            map["immutable"] = json!(true);
+            map["metadata"]["annotations"] = json!({"towline.dev/recreate": "true"});
+            map
+        };
+        stage.syncset("base", "Upsert", &[map("1")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let maps = stage.maps(plane).await;
+        let found = maps.get("fixed").await.unwrap().metadata;
+        let id = found.annotations.unwrap()["towline.dev/syncset-id"].clone();
+        let marks = |label: Value, id: Value, prune: Value| {
+            json!({"metadata": {"labels": {"hive.openshift.io/managed": label},
+                "annotations": {"towline.dev/syncset-id": id, "towline.dev/prune": prune}}})
+        };
+        let mut generation = 1;
+        for (changed, why) in [
+            (marks(Value::Null, json!(id), Value::Null), "does not have the label"),
+            (marks(json!("true"), Value::Null, Value::Null), "does not have the annotation of a syncset"),
+            (marks(json!("true"), json!(id), json!("false")), "it is marked to be kept"),
+        ] {
+            maps.patch("fixed", &PatchParams::default(), &Patch::Merge(changed)).await.unwrap();
+            generation += 1;
+            let mut requests = Requests::from_now(&stage, plane).await;
+            stage.wants("base", &[map(&generation.to_string())]).await;
+            let refused = |status: &Value| {
+                let entry = &status["syncSets"][0];
+                entry["observedGeneration"] == generation
+                    && entry["failureMessage"].as_str().is_some_and(|is| is.contains(why))
+            };
+            let status = stage.status("west-1", why, refused).await;
+            assert_eq!(status["syncSets"][0]["reason"], "Rejected", "{status}");
+            let seen = requests.seen().await;
+            assert!(seen.iter().all(|line| line.starts_with("get ") || line.starts_with("patch ")), "{seen:?}");
+            assert_eq!(maps.get("fixed").await.unwrap().metadata.uid, found.uid, "{why}");
+        }
+        // An object that has its marks again is created again.
+        let own = marks(json!("true"), json!(id), Value::Null);
+        maps.patch("fixed", &PatchParams::default(), &Patch::Merge(own)).await.unwrap();
+        stage.has(plane, &[("fixed", json!({"a": generation.to_string()}))]).await;
+        assert_ne!(maps.get("fixed").await.unwrap().metadata.uid, found.uid);
+    });
+}
+
+/// Rule 20: it is the object that existed before, and not its name.
+#[test]
+fn an_adopted_object_that_somebody_deletes_is_created_again_and_ours() {
+    run(async {
+        let stage = Stage::new("adopted-anew").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let maps = stage.maps(plane).await;
+        let foreign = serde_json::from_value(json!({"metadata": {"name": "site"}})).unwrap();
+        maps.create(&PostParams::default(), &foreign).await.unwrap();
+        let site = stage.config_map("site", &json!({"a": "1"}));
+        stage.syncset("base", "Sync", &[site]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        assert_eq!(maps.get("site").await.unwrap().metadata.annotations.unwrap()["towline.dev/adopted"], "true");
+        maps.delete("site", &DeleteParams::default()).await.unwrap();
+        stage.full_pass().await;
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+        assert!(!maps.get("site").await.unwrap().metadata.annotations.unwrap().contains_key("towline.dev/adopted"));
+        stage.wants("base", &[]).await;
+        stage.has(plane, &[]).await;
+    });
+}
+
 /// Rule 22: who undoes every full pass is named.
 #[test]
 fn an_object_that_three_full_passes_in_a_row_have_to_mend_is_contended() {

@@ -12,7 +12,9 @@
 mod api;
 mod attackers;
 mod behaviors;
+mod bereft;
 mod capacity;
+mod churning;
 mod commands;
 mod costs;
 mod deletions;

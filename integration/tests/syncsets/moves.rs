@@ -138,6 +138,15 @@ fn the_last_syncset_wins_and_the_next_one_takes_over() {
         stage.wants("b", &[map("b2")]).await;
         stage.succeeds("west-1", "b", 2).await;
         assert_eq!(requests.seen().await, Vec::<String>::new());
+        let site = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "winners", "name": "site"}]);
+        let status = &stage.get(&stage.path("clustersyncs", "west-1")).await["status"];
+        for (entry, expected) in [
+            (&status["syncSets"][0], &site),
+            (&status["syncSets"][1], &site),
+            (&status["selectorSyncSets"][0], &Value::Null),
+        ] {
+            assert_eq!(&entry["superseded"], expected, "{entry}");
+        }
         stage.remove("selectorsyncsets/0").await;
         stage.has(plane, &[("site", json!({"by": "b2"}))]).await;
         stage.wants("b", &[]).await;

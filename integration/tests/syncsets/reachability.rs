@@ -178,7 +178,25 @@ fn nothing_is_deleted_on_another_cluster_behind_the_kubeconfig() {
         stage.succeeds("west-1", "base", 2).await;
         let names = async |plane| stage.config_maps(plane).await.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         assert_eq!(names(other).await, ["dropped", "ended", "kept", "new"]);
+        let is_told = |status: &Value| condition(status, "AnotherCluster").is_some();
+        let status = stage.status("west-1", "that it is another cluster", is_told).await;
+        let told = condition(&status, "AnotherCluster").unwrap();
+        assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("IdentityChanged")), "{status}");
         stage.full_pass().await;
+        let status = stage.status("west-1", "that it is still told", is_told).await;
+        assert_eq!(condition(&status, "AnotherCluster").unwrap(), told, "for as long as full passes are apart");
+        let since = json!({"status": {"conditions": [{"type": "AnotherCluster", "status": "True", "reason": "IdentityChanged",
+            "message": "earlier", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        stage
+            .sql
+            .execute(
+                "update clustersyncs set status = status || ($1::text::jsonb)->'status' where namespace = $2",
+                &[&since.to_string(), &stage.namespace],
+            )
+            .await
+            .unwrap();
+        stage.full_pass().await;
+        stage.status("west-1", "the next full pass to have ended it", |status| !is_told(status)).await;
         assert_eq!(there.deleted(&stage, other).await, Vec::<String>::new());
         assert_eq!(here.deleted(&stage, plane).await, Vec::<String>::new());
         assert_eq!(names(plane).await, ["dropped", "ended", "kept"]);

@@ -100,9 +100,25 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             "hive_syncsets_total 1",
             "hive_syncsets_unapplied_total 0",
             "towline_syncset_clusters{state=\"in_step\"} 1",
+            // The only replica has the dispatcher's role and compaction's, and no broker.
+            "towline_claim_held{name=\"dispatcher\"} 1",
+            "towline_claim_held{name=\"compaction\"} 1",
+            "towline_claim_held{name=\"relay\"} 0",
+            "workqueue_depth{name=\"syncsets\",controller=\"syncsets\"} 0",
+            "controller_runtime_active_workers{controller=\"syncsets\"} 0",
         ] {
             metric(&stage, line, true).await;
         }
+        // Each claim of a cluster has waited and ended, and there were requests.
+        let metrics = stage.replicas[0].towline().admin().metrics().await.unwrap();
+        let value = |name: &str| {
+            let of = format!("{name}{{name=\"syncsets\",controller=\"syncsets\"}} ");
+            metrics.lines().find_map(|line| line.strip_prefix(&of)?.parse::<f64>().ok()).unwrap()
+        };
+        let ended = value("workqueue_work_duration_seconds_count");
+        assert!(ended >= 1.0 && value("workqueue_queue_duration_seconds_count") >= ended, "{metrics}");
+        assert!(value("workqueue_adds_total") >= 1.0, "{metrics}");
+        assert!(value("workqueue_retries_total") >= 1.0, "it has failed: {metrics}");
     });
 }
 

@@ -1,5 +1,6 @@
 //! The requests that a test's clusters get, by the audit log of the edge.
 
+use integration::audit::Record;
 use integration::{Audit, ControlPlane, Filter, Mark};
 
 use crate::world::Stage;
@@ -20,8 +21,7 @@ impl Requests {
 
     /// What was sent, in order, without discovery: `get configmaps/site 404`. From then on, what follows counts.
     pub(crate) async fn seen(&mut self) -> Vec<String> {
-        let records = self.audit.records(&Filter::since(self.since).user(self.user)).await.unwrap();
-        self.since = self.audit.mark().await.unwrap();
+        let records = self.next().await;
         let records = records.iter().filter(|record| !record.resource.is_empty());
         let shown = records.map(|record| {
             let name = if record.name.is_empty() { String::new() } else { format!("/{}", record.name) };
@@ -32,8 +32,13 @@ impl Requests {
 
     /// All of them with discovery, as verbs and paths.
     pub(crate) async fn paths(&mut self) -> Vec<String> {
-        let records = self.audit.records(&Filter::since(self.since).user(self.user)).await.unwrap();
-        self.since = self.audit.mark().await.unwrap();
-        records.iter().map(|record| format!("{} {}", record.verb, record.uri)).collect()
+        self.next().await.iter().map(|record| format!("{} {}", record.verb, record.uri)).collect()
+    }
+
+    async fn next(&mut self) -> Vec<Record> {
+        let filter = Filter::since(self.since).user(self.user);
+        let (records, until) = self.audit.records_and_mark(&filter).await.unwrap();
+        self.since = until;
+        records
     }
 }

@@ -18,7 +18,7 @@ fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
     run(async {
         let stage = Stage::new("renewed").await;
         let process = stage.process();
-        process.ask(&[1, 2, 3], false).await;
+        process.ask(&[1, 2, 3, 4], false).await;
         let held = process.claim(9).await;
         let (ends, newest) = (
             "select count(distinct until) from towline_work",
@@ -28,16 +28,20 @@ fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
         for _ in 0..2 {
             last = stage.exceeds("a renewal", newest, last).await;
             assert_eq!(stage.number(ends).await, 1, "one statement for all");
+            let of_30_s = "select count(*) from towline_work where until between now() + interval '15 s' and now() + interval '30 s'";
+            assert_eq!(stage.number(of_30_s).await, 4);
         }
         let second: String = id(2);
         stage.run(&format!("{END} and cluster = '{second}'")).await;
         let third: String = id(3);
         // Held by the same process in another grant.
         stage.run(&format!("update towline_work set token = token + 1 where cluster = '{third}'")).await;
+        let fourth: String = id(4);
+        stage.run(&format!("update towline_work set holder = 'other' where cluster = '{fourth}'")).await;
         tokio::time::timeout(LIMIT, held[1].expired()).await.expect("the renewal says that it has ended");
         eventually("the fences to close", LIMIT, async || {
             match held.iter().map(|work| work.check().is_ok()).collect::<Vec<_>>() {
-                found if found == vec![true, false, false] => Ok(()),
+                found if found == vec![true, false, false, false] => Ok(()),
                 found => Err(format!("{found:?}")),
             }
         })

@@ -26,7 +26,7 @@ use crate::config::{ClusterAccess, ClusterConfig};
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;
 
 /// A scripted API server, and the requests that it received: `PATCH /api/v1/namespaces/a`. A streamed list is a `LIST`, a
-/// resumed watch is a `WATCH`. A status of 0 means that no answer is sent.
+/// resumed watch is a `WATCH`. A status of 0 means that no answer is sent, one of 1 that the connection breaks.
 #[derive(Clone)]
 pub(crate) struct Script {
     asked: Arc<Mutex<Vec<String>>>,
@@ -76,6 +76,9 @@ impl Script {
                 }
                 if code == 0 {
                     futures::future::pending::<()>().await;
+                }
+                if code == 1 {
+                    return Err(BoxError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset)));
                 }
                 let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
                 response.map_err(BoxError::from)

@@ -79,6 +79,11 @@ impl Claims {
         candidate.leadership()
     }
 
+    /// All roles, and whether this process fills them.
+    pub fn filled(&self) -> impl Iterator<Item = (Role, bool)> {
+        self.candidates.iter().map(|candidate| (candidate.role(), candidate.leadership().grant().is_some()))
+    }
+
     /// The work claims of this process.
     pub(in crate::documents) fn work(&self) -> &HeldWork {
         &self.work

@@ -5,18 +5,18 @@ use serde_json::{Map, Value, json};
 use super::wanted::visible;
 use super::{Action, Context, Decision, Request, Stored, Verdict, precondition, sealed, size, unchanged};
 use crate::documents::body::{Charge, LARGEST, extent_of_map, same_map, too_large};
+use crate::documents::cluster_sync;
 use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
-use crate::documents::to_delete;
 use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
     let mut new = wanted(present, request, context.charge)?;
     if !old.kind.is_shown_as_stored() {
-        to_delete::strip(&mut new);
+        cluster_sync::strip(&mut new);
     }
     if same_map(&old.status, &new) {
         return Ok(unchanged(old));

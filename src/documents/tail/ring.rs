@@ -22,8 +22,8 @@ pub(super) struct Ring {
     floor: i64,
     /// All versions up to this one have been read.
     position: i64,
-    /// When the read began that reached the end of the log; `None` if the last one did not.
-    end_read_at: Option<Instant>,
+    /// The last read that reached the end of the log: the version there, and when it began.
+    end: Option<(i64, Instant)>,
     /// As of the last read.
     base: i64,
     /// As of the last read.
@@ -35,9 +35,10 @@ pub(super) struct Ring {
 pub(super) enum Next {
     /// An event that it shows, and when the tail has read it. Its position has moved to the event.
     Found(Event, Instant),
-    /// Nothing up to the ring's position, to which its own has moved. If the log was read to its end, the time at which that
-    /// read began.
-    Nothing(Option<Instant>),
+    /// Nothing up to the version of its next bookmark, to which its position has moved.
+    Bookmark,
+    /// Nothing up to the ring's position, to which its own has moved.
+    Nothing,
     /// Events behind its position have left the ring.
     Missed,
     /// The ring has been emptied, or the next row is one that can't be read and may concern the watch.
@@ -66,7 +67,7 @@ impl Ring {
             epoch: 0,
             floor: 0,
             position: 0,
-            end_read_at: None,
+            end: None,
             base: 0,
             origin: None,
         }
@@ -78,7 +79,7 @@ impl Ring {
         self.bytes = 0;
         self.epoch += 1;
         (self.floor, self.position) = (position, position);
-        self.end_read_at = None;
+        self.end = None;
         self.origin = None;
     }
 
@@ -105,13 +106,18 @@ impl Ring {
     /// All versions up to this one have been read.
     pub(super) fn skip_to(&mut self, version: i64) {
         self.position = self.position.max(version);
-        self.end_read_at = None;
     }
 
     /// A read that began at this time has reached the end of the log, at this version.
     pub(super) fn reach_end(&mut self, newest: i64, begun: Instant) {
         self.skip_to(newest);
-        self.end_read_at = Some(begun);
+        self.end = Some((newest, begun));
+    }
+
+    /// The version at the end of the log, if a read that began at this time or later has reached it. What was read since does not count: under
+    /// constant writes there is always more.
+    pub(super) fn end_since(&self, time: Instant) -> Option<i64> {
+        self.end.filter(|(_, begun)| *begun >= time).map(|(version, _)| version)
     }
 
     /// The size that it may have.
@@ -157,8 +163,9 @@ impl Ring {
         }
     }
 
-    /// The next event behind `position` that a watch with this filter shows. The watch began in `epoch`.
-    pub(super) fn next(&self, epoch: u64, position: &mut i64, filter: &Filter) -> Next {
+    /// The next event behind `position` that a watch with this filter shows. The watch began in `epoch`, and its next bookmark is due at the
+    /// version `bookmark`.
+    pub(super) fn next(&self, epoch: u64, position: &mut i64, filter: &Filter, bookmark: Option<i64>) -> Next {
         if epoch != self.epoch {
             return Next::Gone;
         }
@@ -173,6 +180,10 @@ impl Ring {
             self.entries.len()
         };
         for entry in self.entries.range(begin..) {
+            if let Some(version) = bookmark.filter(|version| *version < entry.version) {
+                *position = version.max(*position);
+                return Next::Bookmark;
+            }
             match entry.seen_through(filter) {
                 Ok(None) => {}
                 Ok(Some(event)) => {
@@ -185,7 +196,7 @@ impl Ring {
         // A watch may be ahead: its state was read after the tail's last read.
         let is_ahead = *position > self.position;
         *position = self.position.max(*position);
-        Next::Nothing(self.end_read_at.filter(|_| !is_ahead))
+        if bookmark.is_some() && !is_ahead { Next::Bookmark } else { Next::Nothing }
     }
 }
 

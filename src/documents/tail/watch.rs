@@ -19,8 +19,8 @@ use crate::documents::list::{Continue, ListQuery};
 use crate::documents::list_error::ListError;
 use crate::documents::room::Party;
 
-/// A bookmark follows the first read that begins so long after the last one. A read begins at least once a second, so that at
-/// most 10 s are between two bookmarks (T5).
+/// A bookmark follows the first read that begins so long after the last one and reaches the end of the log. A read begins at least once a
+/// second, so that at most 10 s are between two bookmarks (T5).
 const BOOKMARK_AFTER: Duration = Duration::from_secs(8);
 /// Versions of the log that a statement goes through (T2).
 const WINDOW: i64 = 10_000;
@@ -63,6 +63,9 @@ pub struct Watch {
     reading: Option<Reading>,
     progress: latest::Receiver<Progress>,
     bookmark_due: Instant,
+    /// The end of the log as of the first read since then: the next bookmark comes when the events up to it were returned, however many
+    /// have been read by then.
+    bookmark_at: Option<i64>,
     /// When the tail has read the event that was returned last.
     read_at: Option<Instant>,
     ending: Option<Ending>,
@@ -118,6 +121,7 @@ impl Tail {
             reading: None,
             progress,
             bookmark_due: Instant::now() + BOOKMARK_AFTER,
+            bookmark_at: None,
             read_at: None,
             ending: None,
         };
@@ -167,14 +171,18 @@ impl Watch {
         }
         // Before the look, so that no later change is missed.
         self.progress.mark_unchanged();
-        let next = self.tail.0.ring.read().next(self.epoch, &mut self.position, &self.filter);
+        let next = {
+            let ring = self.tail.0.ring.read();
+            self.bookmark_at = self.bookmark_at.or_else(|| ring.end_since(self.bookmark_due));
+            ring.next(self.epoch, &mut self.position, &self.filter, self.bookmark_at)
+        };
         match next {
             Next::Found(event, read_at) => {
                 self.read_at = Some(read_at);
                 Some(Ok(event))
             }
-            Next::Nothing(Some(end_read_at)) if end_read_at >= self.bookmark_due => Some(Ok(self.bookmark(false))),
-            Next::Nothing(_) => None,
+            Next::Bookmark => Some(Ok(self.bookmark(false))),
+            Next::Nothing => None,
             Next::Missed => Some(Err(self.end(Ending::FellBehind))),
             Next::Gone => Some(Err(self.end(Ending::Gone))),
         }
@@ -205,7 +213,7 @@ impl Watch {
     }
 
     fn bookmark(&mut self, is_end_of_state: bool) -> Event {
-        self.bookmark_due = Instant::now() + BOOKMARK_AFTER;
+        (self.bookmark_due, self.bookmark_at) = (Instant::now() + BOOKMARK_AFTER, None);
         Event::Bookmark { version: self.position, is_end_of_state }
     }
 

@@ -125,13 +125,19 @@ impl Calls {
     /// be on its way.
     pub(super) async fn find(&mut self, batch: &Batch) -> HashMap<Uuid, Outcome> {
         let requests = batch.requests();
+        // The connection has broken, whether that shows by now or not.
+        self.connection = None;
         let until = Instant::now() + FIND_WITHIN;
         let mut attempts = 0;
         loop {
             let error = match tokio::time::timeout_at(until, self.look(&requests)).await {
                 Ok(Ok(found)) => return found,
                 Ok(Err(error)) => error,
-                Err(_) => return HashMap::new(),
+                Err(_) => {
+                    // The next call would queue behind a look that may never be answered.
+                    self.connection = None;
+                    return HashMap::new();
+                }
             };
             tracing::debug!(error = %full_text(&error), "failed to look for a write whose answer was lost");
             let next = Instant::now() + AGAIN.next_delay(attempts);

@@ -95,10 +95,12 @@ async fn ask(address: SocketAddr, pair: &Pair, version: &'static SupportedProtoc
     roots.add(CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()).unwrap();
     let provider = rustls::crypto::ring::default_provider().into();
     let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
-    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from("hub.test").unwrap();
     let stream = TcpStream::connect(address).await?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]), "HTTP/2 is not spoken");
     for _ in 0..2 {
         stream.write_all(b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n").await?;
         let mut answer = Vec::new();

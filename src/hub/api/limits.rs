@@ -92,5 +92,10 @@ mod tests {
         }
         let limits = limits(1000);
         assert_eq!((limits.most_connections, limits.reserved[0].most, limits.most_requests), (1256, 1000, 256));
+        let seconds = Duration::from_secs;
+        assert_eq!((limits.longest_head, limits.largest_head), (seconds(5), 16 << 10));
+        assert_eq!((limits.longest_body, limits.largest_body), (seconds(30), 5 << 20));
+        assert_eq!(limits.answer_within, AnswerWithin::Progress(seconds(60)));
+        assert_eq!(limits.reserved[0].answer_within, AnswerWithin::Progress(seconds(30)));
     }
 }

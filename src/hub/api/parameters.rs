@@ -275,6 +275,7 @@ mod tests {
         assert_eq!((full.filter.namespace(), full.filter.name()), (Some("foo"), Some("c1")));
         assert_eq!(full.filter.selector().as_str(), "env=prod,tier in (a,b)");
         assert_eq!((full.limit, full.fields), (7, Fields::Metadata));
+        assert_eq!(list("fieldSelector=name=c1").filter.name(), Some("c1"));
         for query in ["fieldSelector=metadata.namespace%3D%3Dfoo", "fieldSelector=namespace=foo&namespace=foo"] {
             assert_eq!(list(query).filter.namespace(), Some("foo"), "{query}");
         }

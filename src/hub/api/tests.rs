@@ -345,6 +345,13 @@ async fn the_description_asks_for_a_token_where_one_is_needed() {
 }
 
 #[tokio::test]
+async fn the_page_about_the_api_needs_no_token() {
+    let request = Request::get("/docs/").header(HOST, "localhost").body(Body::empty()).expect("a request");
+    let response = api(tokens()).oneshot(request).await.expect("an answer");
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn callers_from_elsewhere_are_refused_where_there_are_no_tokens() {
     let api = api(Access::Local);
     for (header, value) in [("host", "evil.example"), ("origin", "http://evil.example"), ("via", "1.1 proxy")] {

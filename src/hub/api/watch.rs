@@ -1,11 +1,13 @@
 //! The body of a watch: its events as lines of JSON, or as server-sent events.
 //!
 //! A watch has no task and no queue of its own. The connection asks for the next bytes when it can write some, and gets the events
-//! that are there by then, up to [`CHUNK`] bytes. Small objects are copied, so that one write sends many events; the bytes of a
-//! large one are those that all watches share.
+//! that are there by then, up to [`CHUNK`] bytes. Small objects are copied, so that one write sends many events; a large one is written
+//! in pieces. One of the ring is not held meanwhile: clients that take it slowly, however many, keep nothing in memory that would
+//! otherwise be gone. When it has left the ring, so has the watch.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use tokio::time::Instant;
 use super::Api;
 use super::contract::{LINES, SERVER_SENT_EVENTS};
 use super::media::Stream;
-use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery};
+use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
 use crate::hub::access::Caller;
 use crate::hub::problem;
 use crate::hub::tokens::{Place, Role, TokenDigest};
@@ -93,6 +95,34 @@ impl Drop for Counted {
     }
 }
 
+/// Bytes to be written.
+enum Chunk {
+    /// Those of small events, or of an object of a page or window, which has room until it is taken.
+    Held(Bytes),
+    /// An object of the ring, as long as it is there, with what is before it.
+    OfRing { before: Vec<u8>, object: WeakObject },
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        match self {
+            Self::Held(bytes) => bytes.len(),
+            Self::OfRing { object, .. } => object.length(),
+        }
+    }
+
+    /// A part of it, the first one with what is before it; none of an object that has left the ring.
+    fn part(&self, range: Range<usize>) -> Option<Bytes> {
+        match self {
+            Self::Held(bytes) => Some(bytes.slice(range)),
+            Self::OfRing { before, object } => {
+                let before = if range.start == 0 { before.as_slice() } else { &[] };
+                Some(Bytes::from([before, object.json()?.get(range)?].concat()))
+            }
+        }
+    }
+}
+
 /// A watch that is served.
 struct Served {
     api: Arc<Api>,
@@ -104,7 +134,7 @@ struct Served {
     /// an event wakes a thousand watches, and none of them looks at its timer.
     ends: FuturesUnordered<BoxFuture<'static, End>>,
     /// What is to be written next.
-    chunks: VecDeque<Bytes>,
+    chunks: VecDeque<Chunk>,
     /// How much of the first one is written.
     written: usize,
     is_over: bool,
@@ -210,10 +240,16 @@ impl Served {
                 return Some(Err(io::Error::other("the grant is gone")));
             }
         }
-        let until = chunk.len().min(self.written + CHUNK);
-        let piece = chunk.slice(self.written..until);
+        let (length, until) = (chunk.len(), chunk.len().min(self.written + CHUNK));
+        let Some(piece) = chunk.part(self.written..until) else {
+            // Of an object that has not begun nothing is missing.
+            let is_cut = self.written > 0;
+            self.chunks.clear();
+            self.is_over = true;
+            return is_cut.then(|| Err(io::Error::other("the object has left the ring")));
+        };
         self.written = until;
-        if until == chunk.len() {
+        if until == length {
             self.chunks.pop_front();
             self.written = 0;
         }
@@ -232,17 +268,19 @@ impl Served {
         };
         let mut next = Some(first);
         while let Some(event) = next {
+            let lag = self.watch.lag();
             match event {
-                Ok(event) => self.write(&event, into),
+                // Only what comes from the ring has a lag.
+                Ok(event) => self.write(&event, lag.is_some(), into),
                 Err(ending) => {
                     self.write_ending(&ending, into);
                     return false;
                 }
             }
-            if let Some(lag) = self.watch.lag() {
+            if let Some(lag) = lag {
                 self.api.metrics.lag(lag);
             }
-            let written = into.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
+            let written = into.len() + self.chunks.iter().map(Chunk::len).sum::<usize>();
             next = if written < CHUNK { self.watch.next_if_there() } else { None };
         }
         true
@@ -251,11 +289,11 @@ impl Served {
     /// What was written so far becomes a chunk.
     fn flush(&mut self, bytes: &mut Vec<u8>) {
         if !bytes.is_empty() {
-            self.chunks.push_back(Bytes::from(std::mem::take(bytes)));
+            self.chunks.push_back(Chunk::Held(Bytes::from(std::mem::take(bytes))));
         }
     }
 
-    fn write(&mut self, event: &Event, into: &mut Vec<u8>) {
+    fn write(&mut self, event: &Event, is_of_ring: bool, into: &mut Vec<u8>) {
         let (name, object) = match event {
             Event::Initial(object) | Event::Added(object) => ("ADDED", object),
             Event::Modified(object) => ("MODIFIED", object),
@@ -266,15 +304,20 @@ impl Served {
                 return self.end_line(into);
             }
         };
-        let is_shared = self.fields == Fields::All && object.json().len() >= LARGE;
-        into.reserve(AROUND + if is_shared { 0 } else { object.json().len() });
+        let is_large = self.fields == Fields::All && object.json().len() >= LARGE;
+        if is_large {
+            self.flush(into);
+        }
+        into.reserve(AROUND + if is_large { 0 } else { object.json().len() });
         self.begin_line(event, into);
         into.extend_from_slice(b"{\"type\":\"");
         into.extend_from_slice(name.as_bytes());
         into.extend_from_slice(b"\",\"object\":");
-        if is_shared {
+        if is_large && is_of_ring {
+            self.chunks.push_back(Chunk::OfRing { before: std::mem::take(into), object: object.downgrade() });
+        } else if is_large {
             self.flush(into);
-            self.chunks.push_back(Bytes::from_owner(object.clone()));
+            self.chunks.push_back(Chunk::Held(Bytes::from_owner(object.clone())));
         } else {
             object.write(self.fields, into);
         }
@@ -330,6 +373,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::documents::{Document, Object};
 
     #[test]
     fn a_token_holds_at_most_half_of_all_watches() {
@@ -348,6 +392,29 @@ mod tests {
         drop((second, others));
         assert_eq!(watchers.count(), 0);
         assert!(watchers.by_token.lock().1.is_empty(), "nothing is remembered of a token without watches");
+    }
+
+    fn object(length: usize) -> Object {
+        let row = json!({"id": "6f1c0000-0000-4000-8000-000000000000", "kind": "clusters", "namespace": "foo", "name": "c1",
+            "labels": {}, "annotations": {}, "finalizers": [], "generation": 1, "version": 7, "created_at": "2026-11-21T23:40:00Z",
+            "updated_at": "2026-11-21T23:40:00Z", "deleted_at": null, "data": {"text": "x".repeat(length)}, "status": {}});
+        Object::of(&Document::from_row(&row.to_string()).expect("a row"))
+    }
+
+    #[test]
+    fn an_object_of_the_ring_is_written_as_long_as_it_is_there() {
+        let object = object(1000);
+        let json = object.json().to_vec();
+        let chunk = Chunk::OfRing { before: b"before".to_vec(), object: object.downgrade() };
+        assert_eq!(chunk.len(), json.len());
+        assert_eq!(chunk.part(0..100), Some(Bytes::from([b"before", &json[..100]].concat())));
+        assert_eq!(chunk.part(100..json.len()), Some(Bytes::copy_from_slice(&json[100..])));
+        let (ring, held) = (object.clone(), Chunk::Held(Bytes::from_owner(object)));
+        assert!(chunk.part(0..1).is_some());
+        drop(ring);
+        assert!(chunk.part(0..1).is_some(), "a page has it");
+        drop(held);
+        assert_eq!(chunk.part(0..1), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn describe(operation: &routes::Operation) -> Operation {
     let mut described =
         OperationBuilder::new().operation_id(Some(id(action, kind))).tag(tag).summary(Some(about(action)));
     if kind == Some(Kind::ClusterSync) {
-        described = described.description(about_deletions(action));
+        described = described.description(about_objects(action));
     }
     described = described.parameters(kind.filter(|_| operation.path.ends_with('}') || is_of_status(action)).map(path));
     for name in action.parameters() {
@@ -125,17 +125,17 @@ fn is_of_status(action: Action) -> bool {
     matches!(action, Action::ReplaceStatus | Action::PatchStatus)
 }
 
-/// What the status of a `ClusterSync` shows that is not stored in it.
-fn about_deletions(action: Action) -> Option<&'static str> {
+/// What the status of a `ClusterSync` names that is not stored in it.
+fn about_objects(action: Action) -> Option<&'static str> {
     match action {
         Action::Read => Some(
-            "Each entry of a syncset has `resourcesToDelete`: the objects that are deleted when it no longer wants them, as \
-             `{apiVersion, kind, namespace, name}`. At most 1,000 are named, of all syncsets together; \
-             `resourcesToDeleteOmitted` says how many more an entry has. They change without `resourceVersion`, so that the answer is \
-             never 304; lists and watches have none.",
+            "Each entry of a syncset has `resourcesToDelete`, the objects that are deleted when it no longer wants them, and \
+             `superseded`, those that it wants and another syncset sends, each as `{apiVersion, kind, namespace, name}`. At most 1,000 \
+             are named, of all syncsets together; `resourcesToDeleteOmitted` and `supersededOmitted` say how many more an entry has. \
+             They change without `resourceVersion`, so that the answer is never 304; lists and watches have none.",
         ),
         Action::ReplaceStatus | Action::PatchStatus => {
-            Some("`resourcesToDelete` and `resourcesToDeleteOmitted` of the entries of syncsets are not stored.")
+            Some("What the entries of syncsets name in `resourcesToDelete` and `superseded` is not stored.")
         }
         _ => None,
     }

@@ -22,6 +22,8 @@ use crate::telemetry::{
 };
 
 const SECTION: &[&str] = &["databases"];
+/// Those with a queue.
+const QUEUES: &[&str] = &["databases", "syncsets"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
 const ROLES: &[&str] = &["watcher"];
 const FAMILY: &[&str] = &["policies"];
@@ -42,15 +44,15 @@ type Label = (&'static str, &'static [&'static str]);
 const CLOSED: &[(&str, &[Label])] = &[
     (
         "controller_runtime_reconcile_total",
-        &[("controller", SECTION), ("result", &["success", "error", "requeue", "requeue_after"])],
+        &[("controller", QUEUES), ("result", &["success", "error", "requeue", "requeue_after"])],
     ),
-    ("controller_runtime_reconcile_time_seconds", &[("controller", SECTION)]),
-    ("controller_runtime_active_workers", &[("controller", SECTION)]),
-    ("workqueue_depth", &[("name", SECTION), ("controller", SECTION)]),
-    ("workqueue_adds_total", &[("name", SECTION), ("controller", SECTION)]),
-    ("workqueue_queue_duration_seconds", &[("name", SECTION), ("controller", SECTION)]),
-    ("workqueue_work_duration_seconds", &[("name", SECTION), ("controller", SECTION)]),
-    ("workqueue_retries_total", &[("name", SECTION), ("controller", SECTION)]),
+    ("controller_runtime_reconcile_time_seconds", &[("controller", QUEUES)]),
+    ("controller_runtime_active_workers", &[("controller", QUEUES)]),
+    ("workqueue_depth", &[("name", QUEUES), ("controller", QUEUES)]),
+    ("workqueue_adds_total", &[("name", QUEUES), ("controller", QUEUES)]),
+    ("workqueue_queue_duration_seconds", &[("name", QUEUES), ("controller", QUEUES)]),
+    ("workqueue_work_duration_seconds", &[("name", QUEUES), ("controller", QUEUES)]),
+    ("workqueue_retries_total", &[("name", QUEUES), ("controller", QUEUES)]),
     (
         "rest_client_requests_total",
         &[("code", &["201", "<error>"]), ("method", &["POST", "GET"]), ("host", &["hub:6443"])],
@@ -100,6 +102,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_bus_connected", &[("connection", &["relay", "announcer", "worker"])]),
     ("towline_bus_dead_total", &[]),
     ("towline_bus_dead_letters", &[]),
+    ("towline_claim_held", &[("name", &["dispatcher", "relay"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_syncset_held", &[]),
@@ -263,6 +266,8 @@ fn record() -> (String, Vec<Metric>) {
         hub.set((1 << 40) + 57, 41, 11);
         hub.log_rows(900);
         hub.unreadable_rows(3);
+        hub.fills(documents::Role::Dispatcher, true);
+        hub.fills(documents::Role::Relay, false);
         hub.lag(Duration::from_millis(4));
         let bus: &dyn BusObserver = &hub;
         for (outcome, count) in [("confirmed", 5), ("nacked", 6), ("skipped", 7)] {
@@ -274,7 +279,7 @@ fn record() -> (String, Vec<Metric>) {
         bus.stands(Purpose::Worker, None);
         bus.rejected();
         bus.dead_letters(3);
-        syncsets(&SyncsetMetrics::default());
+        syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections("hub", 1, 2, 8);
         db_pool_connections("status_sync", 3, 4, 16);
@@ -292,6 +297,9 @@ fn record() -> (String, Vec<Metric>) {
 
 fn syncsets(metrics: &SyncsetMetrics) {
     let outcome = Outcome { releases: [(Release::Adopted, 3)].into(), ..outcome() };
+    for waited in [1, 2, 4] {
+        metrics.begun(Duration::from_secs(waited));
+    }
     metrics.visited(Visited::Complete, Duration::from_secs(2), Some(&outcome));
     metrics.visited(Visited::Silent, Duration::from_secs(5), None);
     metrics.sent(Behavior::CreateOrUpdate, true, Duration::from_millis(700));
@@ -318,7 +326,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         tracks: 0,
         since: None,
     };
-    SyncsetMetrics::counted(&Counted { states, held: vec![held; 8], work, dispatcher, ..Counted::default() });
+    metrics.counted(&Counted { states, held: vec![held; 8], work, dispatcher, ..Counted::default() });
 }
 
 /// Of a pass that had nothing to do.
@@ -340,7 +348,7 @@ fn outcome() -> Outcome {
 
 fn value(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let family = name.trim_end_matches("_bucket").trim_end_matches("_count");
+    let family = name.trim_end_matches("_bucket").trim_end_matches("_count").trim_end_matches("_sum");
     *families[family].samples.get(&(name.to_owned(), labels)).unwrap_or_else(|| panic!("no {name}"))
 }
 
@@ -449,6 +457,7 @@ fn what_is_recorded_is_what_is_rendered() {
 
 #[test]
 fn what_is_recorded_of_syncsets_is_what_is_rendered() {
+    const QUEUE: [(&str, &str); 2] = [("name", "syncsets"), ("controller", "syncsets")];
     let families = parse(&rendered());
     for (name, labels, expected) in [
         ("towline_syncset_pass_seconds_count", &[("outcome", "complete")][..], 1.0),
@@ -466,6 +475,17 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_work", &[("state", "ready")], 12.0),
         ("towline_work", &[("state", "waiting")], 13.0),
         ("towline_work_oldest_seconds", &[], 6.0),
+        ("workqueue_depth", &QUEUE, 12.0),
+        ("workqueue_adds_total", &QUEUE, 44.0),
+        ("workqueue_queue_duration_seconds_count", &QUEUE, 3.0),
+        ("workqueue_queue_duration_seconds_sum", &QUEUE, 7.0),
+        ("workqueue_work_duration_seconds_sum", &QUEUE, 7.0),
+        ("workqueue_retries_total", &QUEUE, 1.0),
+        ("controller_runtime_active_workers", &QUEUE[1..], 1.0),
+        ("controller_runtime_reconcile_total", &[QUEUE[1], ("result", "success")], 1.0),
+        ("controller_runtime_reconcile_total", &[QUEUE[1], ("result", "error")], 1.0),
+        ("towline_claim_held", &[("name", "dispatcher")], 1.0),
+        ("towline_claim_held", &[("name", "relay")], 0.0),
         ("hive_syncsetinstance_resources_applied_total", &[("type", "apply"), ("result", "error")], 1.0),
         ("hive_syncset_apply_duration_seconds_count", &[("group", "none")], 1.0),
         ("hive_selectorsyncset_clusters_total", &[("name", "monitoring")], 7.0),

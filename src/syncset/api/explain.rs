@@ -41,6 +41,7 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
                 .caused_by(error, is_outage)
         }
         busy @ Unexplained::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
+        large @ Unexplained::TooLarge(_) => Problem::new(ProblemKind::TooLarge, large.to_string()),
     })
 }
 

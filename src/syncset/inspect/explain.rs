@@ -70,6 +70,9 @@ pub enum Unexplained {
     /// Too much is looked at or rendered at the moment, or documents change again and again.
     #[error("the cluster's syncsets could not be rendered now")]
     Busy,
+    /// Waiting does not help.
+    #[error(transparent)]
+    TooLarge(PrepareError),
 }
 
 /// What is asked for.
@@ -175,9 +178,8 @@ impl Inspector {
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),
-            Err(
-                PrepareError::Outdated | PrepareError::Busy | PrepareError::NoMemory | PrepareError::TooManyObjects,
-            ) => return Err(Unexplained::Busy),
+            Err(error @ PrepareError::TooManyObjects) => return Err(Unexplained::TooLarge(error)),
+            Err(PrepareError::Outdated | PrepareError::Busy | PrepareError::NoMemory) => return Err(Unexplained::Busy),
         };
         let applied = &prepared.input.applied;
         let scopes = self.scopes(stored, &prepared.input, asked).await;

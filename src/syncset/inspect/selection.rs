@@ -74,7 +74,10 @@ pub(super) fn case(
     let executed = if selected.tracks > 0 { executed } else { 0 };
     Case {
         held: stored.and_then(|stored| stored.held),
-        change: state.change_since(stored.and_then(|stored| stored.objects.as_ref())),
+        change: state.change_within(
+            stored.and_then(|stored| stored.objects.as_ref()),
+            stored.map_or(&[], |stored| stored.dropped.as_slice()),
+        ),
         approval,
         lost: selected.lost + selected.applied_again + executed,
         executed: selected.applied_again + executed,
@@ -91,7 +94,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::syncset::rules::guard::Cause;
+    use crate::syncset::rules::guard::{Cause, Dropped};
     use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
     use crate::syncset::store::Loss;
 
@@ -142,6 +145,7 @@ mod tests {
             generation: 3,
             spec: json!({}),
             objects: Some(BTreeSet::new()),
+            dropped: Vec::new(),
             held: None,
             approved: 0,
             executed: 0,
@@ -161,6 +165,35 @@ mod tests {
             place.loss = place.loss.map(|loss| Loss { counts: false, ..loss });
         }
         assert_eq!(judged(&places), (1, 0, 31, None), "after ten minutes");
+    }
+
+    /// As the dispatcher judges it: by what it would drop of what was judged last, and by what edits before have dropped with that. What an
+    /// edit has dropped and the next one brings back makes the first kind no smaller.
+    #[test]
+    fn an_edit_is_judged_by_itself_and_together_with_those_before() {
+        let objects = |names: &[&str]| -> BTreeSet<[String; 4]> {
+            names.iter().map(|name| ["", "ConfigMap", "default", name].map(str::to_owned)).collect()
+        };
+        let places: Vec<ClusterPlace> = (0..11).map(|number| place(&format!("c{number}"), "prod", true)).collect();
+        let found = selected(&audience("prod"), Some(&audience("prod")), &places);
+        let judged = |named: &[&str], dropped: &[&str], after: &[&str]| {
+            let dropped = vec![Dropped { at: String::new(), objects: objects(dropped) }];
+            let stored = StoredSyncset {
+                id: Uuid::from_u128(2),
+                generation: 3,
+                spec: json!({}),
+                objects: Some(objects(named)),
+                dropped,
+                held: None,
+                approved: 0,
+                executed: 0,
+            };
+            let state = State::Living { audience: audience("prod"), deletes: true, objects: Some(objects(after)) };
+            case(&state, None, Some(&stored), &found, true).judge()
+        };
+        assert_eq!(judged(&["a", "b", "c", "d"], &[], &["a", "b", "c"]), None);
+        assert_eq!(judged(&["a", "b"], &["c", "d"], &["a"]), Some(Cause::Dropped), "together too many");
+        assert_eq!(judged(&["a"], &["b", "c"], &["b", "c"]), Some(Cause::Dropped), "by itself all");
     }
 
     #[test]

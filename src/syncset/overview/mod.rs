@@ -38,6 +38,7 @@ pub(super) struct Overview {
     leadership: Leadership,
     latest: watch::Sender<Latest>,
     again: Arc<Notify>,
+    metrics: Arc<SyncsetMetrics>,
 }
 
 /// What was counted last.
@@ -52,13 +53,14 @@ pub(super) struct Latest {
 }
 
 impl Overview {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, metrics: Arc<SyncsetMetrics>) -> Self {
         Self {
             queue: WorkQueue::new(&shared.database, &shared.claims),
             leadership: shared.claims.role(Role::Dispatcher),
             shared: Arc::clone(shared),
             latest: watch::Sender::default(),
             again: Arc::default(),
+            metrics,
         }
     }
 
@@ -115,7 +117,7 @@ impl Overview {
         let counted = Counted::read(&self.shared.database, &self.queue).await;
         self.latest.send_modify(|latest| match counted {
             Ok(counted) => {
-                SyncsetMetrics::counted(&counted);
+                self.metrics.counted(&counted);
                 (latest.counted, latest.failure) = (Some(counted), None);
             }
             Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),

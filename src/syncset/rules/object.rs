@@ -34,6 +34,19 @@ const SET_BY_SERVERS: [&str; 7] =
 pub(super) const NEVER_RECREATED: [(&str, &str); 3] =
     [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
+/// A `resourceVersion` that no object has: those of Kubernetes begin above it.
+const NO_VERSION: &str = "1";
+
+/// What must be true of an object for it to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition<'u> {
+    /// It has this UID.
+    Uid(&'u str),
+    /// There is none. An apply creates the object all the same, and the server refuses it with a 409 if there is one: it compares
+    /// versions only then (tested).
+    Absent,
+}
+
 /// A part of an object has another type than every object has there. It shows no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} is not {allowed}")]
@@ -163,17 +176,19 @@ impl Desired {
     }
 
     /// The object as it is sent, with a mark of whether it existed before, if that is given: `false` also takes back the mark of an
-    /// earlier write, which patches would leave. With a UID the server refuses to write to another
-    /// object of the name. Neither counts for the content: both are stored beside it.
-    pub fn sent(&self, is_adopted: Option<bool>, uid: Option<&str>) -> Cow<'_, Value> {
-        if is_adopted.is_none() && uid.is_none() {
+    /// earlier write, which patches would leave. With a precondition the server refuses to write to another
+    /// object of the name. Neither counts for the content: what is known of the object is stored beside it.
+    pub fn sent(&self, is_adopted: Option<bool>, only_if: Option<Precondition<'_>>) -> Cow<'_, Value> {
+        if is_adopted.is_none() && only_if.is_none() {
             return Cow::Borrowed(&self.body);
         }
         let mut body = self.body.clone();
         if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-            if let Some(uid) = uid {
-                metadata.insert("uid".to_owned(), json!(uid));
-            }
+            match only_if {
+                Some(Precondition::Uid(uid)) => metadata.insert("uid".to_owned(), json!(uid)),
+                Some(Precondition::Absent) => metadata.insert("resourceVersion".to_owned(), json!(NO_VERSION)),
+                None => None,
+            };
             let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
             if let (Some(annotations), Some(is_adopted)) = (annotations, is_adopted) {
                 annotations.insert(ADOPTED.to_owned(), json!(is_adopted.to_string()));

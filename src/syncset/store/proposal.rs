@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{PassStore, SecretFacts, StoreError, is_left};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
-use crate::syncset::rules::guard::{Cause, Objects};
+use crate::syncset::rules::guard::{Cause, Dropped, Objects};
 use crate::syncset::rules::object::LAST_APPLIED;
 
 /// From when on losses of a syncset count: those of the last ten minutes, and what is held does not get old.
@@ -24,8 +24,10 @@ pub struct StoredSyncset {
     pub generation: i64,
     /// Its `spec`, without resources and patches.
     pub spec: Value,
-    /// The objects that it named when it was judged last, and those that edits have dropped within the time that counts.
+    /// The objects that it named when it was judged last.
     pub objects: Option<Objects>,
+    /// What edits have dropped within the time that counts.
+    pub dropped: Vec<Dropped>,
     /// Why its deletions are held.
     pub held: Option<Cause>,
     /// The generation that was approved.
@@ -68,12 +70,11 @@ impl PassStore {
         const QUERY: &str = "stored_syncset";
         let text = format!(
             "select {IS_WHOLE}, d.id::text, coalesce(d.generation, 0), ((d.data->'spec') - '{{resources,patches}}'::text[])::text, \
-               (select jsonb_agg(distinct o) from (select jsonb_array_elements(g.objects) as o \
-                 union all select jsonb_array_elements(e->'objects') from jsonb_array_elements(g.dropped) e \
-                   where (e->>'at')::timestamptz > {SINCE}) o)::text, case when g.held then g.cause end, coalesce(g.approved, 0), \
+               g.objects::text, case when g.held then g.cause end, coalesce(g.approved, 0), \
                (select count(*) from towline_lost l where l.syncset = d.id \
                  and l.at > {SINCE} and not exists ( \
-                   select from towline_applied a where a.syncset = d.id and a.tracked and not a.adopted and a.cluster = l.cluster)) \
+                   select from towline_applied a where a.syncset = d.id and a.tracked and not a.adopted and a.cluster = l.cluster)), \
+               (select jsonb_agg(e) from jsonb_array_elements(g.dropped) e where (e->>'at')::timestamptz > {SINCE})::text \
              from (towline_meta m cross join towline_version s) \
              left join towline_documents d on d.kind = $1 and d.namespace = $2 and d.name = $3 and d.deleted_at is null \
              left join towline_guard g on g.syncset = d.id"
@@ -86,12 +87,13 @@ impl PassStore {
         let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
         let Some(id) = column::<Option<&str>>(QUERY, row, 1)? else { return Ok(None) };
         let spec = column::<Option<&str>>(QUERY, row, 3)?.unwrap_or("null");
-        let objects = column::<Option<&str>>(QUERY, row, 4)?;
+        let (objects, dropped) = (column::<Option<&str>>(QUERY, row, 4)?, column::<Option<&str>>(QUERY, row, 8)?);
         Ok(Some(StoredSyncset {
             id: uuid(QUERY, id)?,
             generation: column(QUERY, row, 2)?,
             spec: serde_json::from_str(spec).map_err(|source| StoreError::Json { table: "syncsets", source })?,
             objects: objects.and_then(|objects| serde_json::from_str(objects).ok()),
+            dropped: dropped.and_then(|dropped| serde_json::from_str(dropped).ok()).unwrap_or_default(),
             held: column::<Option<&str>>(QUERY, row, 5)?.and_then(Cause::of_name),
             approved: column(QUERY, row, 6)?,
             executed: usize::try_from(column::<i64>(QUERY, row, 7)?).unwrap_or_default(),

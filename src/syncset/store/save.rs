@@ -1,19 +1,24 @@
-//! What a pass writes (rules 13 and 16). Each write is one statement, which first locks the row of the pass's claim and writes nothing
+//! What a pass writes (rules 13 and 16). Each write is one statement, but for that of another identity, which is a transaction of two. It first locks the row of the pass's claim and writes nothing
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
 //!
 //! If the pass says that it wants something no longer, the same statement asks for passes of the other documents of the cluster
-//! (rule 31) that have the same object: they may be about to delete it, and have looked before. And it reads how the cluster stands, so that a pass learns without a statement of its
-//! own that what it rests on has changed.
+//! (rule 31) that have the same object: they may be about to delete it, and have looked before. If the document leads to another cluster
+//! than before, it asks for those of both clusters. And it reads how the cluster stands, so that a pass learns without a statement of
+//! its own that what it rests on has changed.
+
+use std::time::Duration;
 
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, AppliedKey, PaceColumns, PatchedColumns, ResultColumns};
 use super::content::texts;
+use super::snapshot::{elsewhere, wanted_elsewhere};
 use super::{PassStore, StoreError};
 use crate::db::{Json, Row, Type, column};
 use crate::documents::WorkClaim;
+use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::Writes;
 use crate::syncset::rules::rows::{AppliedRow, PaceRow};
 
@@ -24,6 +29,8 @@ pub struct Pace {
     pub row: PaceRow,
     /// The snapshot's. If a full pass was demanded since, the next one stays due.
     pub resyncs: i64,
+    /// The identity of the cluster that is stored and the one of the row, if that is another one: who else has them is told.
+    pub identities: Vec<String>,
 }
 
 /// How a cluster stands while a pass is under way.
@@ -59,12 +66,21 @@ const HELD: &str = "held as materialized (select cluster from standing where not
 const DROPPED_OBJECTS: &str = "dropped_objects as materialized (select api_group, kind, namespace, name \
          from jsonb_populate_recordset(null::towline_applied, $6) where not wanted \
        union select api_group, kind, namespace, name from jsonb_populate_recordset(null::towline_applied, $7))";
-/// Asks for other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
+/// Between which identities the cluster moves, if it does.
+const MOVED: &str = "moved as materialized (select r.identity as now, p.identity as before \
+       from held join jsonb_populate_recordset(null::towline_pace, $11) r on r.cluster = held.cluster \
+         left join towline_pace p on p.cluster = held.cluster where r.identity is distinct from p.identity)";
+/// Asks for all other documents of clusters between which the document moves: of how many documents a cluster has, they show something.
+/// And asks for other documents of the cluster, as [`WorkQueue::ask`](crate::documents::WorkQueue::ask) does, if $14 says so: of the one
 /// that the pass works on, and of the one that it was before. Those that have a row of what is wanted no longer, or of a namespace or a
 /// definition in which it is: they may have left that for this document's sake. Whether they want it themselves does not count, since
-/// they may be about to store that they do not. Each part uses the primary key of the rows.
+/// they may be about to store that they do not. Each part uses the primary key of the rows. The row of `towline_pace` is locked before
+/// those of `towline_work`, as [`BEREFT`] does it: it is written when they are counted.
 const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent) \
-       select o.cluster, now(), false from held join towline_pace o on o.cluster <> held.cluster \
+       select t.cluster, now(), false from (select o.cluster from (select now as identity from moved union select before from moved) m \
+         cross join lateral (select p.cluster from towline_pace p where p.identity = m.identity offset 0) o \
+         join clusters c on c.kind = 'clusters' and c.id = o.cluster and c.id <> $1::text::uuid \
+       union select o.cluster from held join towline_pace o on o.cluster <> held.cluster \
          join clusters c on c.kind = 'clusters' and c.id = o.cluster \
        where $14::bool and o.identity in ($4::text, (select p.identity from towline_pace p where p.cluster = $1::text::uuid)) \
          and (exists (select from dropped_objects d join towline_applied a on a.cluster = o.cluster and a.api_group = d.api_group \
@@ -73,8 +89,8 @@ const TOLD: &str = "told as (insert into towline_work (cluster, ready_at, urgent
              and a.kind = 'Namespace' and a.namespace = '' and a.name = d.namespace) \
            or exists (select from towline_applied a where a.cluster = o.cluster and a.api_group = 'apiextensions.k8s.io' \
              and a.kind = 'CustomResourceDefinition' \
-             and substr(a.name, strpos(a.name, '.') + 1) in (select d.api_group from dropped_objects d))) \
-       order by o.cluster \
+             and substr(a.name, strpos(a.name, '.') + 1) in (select d.api_group from dropped_objects d)))) t \
+       where (select count(*) from pace) >= 0 order by t.cluster \
      on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
        ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
 /// Writes rows of applied objects, which are in parameter $6.
@@ -104,10 +120,25 @@ const OTHERS: &str = "\
        on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
-         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation returning 1), \
      dropped as (delete from towline_patched t using held, \
          unnest($12::text[]::uuid[], $13::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
+/// Makes full passes of clusters due, as [`RESYNC`] does, and asks for them. The rows of `towline_pace` are locked before those of
+/// `towline_work`.
+const BEREFT: &str = "resynced as (insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
+       select cluster, 0, 0, 1 from bereft order by cluster \
+     on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1 returning cluster), \
+     asked as (insert into towline_work (cluster, ready_at, urgent) \
+       select r.cluster, now(), true from (select cluster from resynced order by cluster) r \
+     on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, urgent = true, \
+       ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
+/// Until the end of a transaction nobody else stores that a document leads to one of these clusters.
+const LOCK_IDENTITIES: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true), \
+     pg_advisory_xact_lock('towline_pace'::regclass::int, hash) \
+     from (select distinct hashtext(i) as hash from unnest($1::text[]) i order by 1) h";
+/// Longest wait for that, and for the write that follows.
+const IDENTIFY_WITHIN: Duration = Duration::from_secs(10);
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
 pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
@@ -137,6 +168,7 @@ impl PassStore {
             writes.forgotten.iter().map(|(object, syncset)| AppliedKey::of(object, *syncset)).collect();
         let results: Vec<_> = writes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
         let patched: Vec<_> = writes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
+        let identities = pace.map(|pace| pace.identities.clone()).unwrap_or_default();
         let pace: Vec<_> = pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
         let applied = json(&applied(id, &writes.applied), "towline_applied")?;
         let forgotten = json(&forgotten, "towline_applied")?;
@@ -165,8 +197,43 @@ impl PassStore {
             (&has_drops as _, Type::BOOL),
         ];
         let text = format!(
-            "with {STANDING}, {HELD}, {APPLIED}, {OTHERS}, {DROPPED_OBJECTS}, {TOLD} select wanted, version, is_shared, \
+            "with {STANDING}, {HELD}, {APPLIED}, {OTHERS}, {DROPPED_OBJECTS}, {MOVED}, {TOLD} select wanted, version, is_shared, \
                (select pg_notify('towline_work', '') from told limit 1) from standing"
+        );
+        let _turn = self.turn().await;
+        if identities.is_empty() {
+            return standing(QUERY, &self.database.all(QUERY, &text, &params).await?);
+        }
+        // Two documents that find out at once that they lead to one cluster would not see each other. A process that stops before the end
+        // must not hold rows for longer than renewals of claims can wait for them.
+        let mut transaction = self.database.begin("identify", IDENTIFY_WITHIN).await?;
+        transaction.execute("lock_identities", LOCK_IDENTITIES, &[(&identities as _, Type::TEXT_ARRAY)]).await?;
+        let standing = standing(QUERY, &transaction.all(QUERY, &text, &params).await?)?;
+        transaction.commit().await?;
+        Ok(standing)
+    }
+
+    /// Makes full passes of the other documents of the cluster due that want something which is gone, or something that went with it.
+    pub async fn tell_bereft(
+        &self,
+        claim: &WorkClaim,
+        identity: &str,
+        gone: &[ObjectRef],
+    ) -> Result<Standing, StoreError> {
+        const QUERY: &str = "tell_bereft";
+        let cluster = claim.cluster.to_string();
+        let objects = elsewhere(gone);
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&claim.holder as _, Type::TEXT),
+            (&claim.token as _, Type::INT8),
+            (&identity as _, Type::TEXT),
+            (&objects as _, Type::JSONB),
+        ];
+        let text = format!(
+            "with {STANDING}, bereft as materialized (select b.cluster::uuid as cluster from ({wanted}) b join standing on true), \
+               {BEREFT} select wanted, version, is_shared, (select pg_notify('towline_work', '') from asked limit 1) from standing",
+            wanted = wanted_elsewhere("$4", "$5"),
         );
         let _turn = self.turn().await;
         standing(QUERY, &self.database.all(QUERY, &text, &params).await?)

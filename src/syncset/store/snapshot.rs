@@ -203,16 +203,31 @@ const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline
      join clusters c on c.kind = 'clusters' and c.id = o.cluster \
      where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name";
 
-/// Other clusters with an identity that want one of some objects, or something that is deleted with it; $1 is the cluster, $2 the
-/// identity, and $3 are the objects. Each part uses the primary key.
-const WANTED_ELSEWHERE: &str = "with twins as materialized (select p.cluster from towline_pace p \
-       join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = $2 and p.cluster <> $1::text::uuid), \
-     object as materialized (select * from jsonb_to_recordset($3) \
-       as o(api_group text, kind text, namespace text, name text, namespace_of text, group_of text)) \
-     select t.cluster::text from twins t where exists (select from object o join towline_applied a on a.cluster = t.cluster \
-         and a.api_group = o.api_group and a.kind = o.kind and a.namespace = o.namespace and a.name = o.name where a.wanted) \
-       or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.namespace = o.namespace_of where a.wanted) \
-       or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.api_group = o.group_of where a.wanted)";
+/// Other clusters with an identity that want one of some objects, or something that is deleted with it; $1 is the cluster, and the
+/// others are parameters with the identity and the objects. Each part uses the primary key.
+pub(super) fn wanted_elsewhere(identity: &str, objects: &str) -> String {
+    format!(
+        "with twins as materialized (select p.cluster from towline_pace p \
+           join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = {identity} and p.cluster <> $1::text::uuid), \
+         object as materialized (select * from jsonb_to_recordset({objects}) \
+           as o(api_group text, kind text, namespace text, name text, namespace_of text, group_of text)) \
+         select t.cluster::text from twins t where exists (select from object o join towline_applied a on a.cluster = t.cluster \
+             and a.api_group = o.api_group and a.kind = o.kind and a.namespace = o.namespace and a.name = o.name where a.wanted) \
+           or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.namespace = o.namespace_of where a.wanted) \
+           or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.api_group = o.group_of where a.wanted)"
+    )
+}
+
+/// Objects as that takes them.
+pub(super) fn elsewhere<'o>(objects: impl IntoIterator<Item = &'o ObjectRef>) -> Json<Value> {
+    let columns = |object: &ObjectRef| {
+        let ObjectRef { group, kind, namespace, name } = object;
+        let (namespace_of, group_of) = (is_namespace(object).then_some(name), group_defined_by(object));
+        json!({"api_group": group, "kind": kind, "namespace": namespace, "name": name, "namespace_of": namespace_of,
+            "group_of": group_of})
+    };
+    Json(Value::Array(objects.into_iter().map(columns).collect()))
+}
 
 impl PassStore {
     /// Other documents with this identity, which lead to the same cluster, that want one of these objects, or something that is deleted
@@ -225,16 +240,10 @@ impl PassStore {
     ) -> Result<Vec<Uuid>, StoreError> {
         const QUERY: &str = "wanted_elsewhere";
         let cluster = cluster.to_string();
-        let columns = |object: &ObjectRef| {
-            let ObjectRef { group, kind, namespace, name } = object;
-            let (namespace_of, group_of) = (is_namespace(object).then_some(name), group_defined_by(object));
-            json!({"api_group": group, "kind": kind, "namespace": namespace, "name": name, "namespace_of": namespace_of,
-                "group_of": group_of})
-        };
-        let objects = Json(Value::Array(objects.into_iter().map(columns).collect()));
+        let objects = elsewhere(objects);
         let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT), (&objects as _, Type::JSONB)];
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, WANTED_ELSEWHERE, &params).await?;
+        let rows = self.database.all(QUERY, &wanted_elsewhere("$2", "$3"), &params).await?;
         rows.iter().map(|row| id(row, 0)).collect()
     }
 

@@ -3,22 +3,25 @@
 //! A pass is planned by a snapshot, and may wait after that: for memory, for a permit, for a cluster that takes its time. Meanwhile
 //! somebody may pause the cluster or restore a label, or another document may turn out to lead to the same cluster. Each write to the
 //! database brings what is known of that; and if the last word is old, the database is asked before anything is deleted, and after a
-//! wait before anything at all is done. So a pass deletes nothing of which another pass was requested more than [`FRESH`] ago, and one
-//! that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
-//! cluster that changes more often than it has a turn would never have one.
+//! wait before anything at all is done. So a pass deletes nothing of which another pass was requested more than [`FRESH`] ago, unless
+//! what was changed does not concern what is wanted and who may delete; and one that has waited sends nothing to a cluster whose document
+//! has changed. Other changes do not keep it from sending what it has: a cluster that changes more often than it has a turn would never
+//! have one.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::identity::Identified;
-use super::visit::{Read, VisitError};
+use super::observer::Visited;
+use super::plan::Plan;
+use super::visit::{Read, Rest, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
+use crate::syncset::rules::agenda::Agenda;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::Writes;
-use crate::syncset::store::{Pace, Sharing, Standing, StoreError};
+use crate::syncset::store::{Pace, Sharing, Snapshot, Standing, StoreError};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
 /// object takes milliseconds: usually nothing is asked for this alone (rule 43).
@@ -70,12 +73,52 @@ impl Basis {
         self.waited > FRESH || (deletes && now.saturating_duration_since(self.told) > FRESH)
     }
 
+    /// What has changed until that time does not matter.
+    fn follow(&mut self, standing: Standing, asked: Instant) {
+        (self.wanted, self.version) = (standing.wanted, standing.version);
+        (self.has_changed, self.is_another_version) = (false, false);
+        self.learn(standing, asked);
+    }
+
     /// The database was asked at that time.
     fn learn(&mut self, standing: Standing, asked: Instant) {
         self.is_another_version |= standing.version != self.version;
         self.has_changed |= standing.wanted != self.wanted || self.is_another_version;
         self.is_shared |= standing.is_shared;
         (self.told, self.waited) = (asked, Duration::ZERO);
+    }
+}
+
+/// Whether what a pass is about to delete is still to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// Everything that it rests on is as it was.
+    Same,
+    /// Not all of it, or not all of it was judged: what is wanted now has to be found out first.
+    Changed,
+    /// Nothing is to be done to the cluster any more.
+    Ended,
+    /// The claim has ended.
+    Lost,
+}
+
+impl Judged {
+    /// By what was stored before, and is now.
+    pub(super) fn of((before, planned): (&Snapshot, &Plan), (snapshot, plan): (&Snapshot, &Plan)) -> Self {
+        if matches!(plan.agenda, Agenda::Gone | Agenda::Paused(_)) {
+            return Self::Ended;
+        }
+        let of_kubeconfig = |plan: &Plan| plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+        let wants = |plan: &Plan| {
+            let live = plan.live.iter().map(|live| (live.header.id, live.inputs, live.undecodable.is_some()));
+            live.collect::<Vec<_>>()
+        };
+        let of_results = before.results.iter().map(|row| row.syncset);
+        let mut all = of_results.chain(before.with_applied.iter().copied());
+        let is_same = of_kubeconfig(plan) == of_kubeconfig(planned)
+            && wants(plan) == wants(planned)
+            && all.all(|syncset| snapshot.deletions(syncset) == before.deletions(syncset));
+        if is_same { Self::Same } else { Self::Changed }
     }
 }
 
@@ -91,7 +134,25 @@ impl Worker {
         Ok(true)
     }
 
-    /// Stores what a pass has done or is about to do. False if the claim has ended.
+    /// Asks the database whether what a pass is about to delete is still to be deleted, after something has changed: most changes do not
+    /// concern that, and a document may change more often than its passes come to a deletion.
+    pub(super) async fn judge_again(&self, work: &Work, read: &Read, basis: &mut Basis) -> Result<Judged, VisitError> {
+        let asked = Instant::now();
+        // What was requested until now is in the snapshot that follows.
+        let standing = match self.store.standing(&work.writing(), basis.identity.as_deref()).await {
+            Ok(standing) => standing,
+            Err(StoreError::LeaseExpired) => return Ok(Judged::Lost),
+            Err(error) => return Err(error.into()),
+        };
+        let snapshot = self.store.snapshot(work.cluster).await?;
+        let judged = Judged::of((&read.snapshot, &read.plan), (&snapshot, &Plan::of(&snapshot)));
+        if judged == Judged::Same {
+            basis.follow(standing, asked);
+        }
+        Ok(judged)
+    }
+
+    /// Stores what a pass has done or is about to do. If it can't go on, how the visit ends.
     ///
     /// Of what was deleted another document may believe that it is there: it looked first, and its write changed nothing. Those that
     /// want it send it again, and are asked for before it is forgotten here, so that a pass that is killed in between does this again.
@@ -101,37 +162,40 @@ impl Worker {
         basis: &mut Basis,
         writes: &Writes,
         pace: Option<&Pace>,
-    ) -> Result<bool, VisitError> {
+    ) -> Result<Option<Visit>, VisitError> {
         let mut unless_shared = !writes.removed.is_empty();
         loop {
             if unless_shared && basis.is_shared {
-                self.tell_bereft(work.cluster, basis.identity.as_deref(), &writes.removed).await?;
+                if writes.has_rest {
+                    // Nothing is stored, so that the next pass, which knows of the other document, finds out when it is gone.
+                    return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(self.now(), 0))));
+                }
+                if !self.tell_bereft(work, basis.identity.as_deref(), &writes.removed).await? {
+                    return Ok(Some(Visit::lost()));
+                }
                 unless_shared = false;
             }
             let (asked, identity) = (Instant::now(), basis.identity.clone());
             let sharing = Sharing { identity: identity.as_deref(), unless_shared };
             match self.store.save_in(&work.writing(), writes, pace, &sharing).await {
-                Ok(standing) => {
-                    basis.learn(standing, asked);
-                    if !(unless_shared && standing.is_shared) {
-                        return Ok(true);
-                    }
-                }
-                Err(StoreError::LeaseExpired) => return Ok(false),
+                Ok(standing) => basis.learn(standing, asked),
+                Err(StoreError::LeaseExpired) => return Ok(Some(Visit::lost())),
                 Err(error) => return Err(error.into()),
+            }
+            if !(unless_shared && basis.is_shared) {
+                return Ok(None);
             }
         }
     }
 
-    /// Makes full passes of the other documents due that want something which is gone.
-    async fn tell_bereft(&self, cluster: Uuid, identity: Option<&str>, gone: &[ObjectRef]) -> Result<(), VisitError> {
-        let Some(identity) = identity else { return Ok(()) };
-        let bereft = self.store.wanted_elsewhere(cluster, identity, gone).await?;
-        if !bereft.is_empty() {
-            self.store.resync(&bereft).await?;
-            self.queue.ask(&bereft, true).await.map_err(StoreError::Database)?;
+    /// Makes full passes of the other documents due that want something which is gone. False if the claim has ended.
+    async fn tell_bereft(&self, work: &Work, identity: Option<&str>, gone: &[ObjectRef]) -> Result<bool, VisitError> {
+        let Some(identity) = identity else { return Ok(true) };
+        match self.store.tell_bereft(&work.writing(), identity, gone).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::LeaseExpired) => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 }
 

@@ -227,7 +227,7 @@ impl<'c> Executor<'c> {
                 let (payload, manager) = (payload(*patch_type, body), manager.as_str());
                 self.write(cluster, target, |kind, key| Request::patch(kind, key, payload).by(manager)).await
             }
-            Step::Delete { target, uid, version } => self.delete(cluster, target, uid, *version).await,
+            Step::Delete { target, uid, version } => self.delete(cluster, target, uid, version).await,
             Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
                 Err(Failed::refused(Refusal::Server, "the step is none for a single request".to_owned()))
             }
@@ -310,11 +310,11 @@ impl<'c> Executor<'c> {
         cluster: &Cluster,
         target: &Target<'_>,
         uid: &str,
-        version: Option<&str>,
+        version: &str,
     ) -> Result<Answer, Failed> {
         let (id, key) = named(target);
         let kind = self.kind(cluster, &id).await?;
-        let removed = cluster.remove(&kind, &key, uid, version).await;
+        let removed = cluster.remove(&kind, &key, uid, Some(version)).await;
         // Of another 404 than the object's the pass must not conclude that it is gone.
         self.answered(&id, removed, Missing::Unclear)?;
         Ok(Answer::Deleted)

@@ -1,6 +1,6 @@
 //! Which cluster a kubeconfig leads to, and which other documents lead there, too (rule 31).
 
-use uuid::Uuid;
+use jiff::SignedDuration;
 
 use super::executor::Executor;
 use super::refusal::Stop;
@@ -10,8 +10,8 @@ use crate::documents::Work;
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Refused, Writes};
 use crate::syncset::rules::rows::PaceRow;
-use crate::syncset::rules::status::{Duplicate, Unreachable};
-use crate::syncset::store::{Pace, StoreError};
+use crate::syncset::rules::status::{self, Duplicate, Unreachable};
+use crate::syncset::store::Pace;
 
 /// What was found out about which cluster it is.
 pub(super) struct Identified {
@@ -23,6 +23,12 @@ pub(super) struct Identified {
 }
 
 impl Identified {
+    /// The identities between which the document moves, if it does.
+    pub(super) fn identities(&self, read: &Read) -> Vec<String> {
+        let now = self.identity.as_deref().filter(|identity| read.identity() != Some(identity));
+        now.into_iter().flat_map(|now| [Some(now), read.identity()]).flatten().map(str::to_owned).collect()
+    }
+
     /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
     pub(super) fn noted(&self, read: &Read) -> Pace {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
@@ -33,7 +39,7 @@ impl Identified {
             next_full: None,
             ..read.pace()
         };
-        Pace { row, resyncs: read.snapshot.resyncs }
+        Pace { row, resyncs: read.snapshot.resyncs, identities: self.identities(read) }
     }
 }
 
@@ -64,41 +70,31 @@ impl Worker {
         match noted {
             Some(_) if !is_another => identified.duplicates = read.snapshot.duplicates.clone(),
             // Another one is stored only together with the first writes.
-            Some(_) => identified.duplicates = self.twins(work, &identified).await?.1,
+            Some(_) => identified.duplicates = self.twins(work, &identified).await?,
             None => {
                 self.note_identity(work, read, &identified).await?;
-                identified.duplicates = self.tell_twins(work, read, &identified).await?;
+                identified.duplicates = self.twins(work, &identified).await?;
             }
         }
         Ok(Ok(identified))
     }
 
-    /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it.
+    /// Stores the identity of a cluster of which nothing was known, so that other documents of the same cluster find it. They are told.
     async fn note_identity(&self, work: &Work, read: &Read, identified: &Identified) -> Result<(), VisitError> {
         Ok(self.store.save(&work.writing(), &Writes::default(), Some(&identified.noted(read))).await?)
     }
 
-    /// The other documents of the cluster that was found.
-    async fn twins(&self, work: &Work, identified: &Identified) -> Result<(Vec<Uuid>, Vec<Duplicate>), VisitError> {
-        let Some(identity) = &identified.identity else { return Ok((Vec::new(), Vec::new())) };
-        Ok(self.store.with_identity(work.cluster, identity).await?.into_iter().unzip())
+    /// Whether it is still shown that the document leads to another cluster than before: until the next full pass after that.
+    pub(super) fn has_moved(&self, read: &Read) -> bool {
+        let Some(document) = &read.snapshot.cluster_sync else { return false };
+        let shown_for = SignedDuration::try_from(self.config.reapply_interval).unwrap_or(SignedDuration::MAX);
+        status::has_moved(&document.status, read.now(), shown_for)
     }
 
-    /// Asks for the other documents of the cluster that was found, and of the one that was noted before: what they show has changed.
-    pub(super) async fn tell_twins(
-        &self,
-        work: &Work,
-        read: &Read,
-        identified: &Identified,
-    ) -> Result<Vec<Duplicate>, VisitError> {
-        let (mut ids, duplicates) = self.twins(work, identified).await?;
-        if let Some(noted) = read.identity() {
-            let before = self.store.with_identity(work.cluster, noted).await?;
-            ids.extend(before.into_iter().map(|(id, _)| id));
-        }
-        if !ids.is_empty() {
-            self.queue.ask(&ids, false).await.map_err(StoreError::Database)?;
-        }
-        Ok(duplicates)
+    /// The other documents of the cluster that was found.
+    pub(super) async fn twins(&self, work: &Work, identified: &Identified) -> Result<Vec<Duplicate>, VisitError> {
+        let Some(identity) = &identified.identity else { return Ok(Vec::new()) };
+        let twins = self.store.with_identity(work.cluster, identity).await?;
+        Ok(twins.into_iter().map(|(_, twin)| twin).collect())
     }
 }

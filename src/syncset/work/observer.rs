@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::syncset::rules::pass::Outcome;
 use crate::syncset::rules::spec::Behavior;
 
@@ -50,6 +52,9 @@ impl Visited {
 
 /// Observes workers. It must not block.
 pub trait WorkObserver: Send + Sync {
+    /// A visit begins whose cluster had been ready for so long.
+    fn begun(&self, waited: Duration);
+
     /// A visit has ended after this time, with what a pass came to, if there was one.
     fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>);
 
@@ -61,6 +66,35 @@ pub trait WorkObserver: Send + Sync {
 
     /// So many clients are kept for the next pass.
     fn idle_clients(&self, clients: usize);
+}
+
+/// A visit under way. One that panics or is aborted ends as interrupted.
+pub(super) struct Visiting<'o> {
+    observer: &'o dyn WorkObserver,
+    began: Instant,
+    has_ended: bool,
+}
+
+impl<'o> Visiting<'o> {
+    /// One of a cluster that had been ready for so long.
+    pub(super) fn begin(observer: &'o dyn WorkObserver, waited: Duration) -> Self {
+        observer.begun(waited);
+        Self { observer, began: Instant::now(), has_ended: false }
+    }
+
+    /// It has ended.
+    pub(super) fn end(mut self, visited: Visited, outcome: Option<&Outcome>) {
+        self.has_ended = true;
+        self.observer.visited(visited, self.began.elapsed(), outcome);
+    }
+}
+
+impl Drop for Visiting<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.observer.visited(Visited::Interrupted, self.began.elapsed(), None);
+        }
+    }
 }
 
 /// What has succeeded for the first time.
@@ -82,6 +116,8 @@ pub enum First<'f> {
 
 /// Observes nothing.
 impl WorkObserver for () {
+    fn begun(&self, _: Duration) {}
+
     fn visited(&self, _: Visited, _: Duration, _: Option<&Outcome>) {}
 
     fn sent(&self, _: Behavior, _: bool, _: Duration) {}

@@ -59,7 +59,7 @@ impl Worker {
 
     /// Stores when the cluster is visited next, and ends the visit.
     async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
-        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
+        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs, identities: Vec::new() };
         match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
             Ok(()) => Ok(visit),
             Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
@@ -81,6 +81,7 @@ impl Worker {
             paused: None,
             held: read.held(&read.snapshot.results),
             duplicate: read.snapshot.duplicates.first().cloned(),
+            has_moved: self.has_moved(read),
         };
         // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.
         let rest = self.show(work, read, None, conditions, next.ready_at, 0).await?;

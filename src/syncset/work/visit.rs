@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::basis::Basis;
+use super::basis::{Basis, Judged};
 use super::executor::Executor;
 use super::first;
 use super::hand::{Hand, put_off};
@@ -221,6 +221,7 @@ impl Worker {
                 paused,
                 held: read.held(&read.snapshot.results),
                 duplicate: read.snapshot.duplicates.first().cloned(),
+                has_moved: self.has_moved(&read),
             };
             let next = retry::next(
                 &Ended::Nothing { until },
@@ -391,15 +392,16 @@ impl Worker {
         }
         prepared.input.shared = basis.is_shared;
         let rests_on = (prepared, read, &identified);
-        let Some(mut ran) = self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? else {
-            return Ok(Some(Visit::lost()));
+        let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? {
+            Ok(ran) => ran,
+            Err(visit) => return Ok(Some(visit)),
         };
         drop(executor);
         kept.keep(std::mem::take(&mut ran.outcome.progress), work, &read.snapshot);
         self.finish(work, read, agenda, &identified, &mut basis, ran).await.map(Some)
     }
 
-    /// Runs a pass. None if the claim has ended.
+    /// Runs a pass. If it can't go on, not even with what it has done so far, how the visit ends.
     async fn run_pass(
         &self,
         work: &Work,
@@ -408,7 +410,7 @@ impl Worker {
         (prepared, read, identified): (Prepared, &Read, &Identified),
         hand: &mut Hand,
         stopping: &CancellationToken,
-    ) -> Result<Option<Ran>, VisitError> {
+    ) -> Result<Result<Ran, Visit>, VisitError> {
         let began = Instant::now();
         let Prepared { input, weighed: _weighed } = prepared;
         // Another identity is stored with the first writes, which forget what was stored of the cluster before. From then on other
@@ -424,12 +426,18 @@ impl Worker {
             let step = pass.next(began.elapsed());
             let deletes = matches!(step, Step::Delete { .. });
             if basis.is_stale(deletes, Instant::now()) && !self.ask_anew(work, basis).await? {
-                return Ok(None);
+                return Ok(Err(Visit::lost()));
             }
             // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
             if deletes && basis.has_changed {
                 drop(step);
-                break (pass.interrupt(), None, false);
+                match self.judge_again(work, read, basis).await? {
+                    Judged::Same => {}
+                    Judged::Changed => pass.put_off_deletions(),
+                    Judged::Ended => break (pass.interrupt(), None, false),
+                    Judged::Lost => return Ok(Err(Visit::lost())),
+                }
+                continue;
             }
             if deletes && basis.is_shared && !is_shared {
                 drop(step);
@@ -441,11 +449,8 @@ impl Worker {
                 Step::Done(outcome) => break (*outcome, None, false),
                 Step::Store(writes) => {
                     let noted = noted.take();
-                    if !self.store_pass(work, basis, &writes, noted.as_ref()).await? {
-                        return Ok(None);
-                    }
-                    if noted.is_some() {
-                        self.tell_twins(work, read, identified).await?;
+                    if let Some(visit) = self.store_pass(work, basis, &writes, noted.as_ref()).await? {
+                        return Ok(Err(visit));
                     }
                     Ok(Answer::Stored)
                 }
@@ -465,7 +470,7 @@ impl Worker {
                             }
                             reply
                         }
-                        Err(Stop::Lost) => return Ok(None),
+                        Err(Stop::Lost) => return Ok(Err(Visit::lost())),
                         Err(Stop::Throttled { told, message, lists }) => {
                             // Of an API server that answers other requests, it is a refusal of this one (rule 40).
                             if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
@@ -482,12 +487,12 @@ impl Worker {
             };
             pass.reply(reply);
             if executor.is_answered() {
-                let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(None) };
+                let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(Err(Visit::lost())) };
                 pass.has_waited(waited);
                 basis.has_waited(waited);
                 if basis.is_stale(false, Instant::now()) {
                     if !self.ask_anew(work, basis).await? {
-                        return Ok(None);
+                        return Ok(Err(Visit::lost()));
                     }
                     if basis.is_another_version {
                         break (pass.interrupt(), None, false);
@@ -495,7 +500,7 @@ impl Worker {
                 }
             }
         };
-        Ok(Some(Ran { outcome, stop, is_stopped, not_before }))
+        Ok(Ok(Ran { outcome, stop, is_stopped, not_before }))
     }
 
     /// Stores and shows what a pass came to.
@@ -549,13 +554,13 @@ impl Worker {
             next.ready_at = next.ready_at.max(after(now, not_before));
             next.pace.retry_at = Some(after(now, not_before));
         }
-        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
-        if !self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
-            return Ok(Visit::lost());
+        let identities = identified.identities(read);
+        let has_moved = !identities.is_empty();
+        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs, identities };
+        if let Some(visit) = self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
+            return Ok(visit);
         }
-        if identified.is_another {
-            self.tell_twins(work, read, identified).await?;
-        }
+        let duplicates = if has_moved { self.twins(work, identified).await? } else { identified.duplicates.clone() };
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
@@ -567,7 +572,8 @@ impl Worker {
             reachability,
             paused: None,
             held: read.held(&outcome.results),
-            duplicate: identified.duplicates.first().cloned(),
+            duplicate: duplicates.first().cloned(),
+            has_moved: identified.is_another || self.has_moved(read),
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
         let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::executor::Client;
-use super::observer::{Visited, WorkObserver};
+use super::observer::{Visited, Visiting, WorkObserver};
 use super::pass_log;
 use super::prepare::Preparer;
 use super::visit::{Rest, Visit, VisitError};
@@ -223,7 +223,7 @@ impl Worker {
 
     /// Visits a cluster and ends the claim on it.
     async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
-        let began = Instant::now();
+        let visiting = Visiting::begin(&*self.observer, work.waited);
         let visit = if stopping.is_cancelled() {
             Ok(Visit::handed_back())
         } else {
@@ -233,7 +233,7 @@ impl Worker {
             Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
             Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
         };
-        self.observer.visited(visited, began.elapsed(), outcome.as_ref());
+        visiting.end(visited, outcome.as_ref());
         if let Some(outcome) = &outcome {
             pass_log::write(work.cluster, outcome);
         }

@@ -16,9 +16,9 @@ fn everything() -> Filter {
 fn seen(ring: &Ring, mut position: i64, filter: &Filter) -> (Vec<i64>, i64) {
     let mut versions = Vec::new();
     loop {
-        match ring.next(ring.epoch(), &mut position, filter) {
+        match ring.next(ring.epoch(), &mut position, filter, None) {
             Next::Found(event, _) => versions.push(event.resume_version().expect("a version")),
-            Next::Nothing(_) => return (versions, position),
+            Next::Nothing => return (versions, position),
             other => panic!("{other:?} at {position}"),
         }
     }
@@ -49,7 +49,7 @@ fn the_oldest_events_leave_a_full_ring_and_a_watch_that_has_not_seen_them_has_mi
         ring.push(created(version, &[]));
     }
     assert_eq!(ring.size(), (3, 3 * size));
-    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything()), Next::Missed);
+    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything(), None), Next::Missed);
     assert_eq!(seen(&ring, 11, &everything()).0, [12, 13, 14]);
     assert_eq!(ring.start(10), Start::Log);
     assert_eq!(ring.start(11), Start::Ring);
@@ -61,7 +61,7 @@ fn an_event_larger_than_the_ring_leaves_it_empty_and_is_missed_by_all() {
     ring.restart(10);
     ring.push(created(11, &[]));
     assert_eq!(ring.size(), (0, 0));
-    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything()), Next::Missed);
+    assert_eq!(ring.next(ring.epoch(), &mut 10, &everything(), None), Next::Missed);
     assert_eq!(seen(&ring, 11, &everything()), (vec![], 11));
 }
 
@@ -75,7 +75,7 @@ fn a_restart_ends_all_watches_whatever_their_position() {
     ring.restart(11);
     assert_eq!(ring.origin(), None);
     for mut position in [10, 11, 12] {
-        assert_eq!(ring.next(epoch, &mut position, &everything()), Next::Gone);
+        assert_eq!(ring.next(epoch, &mut position, &everything(), None), Next::Gone);
     }
     assert_eq!(seen(&ring, 11, &everything()), (vec![], 11));
 }
@@ -89,7 +89,7 @@ fn a_row_that_can_not_be_read_ends_the_watches_that_come_to_it_and_may_concern_t
     ring.push(created(13, &[]));
     let gold = everything().selected_by("tier=gold").expect("a selector");
     let named = |name: &str| everything().named(name).expect("a name");
-    let end = |filter: &Filter, mut position| match ring.next(ring.epoch(), &mut position, filter) {
+    let end = |filter: &Filter, mut position| match ring.next(ring.epoch(), &mut position, filter, None) {
         Next::Found(event, _) => event.resume_version(),
         Next::Gone => None,
         other => panic!("{other:?}"),
@@ -114,17 +114,47 @@ fn a_watch_can_resume_from_the_base_to_the_position() {
 }
 
 #[test]
-fn only_the_end_of_the_log_says_that_a_watch_has_seen_everything() {
+fn only_a_read_to_the_end_of_the_log_says_that_a_watch_has_seen_everything() {
     let mut ring = Ring::new(1 << 20);
     ring.restart(10);
-    let nothing = |ring: &Ring, mut position| ring.next(ring.epoch(), &mut position, &everything());
-    assert_eq!(nothing(&ring, 10), Next::Nothing(None));
     let begun = Instant::now();
+    assert_eq!(ring.end_since(begun), None);
+    ring.push(created(11, &[]));
+    assert_eq!(ring.end_since(begun), None, "there may be more");
     ring.reach_end(12, begun);
-    assert_eq!(nothing(&ring, 10), Next::Nothing(Some(begun)));
-    assert_eq!(nothing(&ring, 13), Next::Nothing(None), "a watch that is ahead of the tail");
+    assert_eq!(ring.end_since(begun), Some(12));
+    assert_eq!(ring.end_since(begun + std::time::Duration::from_nanos(1)), None, "the read began before");
     ring.push(created(13, &[]));
-    assert_eq!(nothing(&ring, 13), Next::Nothing(None));
+    assert_eq!(ring.end_since(begun), Some(12), "more was read since");
+    ring.restart(13);
+    assert_eq!(ring.end_since(begun), None, "the versions of before are worth nothing");
+}
+
+#[test]
+fn a_bookmark_comes_behind_all_events_up_to_its_version_and_before_the_later_ones() {
+    let mut ring = Ring::new(1 << 20);
+    ring.restart(10);
+    for version in [11, 14, 17] {
+        ring.push(created(version, &[]));
+    }
+    let gold = everything().selected_by("tier=gold").expect("a selector");
+    // Where a watch comes from, what is shown to it, and where it is then, if its bookmark is due at version 14.
+    for (filter, from, is_event, to) in [
+        (&everything(), 10, true, 11),
+        (&everything(), 11, true, 14),
+        (&everything(), 14, false, 14),
+        (&everything(), 15, false, 15),
+        (&everything(), 17, false, 17),
+        (&gold, 10, false, 14),
+        (&Filter::of(Kind::Secret), 17, false, 17),
+    ] {
+        let mut position = from;
+        let next = ring.next(ring.epoch(), &mut position, filter, Some(14));
+        assert_eq!((matches!(next, Next::Found(..)), next == Next::Bookmark, position), (is_event, !is_event, to));
+    }
+    let mut ahead = 18;
+    let next = ring.next(ring.epoch(), &mut ahead, &everything(), Some(14));
+    assert_eq!((next, ahead), (Next::Nothing, 18), "a watch that is ahead of the tail");
 }
 
 proptest! {
@@ -145,10 +175,11 @@ proptest! {
             ring.push(created(version, &[]));
             written.push(version);
             for _ in 0..looks {
-                match ring.next(epoch, &mut position, &filter) {
+                match ring.next(epoch, &mut position, &filter, None) {
                     Next::Found(event, _) => read.extend(event.resume_version()),
-                    Next::Nothing(_) => { prop_assert_eq!(&read, &written); break },
+                    Next::Nothing => { prop_assert_eq!(&read, &written); break },
                     Next::Missed => has_missed = true,
+                    Next::Bookmark => prop_assert!(false, "none is due"),
                     Next::Gone => prop_assert!(false, "nobody restarted it"),
                 }
             }

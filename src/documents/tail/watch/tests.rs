@@ -109,6 +109,66 @@ async fn no_bookmark_comes_before_an_event_or_while_the_log_is_not_read_to_its_e
     assert_eq!(next(&mut watch), Some(bookmark(14)));
 }
 
+/// T5: the log grows all the time, so that more than its end has been read whenever a watch looks, and a slow client is always some events
+/// behind.
+#[tokio::test(start_paused = true)]
+async fn at_most_10_s_are_between_two_bookmarks_while_the_log_grows_all_the_time() {
+    let tail = ready();
+    let other = WatchQuery { filter: Filter::of(Kind::Secret), ..query(10) };
+    let mut quick = tail.watch(query(10)).await.expect("a watch");
+    let mut slow = tail.watch(query(10)).await.expect("a watch");
+    let mut idle = tail.watch(other).await.expect("a watch");
+    let mut seen: [Seen; 3] = [Seen::new(), Seen::new(), Seen::new()];
+    for version in 10..1010 {
+        advance(Duration::from_millis(100)).await;
+        reads_to(&tail, version);
+        // The next read has begun, and its end is not there yet.
+        reads(&tail, version + 1);
+        while let Some(event) = next(&mut quick) {
+            seen[0].note(&event, tail.state().version);
+        }
+        if version >= 15
+            && let Some(event) = next(&mut slow)
+        {
+            seen[1].note(&event, tail.state().version);
+        }
+        while let Some(event) = next(&mut idle) {
+            seen[2].note(&event, tail.state().version);
+        }
+    }
+    assert_eq!(seen.map(|seen| (seen.bookmarks, seen.events)), [(12, 1000), (11, 984), (12, 0)]);
+}
+
+/// What a watch has shown.
+struct Seen {
+    last: Instant,
+    version: i64,
+    bookmarks: u32,
+    events: u32,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self { last: Instant::now(), version: 10, bookmarks: 0, events: 0 }
+    }
+
+    /// Bookmarks come in time, versions ascend, and no bookmark is older than 10 s.
+    fn note(&mut self, event: &Event, newest: i64) {
+        let Event::Bookmark { version, .. } = event else {
+            let version = event.resume_version().expect("a version");
+            assert_eq!(version, self.version.max(10) + 1, "each version once");
+            (self.version, self.events) = (version, self.events + 1);
+            return;
+        };
+        assert!(self.last.elapsed() <= Duration::from_secs(10), "{:?}", self.last.elapsed());
+        assert!(*version >= self.version && newest - version <= 100, "{version} of {newest} behind {}", self.version);
+        if self.events > 0 {
+            assert_eq!(*version, self.version, "all events up to it were shown");
+        }
+        (self.last, self.bookmarks) = (Instant::now(), self.bookmarks + 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiting_watch_is_woken_by_an_event() {
     let tail = ready();
@@ -117,6 +177,23 @@ async fn a_waiting_watch_is_woken_by_an_event() {
     tokio::task::yield_now().await;
     reads(&tail, 11);
     assert!(matches!(waiting.await.expect("no panic"), Ok(Event::Added(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lag_of_an_event_is_the_time_since_the_tail_has_read_it() {
+    let tail = ready();
+    let mut watch = tail.watch(query(10)).await.expect("a watch");
+    reads(&tail, 11);
+    advance(Duration::from_secs(2)).await;
+    reads(&tail, 12);
+    advance(Duration::from_secs(3)).await;
+    for lag in [5, 3] {
+        assert!(next(&mut watch).is_some());
+        assert_eq!(watch.lag(), Some(Duration::from_secs(lag)));
+    }
+    advance(BOOKMARK_AFTER).await;
+    reads_to(&tail, 12);
+    assert_eq!((next(&mut watch), watch.lag()), (Some(bookmark(12)), None), "a bookmark is no change");
 }
 
 #[tokio::test(start_paused = true)]

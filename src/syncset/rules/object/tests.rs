@@ -166,7 +166,7 @@ fn dropping_the_namespace_keeps_the_content() {
 }
 
 #[test]
-fn an_object_is_sent_with_the_mark_and_the_uid_that_it_has() {
+fn an_object_is_sent_with_the_mark_that_it_has_and_a_precondition() {
     let object =
         ObjectRef { group: String::new(), kind: "A".to_owned(), namespace: String::new(), name: "a".to_owned() };
     let desired = Desired {
@@ -179,15 +179,18 @@ fn an_object_is_sent_with_the_mark_and_the_uid_that_it_has() {
         may_recreate: false,
     };
     let marks = [None, Some(true), Some(false)];
-    for (is_adopted, uid) in marks.into_iter().flat_map(|mark| [(mark, None), (mark, Some("u-1"))]) {
+    let preconditions = [None, Some(Precondition::Uid("u-1")), Some(Precondition::Absent)];
+    for (is_adopted, only_if) in marks.into_iter().flat_map(|mark| preconditions.map(|only_if| (mark, only_if))) {
         let mut expected = desired.body.clone();
         if let Some(is_adopted) = is_adopted {
             expected["metadata"]["annotations"][ADOPTED] = json!(if is_adopted { "true" } else { "false" });
         }
-        if let Some(uid) = uid {
-            expected["metadata"]["uid"] = json!(uid);
+        match only_if {
+            None => {}
+            Some(Precondition::Uid(uid)) => expected["metadata"]["uid"] = json!(uid),
+            Some(Precondition::Absent) => expected["metadata"]["resourceVersion"] = json!("1"),
         }
-        assert_eq!(*desired.sent(is_adopted, uid), expected);
+        assert_eq!(*desired.sent(is_adopted, only_if), expected);
     }
 }
 

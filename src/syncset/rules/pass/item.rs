@@ -6,9 +6,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
-use super::list::Listing;
-use super::step::{Refused, Seen, Throttled, Verb, Writes};
 use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::object::Precondition;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch};
 
@@ -37,6 +36,8 @@ pub(super) struct Item {
     pub(super) send: bool,
     /// Whether a GET or a PATCH of this pass has shown that there is no such object.
     pub(super) is_absent: bool,
+    /// Whether the server has refused to create it by an apply, although it had shown that there is no such object.
+    pub(super) was_refused_as_new: bool,
     /// Whether it is sent as a merge patch, since the kind knows no strategic one.
     pub(super) as_merge: bool,
     /// Whether it became ready, or what is known of it changed, after the rows of the pass were stored.
@@ -79,15 +80,36 @@ pub(super) enum ItemState {
 }
 
 impl Item {
-    /// As it is sent: with a UID, only to the object that has it.
-    pub(super) fn body(&self, uid: Option<&str>) -> Cow<'_, Value> {
+    /// As it is written to what is known to be there: the object with its UID. An apply of what is known not to be there creates it,
+    /// and changes nothing of an object that somebody else has created meanwhile.
+    pub(super) fn written_body(&self) -> Cow<'_, Value> {
+        let is_new = self.behavior == Behavior::Apply && self.is_absent && !self.was_refused_as_new;
+        self.body(match &self.facts.uid {
+            Some(uid) => Some(Precondition::Uid(uid)),
+            None => is_new.then_some(Precondition::Absent),
+        })
+    }
+
+    /// As it is created by a POST.
+    pub(super) fn created_body(&self) -> Cow<'_, Value> {
+        self.body(None)
+    }
+
+    fn body(&self, only_if: Option<Precondition<'_>>) -> Cow<'_, Value> {
         let is_adopted = match self.behavior {
             Behavior::CreateOnly => None,
             _ if self.facts.adopted => Some(true),
             // Whether it has the mark of an earlier write is not known in every pass.
             _ => self.desired.may_adopt.then_some(false),
         };
-        self.desired.sent(is_adopted, uid)
+        self.desired.sent(is_adopted, only_if)
+    }
+
+    /// The object is not there, whoever created it: what is created in its place is ours.
+    pub(super) fn is_gone(&mut self) {
+        self.is_absent = true;
+        let Facts { uid, version, owned, adopted, resent: _ } = &mut self.facts;
+        (*uid, *version, *owned, *adopted) = (None, None, None, false);
     }
 
     pub(super) fn kind_key(&self) -> KindKey {
@@ -124,77 +146,4 @@ pub(super) enum Work {
     Patch(Box<PatchItem>),
     /// It comes to an element that does not render.
     Broken(Failure),
-}
-
-/// A kind as what counts answers with 429 names it: whatever its version is.
-pub(super) fn group_and_kind((api_version, kind): &KindKey) -> ObjectRef {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-    ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
-}
-
-impl Ask {
-    /// What counts the answers with 429: one for each request.
-    pub(super) fn throttled(&self) -> Vec<Throttled> {
-        let one = match self {
-            Self::Lists(listings) => return listings.iter().map(Listing::throttled).collect(),
-            Self::Store(_) | Self::Elsewhere(..) => return Vec::new(),
-            Self::Kind { key, .. } => (Verb::Discover, group_and_kind(key)),
-            Self::Look(item) => (Verb::Look, item.object.clone()),
-            Self::Identify(item, _) => (Verb::Identify, item.object.clone()),
-            Self::Owner(item) => (Verb::Owner, item.object.clone()),
-            Self::LookForPatch(patch) => (Verb::LookForPatch, patch.object.clone()),
-            Self::Examine(removal) => (Verb::Examine, removal.object.clone()),
-            Self::TakeOver(item) => (Verb::TakeOver, item.object.clone()),
-            Self::Apply(item) => (Verb::Apply, item.object.clone()),
-            Self::Create(item) => (Verb::Create, item.object.clone()),
-            Self::Update(item) if item.as_merge => (Verb::Merge, item.object.clone()),
-            Self::Update(item) => (Verb::Update, item.object.clone()),
-            Self::Probe(item, _) => (Verb::Probe, item.object.clone()),
-            Self::Replace(item, _) => (Verb::Replace, item.object.clone()),
-            Self::Patch(patch) if patch.as_merge => (Verb::MergePatch(patch.desired.content), patch.object.clone()),
-            Self::Patch(patch) => (Verb::Patch(patch.desired.content), patch.object.clone()),
-            Self::Delete(removal, _) => (Verb::Delete, removal.object.clone()),
-        };
-        vec![one]
-    }
-
-    /// How many requests of a pass it is. Discovery does not count.
-    pub(super) fn requests(&self) -> usize {
-        match self {
-            Self::Kind { .. } | Self::Store(_) | Self::Elsewhere(..) => 0,
-            Self::Lists(listings) => listings.len(),
-            _ => 1,
-        }
-    }
-}
-
-/// What the caller was asked to do, with what the answer is for.
-#[derive(Debug)]
-pub(super) enum Ask {
-    Kind {
-        key: KindKey,
-        wait: bool,
-    },
-    Lists(Vec<Listing>),
-    Look(Box<Item>),
-    Store(Writes),
-    /// Makes fields of Hive and of other behaviors those of `Apply`, so that the apply that follows removes those that are no longer
-    /// given.
-    TakeOver(Box<Item>),
-    Apply(Box<Item>),
-    Create(Box<Item>),
-    Update(Box<Item>),
-    /// GET of an object whose write was refused, to find out whether it is the one that has the UID.
-    Identify(Box<Item>, Refused),
-    /// GET of an object that `CreateOnly` found to exist, and may have created in a pass that was cut short.
-    Owner(Box<Item>),
-    /// Whether an object that can't be changed could be created (rule 26).
-    Probe(Box<Item>, Refused),
-    Replace(Box<Item>, Refused),
-    LookForPatch(Box<PatchItem>),
-    Patch(Box<PatchItem>),
-    Examine(Removal),
-    /// Whether another document of the cluster wants the object that is about to be deleted.
-    Elsewhere(Removal, Seen),
-    Delete(Removal, Seen),
 }

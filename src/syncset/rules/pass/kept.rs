@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::item::Removal;
 use super::ledger::is_undetermined;
 use super::run::Pass;
 use crate::syncset::rules::name::ObjectRef;
@@ -81,12 +80,11 @@ impl Pass {
         self.kept_within(outer).any(|row| self.may_define(outer, &row.object))
     }
 
-    /// An object of any syncset that is going to be deleted and would be deleted with this one: it may turn out to be one that stays.
-    pub(super) fn take_removal_within(&mut self, outer: &ObjectRef) -> Option<Removal> {
-        let mut queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
-        queues.find_map(|queue| {
-            let at = queue.iter().position(|removal| is_within(&removal.object, outer))?;
-            queue.remove(at)
-        })
+    /// Whether a live syncset but this one is going to delete something in its turn that would be deleted with this object. That is done
+    /// first: the syncset sends what it wants before it deletes anything (rule 15), and it may turn out to be something that stays. A syncset
+    /// deletes its own in the order of rule 30. Two may wait for each other all the same, since a definition of definitions has any name.
+    pub(super) fn has_removal_within(&self, outer: &ObjectRef, but: Option<usize>) -> bool {
+        let of_others = self.removals.iter().filter(|(syncset, _)| Some(**syncset) != but);
+        of_others.flat_map(|(_, removals)| removals).any(|removal| is_within(&removal.object, outer))
     }
 }

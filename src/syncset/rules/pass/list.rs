@@ -6,7 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::item::{Ask, Item, KindKey, group_and_kind};
+use super::ask::{Ask, group_and_kind};
+use super::item::{Item, KindKey};
 use super::run::{MOST_REQUESTS, Pass, is_throttled, unexpected};
 use super::step::{Answer, Compared, List, Page, Refused, Throttled, Verb};
 

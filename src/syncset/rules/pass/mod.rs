@@ -9,11 +9,14 @@
 //! 3. The rows of everything that is going to be sent or deleted are stored, without content. Results are stored as
 //!    [unfinished](crate::syncset::rules::rows::ResultRow::UNFINISHED), so that the next pass finds the syncset due even if the change has been taken back.
 //! 4. Objects of syncsets that are gone are deleted.
-//! 5. Each syncset that is due sends its objects and patches up to the first error, and then deletes what it no longer wants.
+//! 5. Each syncset that is due sends its objects and patches up to the first error, and then deletes what it no longer wants. Only then
+//!    a namespace or a definition is deleted in which that is, whoever does not want that any more.
 //!
-//! A pass can be dropped after any step: the next one continues from what is stored. An object is deleted only if no live syncset
-//! wants it and a GET right before shows that this syncset sent it.
+//! A pass can be dropped after any step: the next one continues from what is stored. An object is deleted only if a GET
+//! shows that a syncset of the cluster sent it, in the version that this GET has shown, and if no live syncset wants it, or the one that does wants it
+//! recreated.
 
+mod ask;
 mod failure;
 mod item;
 mod kept;
@@ -22,6 +25,7 @@ mod list;
 mod patch;
 mod plan;
 mod prepare;
+mod recreate;
 mod remove;
 mod run;
 mod send;

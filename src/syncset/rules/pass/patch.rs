@@ -1,7 +1,8 @@
 //! Patches (rule 24).
 
+use super::ask::Ask;
 use super::failure;
-use super::item::{Ask, PatchItem, Work};
+use super::item::{PatchItem, Work};
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::rows::PatchedRow;

@@ -158,6 +158,7 @@ impl Pass {
             state: ItemState::Unresolved,
             send,
             is_absent: false,
+            was_refused_as_new: false,
             as_merge: false,
             is_late: false,
             last_other: None,

@@ -1,7 +1,8 @@
 //! Before an object is sent: its kind, first contacts (rules 13 and 20), and drift (rule 22).
 
+use super::ask::Ask;
 use super::failure;
-use super::item::{Ask, Check, Item, ItemState, KindKey, Work};
+use super::item::{Check, Item, ItemState, KindKey, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen, Takeover};
@@ -140,8 +141,8 @@ impl Pass {
     pub(super) fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
         item.state = ItemState::Ready;
         let Some(seen) = found else {
-            (item.send, item.is_absent) = (true, true);
-            item.facts.uid = None;
+            item.send = true;
+            item.is_gone();
             item.facts.resent = item.facts.resent.saturating_add(1);
             item.is_known &= item.behavior != Behavior::CreateOnly;
             return;
@@ -180,11 +181,12 @@ fn first_contact(item: &mut Item, found: Option<Seen>) {
     item.state = ItemState::Ready;
     item.is_known = true;
     match found {
-        None => (item.is_absent, item.facts.uid) = (true, None),
+        None => item.is_gone(),
         Some(seen) if seen.terminating => item.state = terminating(item),
         Some(seen) => {
             let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
             let adopted = item.facts.adopted || is_another || !seen.marks.managed || seen.marks.adopted;
+            item.is_absent = false;
             item.last_other = seen.last_other;
             let Takeover { ours, with_hive } = seen.takeover;
             let takeover = with_hive.filter(|_| !adopted).or(ours);

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
+use super::ask::{Ask, Deletion};
 use super::failure;
-use super::item::{Ask, KindKey, Removal};
+use super::item::{KindKey, Removal};
 use super::kept::is_kept;
-use super::run::{Pass, unexpected};
+use super::run::{CHANGED, Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, ResultRow};
-use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_within};
+use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_outer, is_within};
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
 const MOST_LOOKS: u8 = 3;
@@ -19,6 +20,10 @@ const MOST_LOOKS: u8 = 3;
 impl Pass {
     pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {
         while let Some(removal) = self.gone_removals.pop_front() {
+            if self.has_removal_within(&removal.object, None) {
+                self.late_removals.push_back(removal);
+                continue;
+            }
             let ask = self.begin_removal(removal);
             if ask.is_some() {
                 return ask;
@@ -29,24 +34,33 @@ impl Pass {
 
     pub(super) fn next_removal(&mut self, syncset: usize) -> Option<Ask> {
         while let Some(removal) = self.removals.get_mut(&syncset).and_then(std::collections::VecDeque::pop_front) {
+            // When all of them have given way and nothing was done, each waits for another one: then nobody does, and what would be deleted
+            // with an object keeps it.
+            if self.given_way < self.turns.len() && self.has_removal_within(&removal.object, Some(syncset)) {
+                // The rest of its turn comes after those of the others.
+                self.put_back(removal);
+                self.turns.rotate_left(1);
+                self.given_way += 1;
+                return self.next_of_turn();
+            }
             let ask = self.begin_removal(removal);
             if ask.is_some() {
                 return ask;
             }
+            self.given_way = 0;
         }
         None
     }
 
     fn begin_removal(&mut self, mut removal: Removal) -> Option<Ask> {
+        if self.are_deletions_off {
+            return None;
+        }
         if let Some(key) = self.unresolved_within(&removal.object) {
             self.put_back(removal);
             // Counts as one without an answer until there is one.
             self.progress.unknown_within.insert(key.clone());
             return Some(Ask::Kind { key, wait: false });
-        }
-        if let Some(within) = self.take_removal_within(&removal.object) {
-            self.put_back(removal);
-            return self.begin_removal(within);
         }
         // A namespace stays with what is in it.
         if self.is_spared(&removal) {
@@ -62,7 +76,11 @@ impl Pass {
             self.let_stay(&removal.object, removal.syncset);
             return None;
         }
-        if let Some(failure) = self.progress.removals.get(&(removal.object.clone(), removal.syncset)) {
+        let place = (removal.object.clone(), removal.syncset);
+        if self.progress.ending.contains(&place) {
+            return None;
+        }
+        if let Some(failure) = self.progress.removals.get(&place) {
             self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
             return None;
         }
@@ -155,17 +173,23 @@ impl Pass {
             Ok(Answer::Found(None)) => self.ledger.remove(&removal.object, removal.syncset),
             Ok(Answer::Found(Some(seen))) => {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
+                let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
                 if let Some(release) = self.release(row, &seen) {
+                    if release == Release::Terminating && self.has_to_be_gone(&removal.object) {
+                        self.progress.ending.insert((removal.object, removal.syncset));
+                        return;
+                    }
                     *self.releases.entry(release).or_default() += 1;
                     if release == Release::Terminating {
-                        self.ledger.remove(&removal.object, removal.syncset);
+                        self.ledger.delete(&removal.object, removal.syncset);
                     } else {
+                        if is_another {
+                            self.ledger.note_removed(&removal.object);
+                        }
                         self.let_stay(&removal.object, removal.syncset);
                     }
-                } else if self.shared {
-                    self.follow_up = Some(Ask::Elsewhere(removal, seen));
                 } else {
-                    self.follow_up = Some(Ask::Delete(removal, seen));
+                    self.delete(Deletion::Unwanted(removal, seen));
                 }
             }
             Ok(_) => self.give_up(&removal, &unexpected().message),
@@ -173,17 +197,41 @@ impl Pass {
         }
     }
 
+    /// What is next for an object that is ours to delete.
+    pub(super) fn delete(&mut self, deletion: Deletion) {
+        self.follow_up = match deletion {
+            Deletion::Recreated(item, refused, _) if self.are_deletions_off => {
+                return self.refuse_to_recreate(&item, &refused, CHANGED);
+            }
+            deletion if self.shared => Some(Ask::Elsewhere(deletion)),
+            deletion => Some(deletion.into()),
+        };
+    }
+
     /// What another document of this cluster wants stays, and so does the row that remembers that it is to be deleted. The rows of this
     /// pass were stored before: of two documents that drop an object at once, at least one finds that the other does not want it.
     /// Should the other one begin to want it now, it stores that first and then writes the object. That may change nothing of it, so
     /// that it is deleted all the same: whoever stores that it is gone finds the other one's row, and sees to it that it is sent again
     /// ([`Writes::removed`](super::Writes)).
-    pub(super) fn asked_elsewhere(&mut self, removal: Removal, seen: Seen, reply: &Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Elsewhere(true)) => drop(self.progress.spared.insert((removal.object, removal.syncset))),
-            Ok(Answer::Elsewhere(false)) => self.follow_up = Some(Ask::Delete(removal, seen)),
-            Ok(_) => self.give_up(&removal, &unexpected().message),
-            Err(refused) => self.give_up(&removal, &refused.message),
+    pub(super) fn asked_elsewhere(&mut self, deletion: Deletion, reply: &Result<Answer, Refused>) {
+        let message = match reply {
+            Ok(Answer::Elsewhere(false)) => {
+                self.follow_up = Some(deletion.into());
+                return;
+            }
+            Ok(Answer::Elsewhere(true)) => None,
+            Ok(_) => Some(unexpected().message),
+            Err(refused) => Some(refused.message.clone()),
+        };
+        match (deletion, message) {
+            (Deletion::Unwanted(removal, _), None) => {
+                self.progress.spared.insert((removal.object, removal.syncset));
+            }
+            (Deletion::Unwanted(removal, _), Some(message)) => self.give_up(&removal, &message),
+            (Deletion::Recreated(item, refused, _), message) => {
+                let why = message.as_deref().unwrap_or("another document of the cluster wants it");
+                self.refuse_to_recreate(&item, &refused, why);
+            }
         }
     }
 
@@ -214,9 +262,19 @@ impl Pass {
         Release::of(row, seen, self.ledger.rows(), |object| self.wanted.winner(object).is_some())
     }
 
+    /// Whether the row of an object that was deleted stays until the object is gone. What is in a namespace or is defined by a
+    /// definition goes after the answer to the deletion. If another document has begun to want something of that since it was asked, it
+    /// may look as if that was there to stay: so only when all of it is gone the other document is told to send it again.
+    fn has_to_be_gone(&self, object: &ObjectRef) -> bool {
+        self.shared && is_outer(object)
+    }
+
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Deleted) => self.ledger.remove(&removal.object, removal.syncset),
+            Ok(Answer::Deleted) if self.has_to_be_gone(&removal.object) => {
+                self.progress.ending.insert((removal.object, removal.syncset));
+            }
+            Ok(Answer::Deleted) => self.ledger.delete(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;

@@ -1,23 +1,20 @@
 //! The state machine itself: phases, limits, and the end.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::Input;
-use super::item::{Ask, Item, KindKey, Removal, Work};
+use super::ask::{Ask, Deletion};
+use super::item::{Item, KindKey, Removal, Work};
 use super::ledger::Ledger;
 use super::list::Listing;
-use super::step::{
-    Answer, End, Manager, Outcome, Page, Progress, Refusal, Refused, Release, Resolution, Step, Target, Writes,
-};
+use super::step::{Answer, End, Outcome, Page, Progress, Refusal, Refused, Release, Resolution, Step, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
-use crate::syncset::rules::spec::{Behavior, PatchType, Place};
+use crate::syncset::rules::spec::{Behavior, Place};
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
@@ -28,12 +25,15 @@ const MOST_TIME: Duration = Duration::from_mins(1);
 const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
 /// After so many passes in a row that ended at the same request with a 429, this may be about one object.
 const MOST_THROTTLED: u8 = 3;
+/// Why an object is not deleted to be created again.
+pub(super) const CHANGED: &str = "documents have changed meanwhile";
 /// What is stored meanwhile (rule 16).
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
 
 /// A pass over one cluster.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a pass is and what it has met are independent facts")]
 pub struct Pass {
     pub(super) live: Vec<Live>,
     pub(super) gone: BTreeMap<Uuid, Deletions>,
@@ -57,6 +57,12 @@ pub struct Pass {
     pub(super) superseded: BTreeMap<(ObjectRef, usize), String>,
     /// Of syncsets that are gone.
     pub(super) gone_removals: VecDeque<Removal>,
+    /// Those of them that wait for what live syncsets delete in their turns.
+    pub(super) late_removals: VecDeque<Removal>,
+    /// How many turns in a row have given way to another one, without anything that was done.
+    pub(super) given_way: usize,
+    /// Whether nothing is deleted any more.
+    pub(super) are_deletions_off: bool,
     pub(super) removals: BTreeMap<usize, VecDeque<Removal>>,
     /// Syncsets that are due and not done.
     pub(super) turns: VecDeque<usize>,
@@ -141,6 +147,9 @@ impl Pass {
             works: BTreeMap::new(),
             superseded: BTreeMap::new(),
             gone_removals: VecDeque::new(),
+            late_removals: VecDeque::new(),
+            given_way: 0,
+            are_deletions_off: false,
             removals: BTreeMap::new(),
             failures: BTreeMap::new(),
             left_out: BTreeMap::new(),
@@ -221,12 +230,12 @@ impl Pass {
             Ask::Update(item) => self.updated(item, reply),
             Ask::Identify(item, refused) => self.identified(item, refused, reply),
             Ask::Owner(item) => self.owner_seen(item, reply),
-            Ask::Probe(item, refused) => self.probed(item, &refused, &reply),
-            Ask::Replace(item, refused) => self.replaced(&item, &refused, reply),
+            Ask::Probe(item, refused, seen) => self.probed(item, refused, seen, &reply),
+            Ask::Replace(item, refused, _) => self.replaced(&item, &refused, reply),
             Ask::LookForPatch(patch) => self.looked_for_patch(patch, reply),
             Ask::Patch(patch) => self.patched(patch, reply),
             Ask::Examine(removal) => self.examined(removal, reply),
-            Ask::Elsewhere(removal, seen) => self.asked_elsewhere(removal, seen, &reply),
+            Ask::Elsewhere(deletion) => self.asked_elsewhere(deletion, &reply),
             Ask::Delete(removal, _) => self.deleted(removal, reply),
         }
     }
@@ -273,12 +282,33 @@ impl Pass {
     pub fn share(&mut self) {
         self.shared = true;
         self.asked = match self.asked.take() {
-            Some(Ask::Delete(removal, seen)) => {
-                self.requests = self.requests.saturating_sub(1);
-                Some(Ask::Elsewhere(removal, seen))
+            Some(Ask::Delete(removal, seen)) => Some(self.ask_elsewhere(Deletion::Unwanted(removal, seen))),
+            Some(Ask::Replace(item, refused, seen)) => {
+                Some(self.ask_elsewhere(Deletion::Recreated(item, refused, seen)))
             }
             asked => asked,
         };
+    }
+
+    /// Instead of a deletion that was not carried out.
+    fn ask_elsewhere(&mut self, deletion: Deletion) -> Ask {
+        self.requests = self.requests.saturating_sub(1);
+        Ask::Elsewhere(deletion)
+    }
+
+    /// What the pass was planned by has changed, so that what it is about to delete may be wanted again. It deletes nothing more, and
+    /// what it sends it sends all the same: it would never come to that if documents change more often than passes reach a deletion.
+    pub fn put_off_deletions(&mut self) {
+        self.are_deletions_off = true;
+        self.asked = match self.asked.take() {
+            Some(Ask::Delete(..)) => None,
+            Some(Ask::Replace(item, refused, _)) => {
+                self.refuse_to_recreate(&item, &refused, CHANGED);
+                None
+            }
+            asked => return self.asked = asked,
+        };
+        self.requests = self.requests.saturating_sub(1);
     }
 
     /// The caller has waited for its own turn, so that this is no time of the cluster's.
@@ -337,7 +367,10 @@ impl Pass {
                 Phase::Looks => self.next_look(),
                 Phase::Commit => self.ledger.has_changed().then(|| self.store()),
                 Phase::Gone => self.next_gone_removal(),
-                Phase::Turns => self.next_of_turn(),
+                Phase::Turns => {
+                    self.given_way = 0;
+                    self.next_of_turn()
+                }
                 Phase::End => {
                     self.end = Some(End::Finished);
                     return None;
@@ -389,9 +422,12 @@ impl Pass {
             Phase::Turns => {
                 if self.finish_turn() {
                     Phase::Turns
-                } else {
+                } else if self.late_removals.is_empty() {
                     self.finish_deletions();
                     Phase::End
+                } else {
+                    std::mem::swap(&mut self.gone_removals, &mut self.late_removals);
+                    Phase::Gone
                 }
             }
             Phase::End => Phase::End,
@@ -404,7 +440,8 @@ impl Pass {
     }
 
     fn is_done(&self) -> bool {
-        self.phase == Phase::End || (self.phase == Phase::Turns && self.turns.is_empty())
+        self.phase == Phase::End
+            || (self.phase == Phase::Turns && self.turns.is_empty() && self.late_removals.is_empty())
     }
 
     /// Whether the first syncset that is not done has nothing left to do.
@@ -416,11 +453,11 @@ impl Pass {
 
     /// Whether the pass ends without another request, so that what came of it is stored right away.
     fn is_last_turn_over(&self) -> bool {
-        self.phase == Phase::End || (self.turns.len() == 1 && self.is_turn_over())
+        self.phase == Phase::End || (self.turns.len() == 1 && self.is_turn_over() && self.late_removals.is_empty())
     }
 
     /// Work of the first syncset that is not done.
-    fn next_of_turn(&mut self) -> Option<Ask> {
+    pub(super) fn next_of_turn(&mut self) -> Option<Ask> {
         let turn = *self.turns.front()?;
         if let Some(failure) = self.earlier_failure(turn).filter(|_| !self.failures.contains_key(&turn)) {
             self.fail(turn, failure);
@@ -497,13 +534,14 @@ impl Pass {
             })
             .collect();
         let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
-        let retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
+        let mut retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
+        retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Backoff));
         Outcome {
             end,
             writes,
             results: self.ledger.results().cloned().collect(),
             retry: retries.iter().find(|retry| **retry == Retry::Backoff).or(retries.first()).copied(),
-            awaits_judgement: deletions.contains(&2),
+            awaits_judgement: deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0)),
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),
@@ -530,43 +568,7 @@ impl Pass {
     }
 
     fn step(&self) -> Step<'_> {
-        let Some(ask) = &self.asked else { return Step::Store(Writes::default()) };
-        match ask {
-            Ask::Kind { key: (api_version, kind), wait } => Step::Resolve { api_version, kind, wait: *wait },
-            Ask::Lists(listings) => Step::Lists(listings.iter().map(Listing::step).collect()),
-            Ask::Look(item) | Ask::Owner(item) | Ask::Identify(item, _) => Step::Look { target: target(item) },
-            Ask::Store(writes) => Step::Store(writes.clone()),
-            Ask::TakeOver(item) => Step::Patch {
-                target: target(item),
-                patch_type: PatchType::Json,
-                manager: Manager::Apply,
-                body: item.takeover.as_deref().map_or(Cow::Owned(Value::Array(Vec::new())), Cow::Borrowed),
-            },
-            Ask::Apply(item) => Step::Apply { target: target(item), body: item.body(item.facts.uid.as_deref()) },
-            Ask::Create(item) => Step::Create { target: target(item), body: item.body(None), dry_run: false },
-            Ask::Probe(item, _) => Step::Create { target: target(item), body: item.body(None), dry_run: true },
-            Ask::Update(item) => Step::Patch {
-                target: target(item),
-                patch_type: if item.as_merge { PatchType::Merge } else { PatchType::Strategic },
-                manager: Manager::Update,
-                body: item.body(item.facts.uid.as_deref()),
-            },
-            Ask::Replace(item, _) => {
-                Step::Delete { target: target(item), uid: item.facts.uid.as_deref().unwrap_or_default(), version: None }
-            }
-            Ask::LookForPatch(patch) => Step::Look { target: target_of_patch(patch) },
-            Ask::Patch(patch) => Step::Patch {
-                target: target_of_patch(patch),
-                patch_type: if patch.as_merge { PatchType::Merge } else { patch.desired.patch_type },
-                manager: Manager::Patch,
-                body: Cow::Borrowed(&patch.desired.body),
-            },
-            Ask::Examine(removal) => Step::Look { target: target_of_removal(removal) },
-            Ask::Elsewhere(removal, _) => Step::Elsewhere { object: &removal.object },
-            Ask::Delete(removal, seen) => {
-                Step::Delete { target: target_of_removal(removal), uid: &seen.uid, version: Some(&seen.version) }
-            }
-        }
+        self.asked.as_ref().map_or_else(|| Step::Store(Writes::default()), Ask::step)
     }
 }
 
@@ -578,16 +580,4 @@ pub(super) fn is_throttled<T>(reply: &Result<T, Refused>) -> bool {
 /// The refusal that stands for a reply which does not belong to its step.
 pub(super) fn unexpected() -> Refused {
     Refused { refusal: Refusal::Server, message: "unexpected answer".to_owned() }
-}
-
-fn target(item: &Item) -> Target<'_> {
-    Target { object: &item.object, api_version: Cow::Borrowed(&item.desired.api_version) }
-}
-
-fn target_of_patch(patch: &super::item::PatchItem) -> Target<'_> {
-    Target { object: &patch.object, api_version: Cow::Borrowed(&patch.desired.api_version) }
-}
-
-fn target_of_removal(removal: &Removal) -> Target<'_> {
-    Target { object: &removal.object, api_version: Cow::Borrowed(&removal.api_version) }
 }

@@ -2,15 +2,14 @@
 
 use serde_json::Value;
 
+use super::ask::Ask;
 use super::failure;
-use super::item::{Ask, Item, ItemState, Work};
+use super::item::{Check, Item, ItemState, Work};
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Resolution, Seen};
-use crate::syncset::rules::object::NEVER_RECREATED;
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::{Behavior, Place};
 use crate::syncset::rules::status::Reason;
-use crate::syncset::rules::wanted::Deletions;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
@@ -113,25 +112,35 @@ impl Pass {
                 self.follow_up = Some(Ask::Apply(item));
             }
             Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) => {
-                item.tries += 1;
-                let has_changed = matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound);
-                if has_changed && item.tries < MOST_TRIES {
-                    item.state = ItemState::Unlooked;
-                    self.follow_up = Some(Ask::Look(item));
-                } else {
-                    self.refuse(&item, &refused);
-                }
+            Err(refused) if matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound) => {
+                self.look_again(item, &refused);
             }
+            Err(refused) => self.refuse(&item, &refused),
         }
     }
 
-    pub(super) fn applied(&mut self, item: Box<Item>, reply: Result<Answer, Refused>) {
+    /// The object is not as it was when it was looked at.
+    fn look_again(&mut self, mut item: Box<Item>, refused: &Refused) {
+        item.tries += 1;
+        if item.tries >= MOST_TRIES {
+            self.refuse(&item, refused);
+        } else {
+            (item.state, item.check) = (ItemState::Unlooked, Check::Anew);
+            self.follow_up = Some(Ask::Look(item));
+        }
+    }
+
+    pub(super) fn applied(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Written { created, seen }) => {
                 self.follow_up = self.written(item, created, seen).map(Ask::Apply);
             }
             Ok(_) => self.refuse(&item, &unexpected()),
+            // Somebody has created it since it was found to be absent, or the server knows no other way to create it.
+            Err(refused) if refused.refusal == Refusal::Conflict && item.is_absent && !item.was_refused_as_new => {
+                item.was_refused_as_new = true;
+                self.look_again(item, &refused);
+            }
             Err(refused) => self.identify_or_refuse(item, refused),
         }
     }
@@ -140,19 +149,12 @@ impl Pass {
         match reply {
             Ok(Answer::Written { seen, .. }) => {
                 // It has not existed, so it is ours.
-                item.facts.adopted &= item.behavior != Behavior::CreateOnly;
+                item.facts.adopted = false;
                 self.follow_up = self.written(item, true, seen).map(Ask::Create);
             }
             Ok(_) => self.refuse(&item, &unexpected()),
             Err(refused) if refused.refusal != Refusal::Exists => self.refuse(&item, &refused),
-            Err(refused) if item.behavior == Behavior::CreateOrUpdate => {
-                item.tries += 1;
-                if item.tries >= MOST_TRIES {
-                    self.refuse(&item, &refused);
-                } else {
-                    self.follow_up = Some(Ask::Update(item));
-                }
-            }
+            Err(refused) if item.behavior == Behavior::CreateOrUpdate => self.look_again(item, &refused),
             Err(_) if item.facts.uid.is_some() || (item.facts.adopted && item.is_known) => self.keep(item),
             Err(_) if item.had_row => self.follow_up = Some(Ask::Owner(item)),
             Err(_) => {
@@ -191,7 +193,7 @@ impl Pass {
                 item.tries += u8::from(refused.refusal == Refusal::NotFound);
                 match refused.refusal {
                     Refusal::NotFound if item.tries < MOST_TRIES => {
-                        (item.is_absent, item.facts.uid) = (true, None);
+                        item.is_gone();
                         self.begin_again(item);
                     }
                     Refusal::UnsupportedMediaType if !item.as_merge => {
@@ -211,7 +213,7 @@ impl Pass {
         if may_be_another && item.facts.uid.is_some() {
             self.follow_up = Some(Ask::Identify(item, refused));
         } else {
-            self.refuse_or_recreate(item, refused);
+            self.refuse(&item, &refused);
         }
     }
 
@@ -224,19 +226,22 @@ impl Pass {
         };
         let uid = found.as_ref().map(|seen| seen.uid.clone());
         item.tries += 1;
-        if uid == item.facts.uid || item.tries >= MOST_TRIES {
-            self.refuse_or_recreate(item, refused);
+        if let Some(seen) = found.clone().filter(|seen| item.facts.uid.as_ref() == Some(&seen.uid)) {
+            self.refuse_or_recreate(item, refused, seen);
+        } else if item.tries >= MOST_TRIES {
+            self.refuse(&item, &refused);
         } else if found.is_some_and(|seen| seen.terminating) {
             self.fail_terminating(&item);
         } else {
+            item.is_gone();
             item.is_absent = uid.is_none();
-            item.facts.adopted |= uid.is_some() && !item.desired.may_adopt;
-            (item.facts.uid, item.facts.version, item.facts.owned) = (uid, None, None);
+            item.facts.adopted = uid.is_some() && !item.desired.may_adopt;
+            item.facts.uid = uid;
             self.begin_again(item);
         }
     }
 
-    fn fail_terminating(&mut self, item: &Item) {
+    pub(super) fn fail_terminating(&mut self, item: &Item) {
         let message = "the object is being deleted";
         self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
     }
@@ -308,43 +313,7 @@ impl Pass {
         }
     }
 
-    fn refuse(&mut self, item: &Item, refused: &Refused) {
+    pub(super) fn refuse(&mut self, item: &Item, refused: &Refused) {
         self.fail(item.syncset, failure::of_refusal(item.desired.place, &item.object, refused));
-    }
-
-    /// What the cluster does not accept as a change, it may accept as a new object. Only an object that is known to be ours may be
-    /// deleted for that, and only by a syncset that may delete.
-    fn refuse_or_recreate(&mut self, item: Box<Item>, refused: Refused) {
-        let kind = (item.object.group.as_str(), item.object.kind.as_str());
-        let is_ours = item.facts.uid.is_some() && !item.facts.adopted;
-        let may_delete = self.live.get(item.syncset).is_some_and(|live| live.deletions == Deletions::Allowed);
-        let may_recreate = item.desired.may_recreate && may_delete && is_ours && !NEVER_RECREATED.contains(&kind);
-        if refused.refusal == Refusal::Invalid && may_recreate {
-            self.follow_up = Some(Ask::Probe(item, refused));
-        } else {
-            self.refuse(&item, &refused);
-        }
-    }
-
-    pub(super) fn probed(&mut self, item: Box<Item>, refused: &Refused, reply: &Result<Answer, Refused>) {
-        match reply {
-            Err(answer) if answer.refusal == Refusal::Exists => {
-                self.follow_up = Some(Ask::Replace(item, refused.clone()));
-            }
-            _ => self.refuse(&item, refused),
-        }
-    }
-
-    pub(super) fn replaced(&mut self, item: &Item, refused: &Refused, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Deleted) => {
-                let message = "the object is being deleted, to be created again";
-                self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
-            }
-            Ok(_) => self.refuse(item, &unexpected()),
-            // It is not the object that was refused.
-            Err(answer) if answer.refusal == Refusal::Conflict => self.refuse(item, refused),
-            Err(answer) => self.refuse(item, &answer),
-        }
     }
 }

@@ -67,8 +67,8 @@ pub enum Step<'a> {
         target: Target<'a>,
         /// The UID that it must have.
         uid: &'a str,
-        /// The `resourceVersion` that it must have, if that matters.
-        version: Option<&'a str>,
+        /// The `resourceVersion` that it must have.
+        version: &'a str,
     },
     /// Find out in the database whether another document of the same cluster wants an object, or something that would be deleted
     /// with it (rule 31). Answered by [`Answer::Elsewhere`].
@@ -312,9 +312,11 @@ pub struct Writes {
     pub results: Vec<ResultRow>,
     /// Results to delete.
     pub finished: Vec<Uuid>,
-    /// Objects of forgotten rows that were deleted, or were found to be gone when they were to be deleted. Whoever else wants one of
-    /// them may take it for in step.
+    /// Objects that were deleted, or were found to be gone when they were to be deleted. Whoever else wants one of them may take it
+    /// for in step.
     pub removed: Vec<ObjectRef>,
+    /// Whether one of them is a namespace or a definition that this pass has deleted, so that what is in it may still be there.
+    pub has_rest: bool,
 }
 
 impl Writes {
@@ -374,6 +376,18 @@ impl Release {
         }
     }
 
+    /// In words, as what is said of the object.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Wanted => "a syncset wants it under another name of its kind",
+            Self::Unlabelled => "it does not have the label hive.openshift.io/managed",
+            Self::AnotherOwner => "it does not have the annotation of a syncset that has sent it",
+            Self::Adopted => "it existed before, or was created by somebody else",
+            Self::Kept => "it is marked to be kept",
+            Self::Terminating => "it is being deleted",
+        }
+    }
+
     /// As the metric names it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -407,9 +421,10 @@ pub struct Outcome {
     pub writes: Writes,
     /// All results, for the status.
     pub results: Vec<ResultRow>,
-    /// When it is tried again, by the failure that is tried again soonest; none if nothing fails.
+    /// When it is tried again, by the failure that is tried again soonest, or with back-off if something that was deleted has to be gone
+    /// first; none if nothing fails and nothing is waited for.
     pub retry: Option<Retry>,
-    /// Whether deletions wait until the dispatcher has judged them: it is tried again after 1 s (rule 34).
+    /// Whether deletions wait until the dispatcher has judged them, or were put off: it is tried again after 1 s (rule 34).
     pub awaits_judgement: bool,
     /// Whether deletions are held (rule 33).
     pub is_held: bool,
@@ -437,6 +452,9 @@ pub struct Progress {
     pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
     /// Objects that could not be deleted.
     pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
+    /// Objects that are being deleted and have to be gone before they are forgotten. They may take any time: a pass that goes on does
+    /// not look at them again, or many of them would keep all others from their turns.
+    pub(super) ending: BTreeSet<(ObjectRef, Uuid)>,
     /// Objects that nobody wants here, but another document of the same cluster.
     pub(super) spared: BTreeSet<(ObjectRef, Uuid)>,
     /// Syncsets that could not be sent, with their inputs. What they delete may not be done.

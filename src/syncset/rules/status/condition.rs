@@ -1,6 +1,6 @@
 //! The conditions of a cluster.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -8,6 +8,7 @@ use super::shown as time;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 
 const CONDITIONS: &str = "conditions";
+const ANOTHER_CLUSTER: &str = "AnotherCluster";
 
 /// What conditions are made of, beside the outcomes of syncsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Conditions {
     pub held: Vec<SyncSetName>,
     /// Another cluster with the same identity.
     pub duplicate: Option<Duplicate>,
+    /// Whether the kubeconfig leads to another cluster than before.
+    pub has_moved: bool,
 }
 
 /// Whether a cluster answers.
@@ -104,8 +107,25 @@ pub(super) fn shown(
         let message = format!("the kubeconfig leads to the same cluster as that of {namespace}/{name}");
         Condition::when("Duplicate", "SameIdentity", message)
     }));
+    if conditions.has_moved {
+        let message = "the kubeconfig leads to another cluster than before, since its namespace kube-system has another UID: nothing is \
+             deleted there because of what was applied to the cluster before";
+        all.push(Condition::when(ANOTHER_CLUSTER, "IdentityChanged", message.to_owned()));
+    }
     all.sort_by_key(|condition| condition.kind);
     all.into_iter().map(|condition| condition.since(previous, now)).collect()
+}
+
+/// Whether a status says that the kubeconfig leads to another cluster, as it does for so long after that was found out. It is stored
+/// nowhere else.
+pub fn has_moved(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> bool {
+    let conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    let mut moved =
+        conditions.filter(|condition| condition["type"] == ANOTHER_CLUSTER && condition["status"] == "True");
+    moved.any(|condition| {
+        let since = condition["lastTransitionTime"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
+        since.is_some_and(|since| now.duration_since(since) < shown_for)
+    })
 }
 
 impl Condition {

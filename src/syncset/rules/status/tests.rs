@@ -1,3 +1,5 @@
+use jiff::SignedDuration;
+
 use super::*;
 use crate::syncset::rules::name::Digest;
 use crate::syncset::rules::rows::Failure;
@@ -134,10 +136,11 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
         paused: Some("paused by paused".to_owned()),
         held: vec![held],
         duplicate: Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() }),
+        has_moved: true,
     };
     let first = of(&[], &[], conditions.clone(), &Map::new());
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
-    assert_eq!(kinds, ["Duplicate", "Failed", "Held", "Paused", "Unreachable"]);
+    assert_eq!(kinds, ["AnotherCluster", "Duplicate", "Failed", "Held", "Paused", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
     assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are approved");
     assert_eq!(message("Duplicate"), "the kubeconfig leads to the same cluster as that of team-b/north-1");
@@ -156,6 +159,19 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
     assert_eq!((&reached["status"], &reached["lastTransitionTime"]), (&json!("False"), &json!("2027-01-15T08:33:20Z")));
     assert_eq!(condition(&well, "Failed"), condition(&first, "Failed"));
     assert!(differs(&well, &first));
+}
+
+#[test]
+fn that_it_is_another_cluster_is_shown_for_a_while_after_it_was_found_out() {
+    let moved = of(&[], &[], Conditions { has_moved: true, ..Conditions::default() }, &Map::new());
+    let found = condition(&moved, "AnotherCluster").expect("there");
+    assert_eq!((&found["status"], &found["reason"]), (&json!("True"), &json!("IdentityChanged")));
+    // It was found out at 1000.
+    let after = |second| has_moved(&moved, at(second), SignedDuration::from_secs(60));
+    assert!(after(1000) && after(1059) && !after(1060));
+    let same = of(&[], &[], Conditions::default(), &moved);
+    assert!(condition(&same, "AnotherCluster").is_none() && differs(&same, &moved));
+    assert!(!has_moved(&same, at(1000), SignedDuration::from_secs(60)));
 }
 
 #[test]

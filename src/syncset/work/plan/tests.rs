@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::super::basis::Judged;
 use super::*;
 use crate::syncset::rules::name::SyncSetName;
-use crate::syncset::rules::rows::ResultRow;
+use crate::syncset::rules::rows::{GuardRow, ResultRow};
 use crate::syncset::rules::status::Reason;
 use crate::syncset::store::StoredCluster;
 
@@ -187,4 +188,53 @@ fn inputs_follow_the_secrets_that_a_syncset_may_copy_and_no_others() {
     let own = mapping("team-b");
     let header = Plan::of(&snapshot(vec![candidate(1, SyncSetKind::SyncSet, "a", &own)])).live.remove(0).header;
     assert_eq!((header.secrets.len(), LiveSyncset::secrets(&header).count()), (1, 0));
+}
+
+/// What a pass is about to delete is still to be deleted if it would plan the same.
+#[test]
+fn a_deletion_goes_ahead_after_changes_that_concern_neither_what_is_wanted_nor_who_may_delete() {
+    let guard = |held| GuardRow { syncset: Uuid::from_u128(9), judged: 900, gone: true, held };
+    let before = || Snapshot {
+        with_applied: BTreeSet::from([Uuid::from_u128(9)]),
+        guards: vec![guard(false)],
+        ..snapshot(vec![syncset(1, "a"), selecting(2, "b", &json!({"matchLabels": {"env": "prod"}}))])
+    };
+    let with_document = |change: &dyn Fn(&mut Document)| {
+        let mut changed = before();
+        change(&mut changed.cluster.as_mut().expect("a cluster").document);
+        changed
+    };
+    let judged = |now: Snapshot| {
+        let before = before();
+        Judged::of((&before, &Plan::of(&before)), (&now, &Plan::of(&now)))
+    };
+    let label = |key: &'static str, value: &'static str| {
+        move |document: &mut Document| drop(document.labels.insert(key.to_owned(), value.to_owned()))
+    };
+    assert_eq!(judged(before()), Judged::Same);
+    assert_eq!(judged(with_document(&|document| document.version = 77)), Judged::Same);
+    assert_eq!(judged(with_document(&label("region", "us"))), Judged::Same, "nobody asks for it");
+    let annotated = |document: &mut Document| drop(document.annotations.insert("note".to_owned(), "m".to_owned()));
+    assert_eq!(judged(with_document(&annotated)), Judged::Same);
+    // The version of a syncset is not its generation.
+    let mut noted = before();
+    noted.candidates[0].version += 1;
+    assert_eq!(judged(noted), Judged::Same);
+
+    assert_eq!(judged(with_document(&|document| document.version = 1_001)), Judged::Changed, "it was not judged");
+    assert_eq!(judged(with_document(&label("env", "test"))), Judged::Changed, "one matches no more");
+    let mut edited = before();
+    edited.candidates[0].generation += 1;
+    assert_eq!(judged(edited), Judged::Changed);
+    let mut more = before();
+    more.candidates.push(syncset(9, "gone"));
+    assert_eq!(judged(more), Judged::Changed, "it is wanted again");
+    assert_eq!(judged(Snapshot { guards: vec![guard(true)], ..before() }), Judged::Changed, "it is held");
+    let kubeconfig = |document: &mut Document| {
+        document.data.insert("kubeconfigGeneration".to_owned(), json!(3));
+    };
+    assert_eq!(judged(with_document(&kubeconfig)), Judged::Changed);
+    let paused = |document: &mut Document| drop(document.data.insert("paused".to_owned(), json!(true)));
+    assert_eq!(judged(with_document(&paused)), Judged::Ended);
+    assert_eq!(judged(Snapshot { cluster: None, ..before() }), Judged::Ended);
 }

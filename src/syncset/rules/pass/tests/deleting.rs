@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 use uuid::Uuid;
 
-use super::super::{Outcome, Refusal, Release};
+use super::super::{Answer, End, Outcome, Pass, Refusal, Release, Step};
 use super::store::{Store, cut_short, pass, run};
 use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
@@ -88,6 +88,111 @@ fn syncsets_that_are_gone_are_deleted_first_namespaces_last() {
     ];
     assert_eq!(deleted, all);
     assert_eq!(requests.last().map(String::as_str), Some("APPLY ConfigMap default/z"));
+}
+
+/// Rule 15: a syncset sends what it wants before it deletes anything, also what goes with something of another one.
+#[test]
+fn what_a_live_syncset_drops_within_what_another_one_drops_is_deleted_after_what_it_sends() {
+    let namespace = object("", "Namespace", "", "n");
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let outer = set(SyncSet, "a").objects(&[namespace, definition.clone()]);
+    let within = [object("", "ConfigMap", "n", "x"), object("example.com", "Widget", "default", "w")];
+    let inner = set(SyncSet, "b").objects(&within);
+    for (is_gone, fails) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (mut world, mut store) = with(&[outer.clone(), inner.clone()]);
+        if fails {
+            world.refusals.insert("APPLY ConfigMap default/new".to_owned(), Refusal::Forbidden);
+        }
+        let mut sets = vec![inner.clone().objects(&[map("new")]), set(SyncSet, "c").maps(&["z"])];
+        if !is_gone {
+            sets.push(outer.clone().objects(&[map("own")]));
+        }
+        let requests = pass(&mut world, &mut store, &sets, false);
+        let written: Vec<&str> = requests.iter().map(String::as_str).filter(|line| !line.starts_with("GET")).collect();
+        let mut expected = if is_gone { vec![] } else { vec!["APPLY ConfigMap default/own"] };
+        expected.extend([
+            "APPLY ConfigMap default/new",
+            "DELETE ConfigMap n/x",
+            "DELETE Widget.example.com default/w",
+            "APPLY ConfigMap default/z",
+            "DELETE CustomResourceDefinition.apiextensions.k8s.io widgets.example.com",
+            "DELETE Namespace n",
+        ]);
+        assert_eq!(written, expected, "{is_gone} {fails}");
+        assert_eq!(store.results.contains_key(&outer.id), !is_gone);
+        assert!(store.results.values().all(|row| !row.has_pending_deletions), "{:?}", store.results);
+        assert_eq!(store.results.values().filter(|row| row.failure.is_some()).count(), usize::from(fails));
+    }
+}
+
+/// Any name is that of a definition, also one of a group of definitions: each seems to be in the other.
+#[test]
+fn definitions_that_seem_to_be_within_each_other_are_deleted_all_the_same() {
+    let [foos, bars, widgets] = ["foos.apiextensions.k8s.io", "bars.apiextensions.k8s.io", "widgets.example.com"]
+        .map(|name| object("apiextensions.k8s.io", "CustomResourceDefinition", "", name));
+    let (a, b, c) = (set(SyncSet, "a"), set(SyncSet, "b"), set(SyncSet, "c"));
+    let with_objects = |of: &Set, objects: &[ObjectRef]| of.clone().objects(objects);
+    for before in [
+        vec![with_objects(&a, &[foos.clone(), widgets.clone()])],
+        vec![with_objects(&a, &[foos.clone(), bars.clone()])],
+        vec![
+            with_objects(&a, from_ref(&foos)),
+            with_objects(&b, from_ref(&bars)),
+            with_objects(&c, from_ref(&widgets)),
+        ],
+    ] {
+        let (mut world, mut store) = with(&before);
+        let after: Vec<Set> = before.iter().map(|set| set.clone().maps(&[])).collect();
+        let requests = pass(&mut world, &mut store, &after, false);
+        let deleted = requests.iter().filter(|line| line.starts_with("DELETE CustomResourceDefinition")).count();
+        let expected: usize = before.iter().map(|set| set.resources.len()).sum();
+        assert_eq!(deleted, expected, "{requests:?}");
+        assert!(store.results.values().all(|row| !row.has_pending_deletions && row.failure.is_none()));
+    }
+}
+
+/// What it was planned by has changed, so that the object may be wanted again: what is wanted is sent all the same.
+#[test]
+fn deletions_that_are_put_off_keep_nothing_from_being_sent_and_are_done_by_the_next_pass() {
+    let live = base().maps(&["a", "b"]);
+    let (world, store) = with(&[live.clone(), set(SelectorSyncSet, "gone").maps(&["c"])]);
+    let after = [live.maps(&["b=2"]), set(SelectorSyncSet, "new").maps(&["d"])];
+    for put_off_at in 0..2 {
+        let (mut world, mut store) = (world.clone(), store.clone());
+        world.log.clear();
+        let mut pass = Pass::new(store.input(&after, false).expect("it is due"));
+        let mut deletions = 0;
+        let outcome = loop {
+            let step = pass.next(std::time::Duration::ZERO);
+            if matches!(step, Step::Delete { .. }) {
+                if deletions == put_off_at {
+                    drop(step);
+                    pass.put_off_deletions();
+                    continue;
+                }
+                deletions += 1;
+            }
+            let answer = match step {
+                Step::Done(outcome) => break outcome,
+                Step::Store(writes) => {
+                    store.write(writes);
+                    Ok(Answer::Stored)
+                }
+                step => world.perform(step),
+            };
+            pass.reply(answer);
+        };
+        store.write(outcome.writes);
+        assert!(outcome.awaits_judgement && outcome.end == End::Finished && outcome.retry.is_none());
+        let writes = |line: &&String| !line.starts_with("GET");
+        let written: Vec<&String> = world.log.iter().filter(writes).collect();
+        let all = ["DELETE ConfigMap default/c", "APPLY ConfigMap default/b", "APPLY ConfigMap default/d"];
+        assert_eq!(written, all[1 - put_off_at..]);
+        assert!(store.results[&after[0].id].has_pending_deletions);
+        let requests = super::store::pass(&mut world, &mut store, &after, false);
+        assert_eq!(requests.len(), if put_off_at == 0 { 4 } else { 2 }, "{requests:?}");
+        assert_eq!(world.objects.len(), 2);
+    }
 }
 
 #[test]

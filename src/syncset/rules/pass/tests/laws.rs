@@ -51,7 +51,7 @@ enum Event {
     Pass {
         full: bool,
         cut: Option<(usize, Cut)>,
-        /// Before which step somebody makes an object of their own in place of which one.
+        /// Before which step somebody makes an object of their own, whether it is in place of another one or not; which one.
         replaced: Option<(usize, usize)>,
     },
 }
@@ -243,9 +243,7 @@ impl Story {
         let mut pass = Pass::new(input);
         for number in 0.. {
             let cut = cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
-            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number)
-                && self.world.objects.contains_key(&objects()[at])
-            {
+            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number) {
                 self.world.create(&objects()[at]);
             }
             let before = self.world.objects.clone();

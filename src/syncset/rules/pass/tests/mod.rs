@@ -5,6 +5,7 @@ mod drift;
 mod keeping;
 mod laws;
 mod listing;
+mod recreating;
 mod sending;
 mod sharing;
 mod store;

@@ -247,30 +247,6 @@ fn an_adopted_object_stays_adopted_whoever_sends_it() {
 }
 
 #[test]
-fn an_object_that_comes_between_the_look_and_the_apply_is_adopted() {
-    let (mut world, mut store) = new();
-    let sets = [base().maps(&["a"])];
-    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => {
-                store.write(outcome.writes);
-                break;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                world.create(&map("a"));
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
-    assert_eq!(world.log, ["GET ConfigMap default/a", "APPLY ConfigMap default/a", "APPLY ConfigMap default/a"]);
-    assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "true");
-}
-
-#[test]
 fn an_object_that_somebody_created_anew_is_adopted() {
     let (mut world, mut store) = new();
     let sets = [base().maps(&["a"])];

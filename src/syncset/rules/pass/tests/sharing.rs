@@ -8,6 +8,7 @@ use super::store::Store;
 use super::world::{Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
 /// The documents of one cluster.
@@ -177,10 +178,70 @@ fn a_namespace_stays_with_what_another_document_wants_in_it() {
         let [outcome] = shared.pass(0, from_ref(&dropped[0])).try_into().expect("one pass");
         assert_eq!((outcome.retry, shared.world.objects.len()), (None, 2), "{:?}", shared.world.log);
         assert!(outcome.results.iter().all(|row| row.failure.is_none() && row.has_pending_deletions));
-        shared.pass(1, from_ref(&dropped[1]));
-        shared.pass(0, from_ref(&dropped[0]));
+        for at in [1, 0, 1, 0] {
+            shared.pass(at, from_ref(&dropped[at]));
+        }
         assert!(shared.world.objects.is_empty() && shared.is_forgotten(), "{:?}", shared.world.log);
     }
+}
+
+/// The API server deletes the contents of a namespace after it has answered the deletion; until then they look as if they stayed.
+#[test]
+fn whoever_begins_to_want_something_in_a_namespace_while_it_is_deleted_sends_it_again_when_all_of_it_is_gone() {
+    let (outer, inner) = (object("", "Namespace", "", "n"), object("", "ConfigMap", "n", "x"));
+    for recreated in [false, true] {
+        let first = set(SelectorSyncSet, "s").objects(from_ref(&outer));
+        let second = set(SelectorSyncSet, "t").objects(&[]);
+        let mut shared = Shared::of([&first, &second]);
+        shared.world.create(&inner);
+        shared.world.slow_namespaces = true;
+        let dropped = first.objects(&[]);
+        let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+        let mut pass = shared.deleting(0, input);
+        let wanted = second.objects(from_ref(&inner));
+        shared.pass(1, from_ref(&wanted));
+        let outcome = shared.finish(0, &mut pass);
+        assert!(shared.world.objects[&outer].terminating && shared.world.objects.contains_key(&inner));
+        for outcome in std::iter::once(outcome).chain(shared.pass(0, from_ref(&dropped))) {
+            assert_eq!((outcome.retry, outcome.releases.len()), (Some(Retry::Backoff), 0));
+            assert!(outcome.results.iter().all(|row| row.failure.is_none() && row.has_pending_deletions));
+        }
+        assert_eq!(shared.bereft, [false, false], "it would find everything there");
+        shared.world.finish_namespaces();
+        if recreated {
+            shared.world.create(&outer);
+        }
+        shared.pass(0, from_ref(&dropped));
+        assert_eq!(shared.bereft, [false, true]);
+        assert!(shared.stores[0].applied.is_empty());
+    }
+}
+
+/// A namespace may take any time to go, or never go.
+#[test]
+fn namespaces_that_do_not_go_keep_no_other_object_from_its_turn_and_are_looked_at_once_until_the_pass_comes_back() {
+    let namespaces: Vec<ObjectRef> = (0..600).map(|at| object("", "Namespace", "", &format!("n{at:03}"))).collect();
+    let first = set(SelectorSyncSet, "s").objects(&namespaces);
+    let mut shared = Shared::of([&first, &set(SelectorSyncSet, "t")]);
+    shared.world.slow_namespaces = true;
+    let next = set(SelectorSyncSet, "z").maps(&["z"]);
+    let sets = [first.objects(&[]), next.clone()];
+    let outcomes = shared.pass(0, &sets);
+    let requests: Vec<usize> = outcomes.iter().map(|outcome| outcome.requests).collect();
+    // The object of the second one is looked at by the first pass, and once more before it is sent.
+    assert_eq!(requests, [1 + 500, 500, 200 + 2]);
+    let count = |shared: &Shared, what: &str| shared.world.log.iter().filter(|line| line.starts_with(what)).count();
+    assert_eq!((count(&shared, "DELETE Namespace"), count(&shared, "APPLY")), (600, 1));
+    let last = outcomes.last().expect("it has ended");
+    assert_eq!((last.end, last.retry), (End::Finished, Some(Retry::Backoff)));
+    // Each time that it comes back it looks at each of them once, and sends what is new.
+    shared.world.log.clear();
+    let outcomes = shared.pass(0, &[sets[0].clone(), next.maps(&["z=2"])]);
+    assert_eq!((shared.world.log.len(), count(&shared, "GET Namespace"), count(&shared, "APPLY")), (600 + 2, 600, 1));
+    assert_eq!(outcomes.last().map(|last| (last.end, last.retry)), Some((End::Finished, Some(Retry::Backoff))));
+    shared.world.finish_namespaces();
+    shared.pass(0, &[sets[0].clone()]);
+    assert!(shared.stores[0].applied.keys().all(|(object, _)| object.kind != "Namespace"));
 }
 
 #[test]

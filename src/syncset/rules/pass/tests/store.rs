@@ -75,6 +75,16 @@ pub(super) fn pass(world: &mut World, store: &mut Store, sets: &[Set], full: boo
 }
 
 pub(super) fn run(world: &mut World, store: &mut Store, input: Input) -> Outcome {
+    run_while(world, store, input, |_, _| {})
+}
+
+/// Runs a pass in which something happens to the cluster before a step.
+pub(super) fn run_while(
+    world: &mut World,
+    store: &mut Store,
+    input: Input,
+    mut before: impl FnMut(&mut World, &Step<'_>),
+) -> Outcome {
     let mut pass = Pass::new(input);
     loop {
         let answer = match pass.next(Duration::ZERO) {
@@ -86,7 +96,10 @@ pub(super) fn run(world: &mut World, store: &mut Store, input: Input) -> Outcome
                 store.write(writes);
                 Ok(Answer::Stored)
             }
-            step => world.perform(step),
+            step => {
+                before(world, &step);
+                world.perform(step)
+            }
         };
         pass.reply(answer);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::{Answer, Pass, Refusal, Step};
 use super::store::{Store, killed_after, pass};
-use super::world::{Flags, Set, World, map, set};
+use super::world::{Flags, Set, World, map, refused, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -75,6 +75,111 @@ fn an_object_in_place_of_ours_is_never_deleted_whenever_passes_are_killed() {
             if !has_died {
                 break;
             }
+        }
+    }
+}
+
+/// A pass before whose first write somebody creates the object, and which dies after so many steps. Returns whether it died.
+fn forestalled(world: &mut World, store: &mut Store, sets: &[Set], steps: usize) -> bool {
+    let mut pass = Pass::new(store.input(sets, false).expect("it is due"));
+    let mut has_come = false;
+    for _ in 0..steps {
+        let step = pass.next(Duration::ZERO);
+        let writes = matches!(step, Step::Apply { .. } | Step::Create { .. } | Step::Patch { .. });
+        if writes && !std::mem::replace(&mut has_come, true) {
+            world.create(&map("a"));
+        }
+        let answer = match step {
+            Step::Done(outcome) => {
+                store.write(outcome.writes);
+                return false;
+            }
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+    true
+}
+
+/// The object was not there when it was looked for. By what it is after a first write of ours nobody could tell whose it was.
+#[test]
+fn an_object_that_somebody_creates_before_our_first_write_is_never_ours_whenever_passes_are_killed() {
+    for (behavior, was_known, verbs) in [
+        (Behavior::Apply, false, &["GET", "APPLY", "GET", "APPLY"][..]),
+        (Behavior::Apply, true, &["APPLY", "GET", "APPLY"]),
+        (Behavior::CreateOrUpdate, false, &["GET", "POST", "GET", "PATCH"]),
+        (Behavior::CreateOnly, false, &["POST"]),
+    ] {
+        let before = base().behavior(behavior).maps(&["a"]);
+        for steps in 0.. {
+            let (mut world, mut store) = if was_known { with(&before) } else { Default::default() };
+            if !was_known {
+                world = World::new();
+            }
+            world.objects.clear();
+            let sets = [before.clone().maps(&["a=2"])];
+            let has_died = forestalled(&mut world, &mut store, &sets, steps);
+            if !has_died {
+                assert_eq!(world.log, lines(verbs), "{behavior:?}");
+            }
+            pass(&mut world, &mut store, &sets, false);
+            let is_foreign = world.objects[&map("a")].foreign;
+            pass(&mut world, &mut store, &[], false);
+            assert_eq!(world.objects.contains_key(&map("a")), is_foreign, "{behavior:?}, after {steps} steps");
+            if !has_died {
+                break;
+            }
+        }
+    }
+}
+
+/// An API server may know no other way to create an object by an apply than without a precondition.
+#[test]
+fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_without() {
+    let (mut world, mut store) = (World::new(), Store::default());
+    let sets = [base().maps(&["a"])];
+    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
+    loop {
+        let step = pass.next(Duration::ZERO);
+        let is_refused = matches!(&step, Step::Apply { body, .. } if body["metadata"].get("resourceVersion").is_some());
+        let answer = match step {
+            Step::Done(outcome) => break store.write(outcome.writes),
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            _ if is_refused => {
+                world.log.push("REFUSED ConfigMap default/a".to_owned());
+                Err(refused(Refusal::Conflict))
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    }
+    assert_eq!(world.log, lines(&["GET", "REFUSED", "GET", "APPLY"]));
+    assert!(store.results[&sets[0].id].failure.is_none() && !store.applied[&(map("a"), sets[0].id)].adopted);
+}
+
+/// Rule 20: it is the object that existed before, and not its name.
+#[test]
+fn an_adopted_object_that_somebody_deletes_and_we_create_again_is_ours() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {
+        for (full, content) in [(true, "a"), (false, "a=2"), (true, "a=2")] {
+            let before = base().behavior(behavior).maps(&["a"]);
+            let (mut world, mut store) = (World::new(), Store::default());
+            world.create(&map("a"));
+            pass(&mut world, &mut store, from_ref(&before), false);
+            assert!(store.applied[&(map("a"), before.id)].adopted);
+            world.objects.clear();
+            let after = if content == "a" { before } else { before.maps(&[content]) };
+            pass(&mut world, &mut store, from_ref(&after), full);
+            assert!(!world.objects[&map("a")].annotations.contains_key("towline.dev/adopted"), "{behavior:?} {full}");
+            pass(&mut world, &mut store, &[], false);
+            assert!(world.objects.is_empty(), "{behavior:?} {full} {content}");
         }
     }
 }

@@ -38,6 +38,7 @@ pub(super) struct Object {
 }
 
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a trait of its own")]
 pub(super) struct World {
     pub(super) objects: BTreeMap<ObjectRef, Object>,
     /// What the cluster serves, and whether it is in namespaces.
@@ -48,6 +49,8 @@ pub(super) struct World {
     pub(super) without_strategic: bool,
     /// Each page of a list is empty and not the last one.
     pub(super) endless_lists: bool,
+    /// A namespace that is deleted is there until [`World::finish_namespaces`].
+    pub(super) slow_namespaces: bool,
     /// Definitions bring no kind.
     pub(super) defines_nothing: bool,
     /// How often a kind was asked for until it was to be served.
@@ -334,8 +337,11 @@ impl World {
         Seen { takeover, ..Self::seen(object) }
     }
 
-    /// Whether a server refuses a body because of its UID.
+    /// Whether a server refuses a body because of its UID, or its version.
     fn is_another(&self, object: &ObjectRef, body: &Value) -> Option<Refusal> {
+        if body["metadata"].get("resourceVersion").is_some() {
+            return self.objects.contains_key(object).then_some(Refusal::Conflict);
+        }
         let uid = body["metadata"]["uid"].as_str()?;
         match self.objects.get(object) {
             None => Some(Refusal::Conflict),
@@ -366,7 +372,7 @@ impl World {
         written.data = body["data"].clone();
         // The UID is a precondition, and no field of an entry.
         let mut owned = body.clone();
-        owned["metadata"].as_object_mut().expect("a map").remove("uid");
+        owned["metadata"].as_object_mut().expect("a map").retain(|name, _| name != "uid" && name != "resourceVersion");
         written.owned.insert(manager, digest(&owned));
         if *written != before {
             written.version = version;
@@ -494,17 +500,31 @@ impl World {
         }
     }
 
-    fn delete(&mut self, target: &Target<'_>, uid: &str, version: Option<&str>) -> Result<Answer, Refused> {
+    fn delete(&mut self, target: &Target<'_>, uid: &str, version: &str) -> Result<Answer, Refused> {
         let Some(found) = self.objects.get(target.object) else { return Ok(Answer::Deleted) };
-        let is_same = found.uid.to_string() == uid && version.is_none_or(|is| is == found.version.to_string());
+        let is_same = found.uid.to_string() == uid && version == found.version.to_string();
         if !is_same {
             return Err(refused(Refusal::Conflict));
         }
-        self.objects.remove(target.object);
         if target.object.kind == "Namespace" {
-            self.objects.retain(|object, _| object.namespace != target.object.name);
+            self.objects.get_mut(target.object).expect("it is there").terminating = true;
+            if !self.slow_namespaces {
+                self.finish_namespaces();
+            }
+        } else {
+            self.objects.remove(target.object);
         }
         Ok(Answer::Deleted)
+    }
+
+    /// Namespaces that are being deleted are gone, with all that is in them.
+    pub(super) fn finish_namespaces(&mut self) {
+        let is_ended = |(object, found): (&ObjectRef, &Object)| object.kind == "Namespace" && found.terminating;
+        let ended: Vec<String> = self.objects.iter().filter(|of| is_ended(*of)).map(|of| of.0.name.clone()).collect();
+        self.objects.retain(|object, _| {
+            let outer = if object.kind == "Namespace" { &object.name } else { &object.namespace };
+            !ended.contains(outer)
+        });
     }
 }
 

@@ -65,7 +65,7 @@ fn patch<'a>(object: &'a ObjectRef, patch_type: PatchType, body: &'a Value) -> S
 }
 
 fn delete(object: &ObjectRef) -> Step<'_> {
-    Step::Delete { target: target(object), uid: "u-1", version: Some("7") }
+    Step::Delete { target: target(object), uid: "u-1", version: "7" }
 }
 
 /// All steps for one object.
