@@ -133,6 +133,40 @@ fn a_full_queue_is_named_and_its_rows_are_worked_on() {
     });
 }
 
+/// What is never confirmed, although the connection is alive, is announced on another connection.
+#[test]
+fn announcements_that_are_never_confirmed_are_made_again() {
+    run(async {
+        let world = World::new("unconfirmed").await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        let connected = connections(&world);
+        // As a queue whose leader is gone: its process takes nothing.
+        let leader = format!("whereis('%2F_{WORK}')");
+        world.server.control(&["eval", &format!("sys:suspend({leader}).")]).await.expect("it is suspended");
+        world.process.ask(&[1], false).await;
+        stands(&world.announcer, Purpose::Announcer, "away", "did not answer within 20 s").await;
+        integration::eventually("another connection", LIMIT, async || match connections(&world) {
+            more if more > connected => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
+        world.server.control(&["eval", &format!("sys:resume({leader}).")]).await.expect("it goes on");
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        let (worker, mut waiting) = world.worker(1).await;
+        let (work, permit) = waiting.next().await;
+        assert_eq!(clusters(std::slice::from_ref(&work)), [1]);
+        assert_eq!(worker.done(work).await, Finished::Settled);
+        drop(permit);
+        world.holds("what was announced more than once to be dropped", WORK, (0, 0)).await;
+    });
+}
+
+/// How often an announcer has connected.
+fn connections(world: &World) -> usize {
+    world.server.log().expect("the log").matches("has a client-provided name: towline announcer").count()
+}
+
 /// Announcements that nobody receives end, so that the broker does not fill up.
 #[test]
 fn no_more_is_announced_where_nobody_receives_it() {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::queue::WorkQueue;
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
-use crate::amqp::Error;
+use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
 use crate::documents::bus::{Announcements, Broker, Purpose, Standing, Waiting};
@@ -31,6 +31,9 @@ const ROWS: i64 = 256;
 const MOST_WAITING: u32 = 100_000;
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
+/// Longest wait for the confirms of what was published together, and for what the queues hold. A queue that has no leader confirms nothing while
+/// its connection is alive; it has another leader within seconds, unless most of its nodes are away. As long as for opening a connection.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Before the next attempt where the broker refuses.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
@@ -136,7 +139,7 @@ impl Subscriber for Under<'_> {
         loop {
             let (link, announcements) = broker.reach(Purpose::Announcer).await;
             let ended = tokio::select! {
-                ended = self.announce(&announcements, &mut failures) => ended,
+                ended = self.announce(&link, &announcements, &mut failures) => ended,
                 () = broker.follow(Purpose::Announcer, &link) => continue,
             };
             match ended {
@@ -173,20 +176,25 @@ impl Failures {
 
 impl Under<'_> {
     /// Reads and publishes on this connection until that fails.
-    async fn announce(&self, announcements: &Announcements, failures: &mut Failures) -> Ended {
-        match self.announce_on(announcements, failures).await {
+    async fn announce(&self, link: &Link, announcements: &Announcements, failures: &mut Failures) -> Ended {
+        match self.announce_on(link, announcements, failures).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn announce_on(&self, announcements: &Announcements, failures: &mut Failures) -> Result<Infallible, Ended> {
+    async fn announce_on(
+        &self,
+        link: &Link,
+        announcements: &Announcements,
+        failures: &mut Failures,
+    ) -> Result<Infallible, Ended> {
         let (queue, broker) = (&self.of.queue, &self.of.broker);
         let mut look_at = Instant::now();
         loop {
             if look_at <= Instant::now() {
                 look_at = Instant::now() + LOOK_EVERY;
-                if self.look(announcements).await?.work >= self.of.most_waiting {
+                if self.look(link, announcements).await?.work >= self.of.most_waiting {
                     broker.stands(Purpose::Announcer, Standing::Away(IS_TOO_MUCH.to_owned()));
                     sleep_until(look_at).await;
                     continue;
@@ -201,7 +209,7 @@ impl Under<'_> {
                 continue;
             }
             let _work = self.scope.work();
-            let published = announcements.publish(&found.rows).await;
+            let published = link.answered(ANSWER_WITHIN, announcements.publish(&found.rows)).await;
             let taken = published.inspect_err(|error| failures.is_refused = error.is_of_channel())?;
             queue.announced(&found, &taken).await?;
             if taken.len() < found.rows.len() {
@@ -216,8 +224,8 @@ impl Under<'_> {
     }
 
     /// Counts dead letters, and has rows announced again whose messages were lost (M4).
-    async fn look(&self, announcements: &Announcements) -> Result<Waiting, Ended> {
-        let waiting = announcements.waiting().await?;
+    async fn look(&self, link: &Link, announcements: &Announcements) -> Result<Waiting, Ended> {
+        let waiting = link.answered(ANSWER_WITHIN, announcements.waiting()).await?;
         self.of.broker.dead_letters(waiting.dead);
         if waiting.work == 0 {
             let again = self.of.queue.announce_lost().await?;
