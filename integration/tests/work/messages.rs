@@ -167,6 +167,38 @@ fn connections(world: &World) -> usize {
     world.server.log().expect("the log").matches("has a client-provided name: towline announcer").count()
 }
 
+/// M2: what is out of date does not end the deliveries of a worker with a single permit.
+#[test]
+fn a_worker_on_its_last_permit_goes_on_consuming_past_messages_that_are_out_of_date() {
+    run(async {
+        let world = World::new("outdated").await;
+        let (_worker, mut waiting) = world.worker(1).await;
+        let consumers = async || {
+            let listed = world.server.control(&["-q", "list_consumers", "queue_name", "consumer_tag"]).await;
+            let mut listed: Vec<_> = listed.expect("the consumers").lines().map(str::to_owned).collect();
+            listed.sort();
+            listed
+        };
+        let before = consumers().await;
+        assert!(before.iter().any(|line| line.starts_with(WORK)), "{before:?}");
+        let (_connection, channel) = world.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
+        let (options, body) = (BasicPublishOptions::default(), id::<String>(1));
+        for _ in 0..20 {
+            let properties = BasicProperties::default();
+            channel.basic_publish("".into(), WORK.into(), options, body.as_bytes(), properties).await.expect("sent");
+        }
+        channel.wait_for_confirms().await.expect("confirms");
+        world.holds("all of them to be dropped", WORK, (0, 0)).await;
+        assert_eq!(consumers().await, before);
+        world.process.ask(&[1], false).await;
+        let (work, _permit) = waiting.next().await;
+        assert_eq!(clusters(&[work]), [1]);
+        let after = consumers().await;
+        assert!(!after.iter().any(|line| line.starts_with("towline.work")), "a busy worker consumes: {after:?}");
+    });
+}
+
 /// Announcements that nobody receives end, so that the broker does not fill up.
 #[test]
 fn no_more_is_announced_where_nobody_receives_it() {

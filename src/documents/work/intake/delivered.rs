@@ -152,19 +152,22 @@ impl Intake {
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
     ) -> Result<(), Ended> {
         let Some(cluster) = delivery.cluster() else { return Ok(reject(broker, delivery).await?) };
-        let is_last = self.permits.available_permits() == 0;
-        let left = if is_last { deliveries.end().await? } else { Vec::new() };
         // Dropping this request would leave what it is granted to nobody.
         match self.claim_until_answered(scope, cluster).await? {
             Some(work) if scope.is_draining() => self.hand_back(vec![work]).await,
             Some(work) => {
                 self.turns.taken(1);
                 deliver(work, permit);
+                if self.permits.available_permits() == 0 {
+                    let left = deliveries.end().await?;
+                    delivery.ack().await?;
+                    return Ok(self.give_back(broker, left).await?);
+                }
             }
+            // The permit is free again, for the next delivery.
             None => {}
         }
-        delivery.ack().await?;
-        Ok(self.give_back(broker, left).await?)
+        Ok(delivery.ack().await?)
     }
 
     /// Claims a cluster, however long the database is away: the broker keeps its message meanwhile, and has it back if the actor drains.
