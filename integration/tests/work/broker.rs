@@ -62,7 +62,7 @@ impl World {
 }
 
 /// Ready and unacknowledged messages of a queue.
-async fn messages(server: &RabbitMq, queue: &str) -> (u64, u64) {
+pub(crate) async fn messages(server: &RabbitMq, queue: &str) -> (u64, u64) {
     let listed = server.control(&["-q", "list_queues", "name", "messages_ready", "messages_unacknowledged"]).await;
     let listed = listed.expect("the queues");
     let line = listed.lines().find(|line| line.split_whitespace().next() == Some(queue));

@@ -19,6 +19,7 @@ mod oracle;
 mod partitions;
 mod renewals;
 mod requests;
+mod restarts;
 mod rounds;
 mod worker;
 mod world;

@@ -47,7 +47,12 @@ pub(crate) struct Stage {
 impl Stage {
     /// A database of this name; letters only.
     pub(crate) async fn new(name: &str) -> Self {
-        let place = server().await.hub_database(name).await.expect("a database");
+        Self::on(server().await, name).await
+    }
+
+    /// The same on another server.
+    pub(crate) async fn on(server: &Postgres, name: &str) -> Self {
+        let place = server.hub_database(name).await.expect("a database");
         let sql = place.client(ADMIN).await.expect("a connection");
         let stage = Self { place, sql };
         documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
