@@ -14,7 +14,7 @@ use super::granted::Work;
 use super::held::{HeldClaim, HeldWork};
 use super::turns::Shares;
 use crate::db::{Database, Error, Row, Transaction, Type, column};
-use crate::documents::claims::{Claims, Holder};
+use crate::documents::claims::{Claims, HELD_FOR, Holder};
 
 /// Longest wait for work to be granted. It waits for no lock, and a late answer is of little use: the claim counts from the request.
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);
@@ -222,22 +222,29 @@ impl WorkQueue {
             (&next as _, Type::TEXT),
             (&goes_on as _, Type::BOOL),
         ];
-        self.end(work, "work_done", DONE, &further).await
+        self.end(self.patient(), work, "work_done", DONE, &further).await
     }
 
     /// Gives work back that was not done through no fault of the cluster, so that another process may take it at once.
     pub async fn hand_back(&self, work: Work) -> Result<Finished, Error> {
-        self.end(work, "hand_back_work", HAND_BACK, &[]).await
+        self.end(self.database.clone(), work, "hand_back_work", HAND_BACK, &[]).await
     }
 
     /// Removes the row of a cluster that is gone.
     pub async fn forget(&self, work: Work) -> Result<Finished, Error> {
-        self.end(work, "forget_work", FORGET, &[]).await
+        self.end(self.patient(), work, "forget_work", FORGET, &[]).await
+    }
+
+    /// The database, for the end of a pass. It waits for a connection as long as the claim lasts at least: without its end, the whole pass is
+    /// repeated.
+    fn patient(&self) -> Database {
+        self.database.clone().waiting_at_most(HELD_FOR)
     }
 
     /// Runs a statement that ends a claim and returns whether its row is ready now.
     async fn end(
         &self,
+        database: Database,
         work: Work,
         query: &'static str,
         text: &str,
@@ -249,7 +256,7 @@ impl WorkQueue {
         let holder = self.holder.as_str();
         let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
         let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
-        let rows = self.database.all(query, text, &params).await?;
+        let rows = database.all(query, text, &params).await?;
         let Some(row) = rows.first() else { return Ok(Finished::Lost) };
         if column(query, row, 0)? {
             self.returned.notify_one();
