@@ -14,7 +14,7 @@ use crate::world::{LIMIT, MOST_WAITING, clusters, id, run};
 #[test]
 fn a_message_of_a_row_that_a_request_has_locked_is_not_dropped() {
     run(async {
-        let world = World::new("locked").await;
+        let world = World::new("lockedrow").await;
         world.process.ask(&[1], false).await;
         world.holds("it to be announced", WORK, (1, 0)).await;
         // What a request does, by a session that no limit ends meanwhile.
