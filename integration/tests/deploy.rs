@@ -51,12 +51,13 @@ const HUB_PANELS: [&str; 6] = [
 ];
 
 /// What tells somebody that syncsets are not applied.
-const SYNCSETS_ALERTS: [&str; 6] = [
+const SYNCSETS_ALERTS: [&str; 7] = [
     "TowlineSyncsetsFailing",
     "TowlineClustersUnreachable",
     "TowlineSyncsetsHeld",
     "TowlineDispatchLag",
     "TowlineWorkWaits",
+    "TowlineVisitsFailing",
     "TowlineWorkMended",
 ];
 /// What stands in the dashboard's row of syncsets.

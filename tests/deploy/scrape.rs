@@ -142,6 +142,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     };
     metrics.begun(Duration::ZERO);
     metrics.visited(Visited::Complete, Duration::ZERO, Some(&outcome));
+    metrics.visited(Visited::Failed, Duration::ZERO, None);
     metrics.sent(Behavior::Apply, true, Duration::ZERO);
     metrics.first_success(First::SyncSet { group: None }, Duration::ZERO);
     metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::ZERO);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use futures::future::join_all;
 use integration::eventually;
 use integration::hub::Request;
 use integration::postgres::ADMIN;
@@ -81,6 +82,72 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
             assert_eq!(watch.event().await.1["labels"], json!({"last": "true"}));
         }
         drop(stalled);
+    });
+}
+
+/// T6: its client reads too late what fits into the sockets, and then the end of an answer that is complete.
+#[test]
+fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_without_a_loss() {
+    // Small enough to be written at once (16 KiB), and together more than the sockets hold.
+    const LENGTH: usize = 15_000;
+    const EACH: usize = 60;
+    run(async {
+        let hub = Hub::start(&database("late").await, &[]).await;
+        let mut client = hub.client();
+        let create = |namespace: &str, name: &str| {
+            Request::post("/v1/clusters", &json!({"namespace": namespace, "name": name, "kubeconfig": "foobar"}))
+        };
+        for writer in 0..8 {
+            done(&mut client, &create("foo", &format!("c{writer}"))).await;
+        }
+        let from = done(&mut client, &create("large", "c")).await.version().expect("a version");
+        let path = format!("/v1/clusters?watch=true&namespace=foo&resourceVersion={from}");
+        let address: SocketAddr = hub.url.strip_prefix("http://").expect("a URL").parse().expect("an address");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a size");
+        let mut late = socket.connect(address).await.expect("a connection");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        late.write_all(head.as_bytes()).await.expect("it is sent");
+        hub.serves(1).await;
+        let writers = (0..8).map(|writer| {
+            let mut client = hub.client();
+            async move {
+                let mut versions = Vec::new();
+                for number in 0..EACH {
+                    let status = json!({"status": {"number": number, "text": "x".repeat(LENGTH)}});
+                    let change = Request::merge_patch(&format!("/v1/clusters/foo/c{writer}/status"), &status);
+                    versions.push(done(&mut client, &change).await.version().expect("a version"));
+                }
+                versions
+            }
+        });
+        let mut versions = join_all(writers).await.concat();
+        versions.sort_unstable();
+        // The ring has 32 MiB. All of it takes less than the 30 s after which a client that takes nothing is cut off.
+        for number in 0..34 {
+            let status = json!({"status": {"number": number, "text": "x".repeat(1 << 20)}});
+            done(&mut client, &Request::merge_patch("/v1/clusters/large/c/status", &status)).await;
+        }
+
+        let mut rest = Vec::new();
+        late.read_to_end(&mut rest).await.expect("the rest, and no error");
+        let rest = String::from_utf8(rest).expect("text");
+        assert!(rest.ends_with("}\n\r\n0\r\n\r\n"), "{:?}", &rest[rest.len() - 100..]);
+        hub.serves(0).await;
+        let of_line = |line: &str| line.split_once('"')?.0.parse::<u64>().ok();
+        let seen: Vec<u64> = rest.split("\"resourceVersion\":\"").skip(1).filter_map(of_line).collect();
+        let seen = versions.iter().take_while(|version| seen.binary_search(version).is_ok()).count();
+        assert!(seen < versions.len(), "it fell behind");
+        let last = versions[..seen].last().copied().unwrap_or(from);
+        let path = format!("/v1/clusters?watch=true&namespace=foo&resourceVersion={last}");
+        let mut resumed = client.watch(&path).await.expect("a watch");
+        for version in &versions[seen..] {
+            let mut event = resumed.next().await.expect("an event").expect("it goes on");
+            while event.kind == "BOOKMARK" {
+                event = resumed.next().await.expect("an event").expect("it goes on");
+            }
+            assert_eq!(event.object["resourceVersion"], version.to_string());
+        }
     });
 }
 

@@ -178,6 +178,45 @@ fn a_pass_costs_the_requests_and_statements_that_are_promised() {
     });
 }
 
+/// Nothing is known of the cluster: which one it is is stored under a lock before anything else, and who else leads there is read.
+#[test]
+fn the_first_pass_over_a_cluster_costs_a_request_and_three_statements_more() {
+    run(async {
+        let mut counted = Counted::new("first-pass").await;
+        counted.hold().await;
+        counted.create("base", &json!({"resources": counted.maps(&[("a", "1"), ("b", "1")])})).await;
+        counted.stage.sql.batch_execute("update towline_pace set identity = null").await.unwrap();
+        counted.costs("a new syncset of 2 objects in a cluster that is not known", 5, 9).await;
+        counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
+        counted.costs("the next change", 1, 6).await;
+    });
+}
+
+/// A pass that asks the cluster nothing does not say that the cluster answers.
+#[test]
+fn a_pass_without_a_request_is_no_contact_with_the_cluster() {
+    run(async {
+        let mut counted = Counted::new("no-contact").await;
+        counted.hold().await;
+        let contact = "select last_contact::text from towline_pace";
+        let contact =
+            async |counted: &Counted| -> String { counted.stage.sql.query_one(contact, &[]).await.unwrap().get(0) };
+        let before = contact(&counted).await;
+        let unrendered = counted.stage.config_map("{{ fromCDLabel \"missing\" }}", &json!({}));
+        counted.create("base", &json!({"resources": [unrendered], "enableResourceTemplates": true})).await;
+        let (cost, found) = counted.pass().await;
+        assert_eq!(cost.requests, 0, "{found:#?}");
+        let failed = "select count(*) from towline_result where result = 'Failure'";
+        assert_eq!(counted.stage.sql.query_one(failed, &[]).await.unwrap().get::<_, i64>(0), 1);
+        assert_eq!(contact(&counted).await, before);
+        counted.hold().await;
+        counted.stage.wants("base", &counted.maps(&[("a", "1")])).await;
+        let (cost, found) = counted.pass().await;
+        assert_eq!(cost.requests, 2, "{found:#?}");
+        assert_ne!(contact(&counted).await, before);
+    });
+}
+
 /// An object that Hive has applied costs three requests, once (rules 21 and 43).
 #[test]
 fn an_object_is_taken_over_from_hive_by_three_requests_once() {

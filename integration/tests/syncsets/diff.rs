@@ -290,6 +290,21 @@ fn a_diff_tries_what_each_behavior_sends_and_counts_kinds_that_the_syncset_bring
         ] {
             assert!(line.contains(part), "{told}");
         }
+        // So may be what it patches, also an object without a namespace.
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "diff-brought"}});
+        let mut patched = of("Apply", &[namespace, map("absent")]);
+        let patch = json!({"metadata": {"labels": {"patched": "true"}}}).to_string();
+        patched["spec"]["patches"] = json!([
+            {"apiVersion": "v1", "kind": "Namespace", "name": "diff-brought", "patchType": "merge", "patch": patch},
+            {"apiVersion": "v1", "kind": "Namespace", "name": "diff-nobody", "patchType": "merge", "patch": patch},
+        ]);
+        let told = stage.compared(&patched).await;
+        let line = told.lines().nth(1).unwrap();
+        assert!(
+            line.starts_with("diff-behaviors/west-1  create 2  change 0  delete 0  conflict 0  failed 1   ")
+                && line.contains("diff-nobody: there is no such object to patch"),
+            "{told}"
+        );
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
     });
 }

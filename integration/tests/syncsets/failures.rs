@@ -129,6 +129,45 @@ fn a_syncset_ends_at_its_first_error_and_the_others_go_on() {
     });
 }
 
+/// What a pass that yields has tried in vain, the next one does not try again; so that must have been stored.
+#[test]
+fn a_failure_that_could_not_be_stored_when_its_pass_yielded_is_found_again_and_told() {
+    // Each time the failure is to be stored, once it is refused.
+    const REFUSE: &str = "create sequence refusals; grant usage on sequence refusals to public; \
+         create function refuse() returns trigger language plpgsql as $$ begin \
+           if nextval('refusals') = 1 then raise exception 'the test refuses the failure'; end if; return new; end $$; \
+         create trigger refuse before insert or update on towline_result for each row \
+           when (new.name = 'b' and new.reason is not null) execute function refuse()";
+    run(async {
+        let stage = Stage::new("unstored").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        stage.sql.batch_execute(REFUSE).await.unwrap();
+        let maps = |prefix: &str, count: usize| -> Vec<Value> {
+            (0..count).map(|number| stage.config_map(&format!("{prefix}-{number:03}"), &json!({}))).collect()
+        };
+        // Each object is looked at and applied, so that the 500 requests of the first pass end with some of the last syncset.
+        stage.pause(true).await;
+        stage.syncset("a", "Upsert", &maps("a", 230)).await;
+        let nowhere = json!({"name": "nowhere", "namespace": "unstored-missing"});
+        stage.syncset("b", "Upsert", &[json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": nowhere})]).await;
+        stage.syncset("c", "Upsert", &maps("c", 30)).await;
+        stage.pause(false).await;
+        let entry = |status: &Value, name: &str, result: &str| {
+            let entries = status["syncSets"].as_array().into_iter().flatten();
+            entries.into_iter().any(|entry| entry["name"] == name && entry["result"] == result)
+        };
+        let told = |status: &Value| {
+            entry(status, "a", "Success") && entry(status, "b", "Failure") && entry(status, "c", "Success")
+        };
+        stage.status("west-1", "what came of all", told).await;
+        let asked: i64 = stage.sql.query_one("select last_value from refusals", &[]).await.unwrap().get(0);
+        assert!(asked > 1, "it was refused once, and stored then");
+        let client = plane.client(ADMIN).await.unwrap();
+        let there = Api::<ConfigMap>::namespaced(client, stage.namespace).list(&ListParams::default()).await.unwrap();
+        assert_eq!(there.items.iter().filter(|map| map.name_any() != "kube-root-ca.crt").count(), 260);
+    });
+}
+
 #[test]
 fn the_condition_names_all_that_fail_and_the_first_success_stays() {
     run(async {

@@ -149,6 +149,13 @@ fn one_held_syncset_is_approved_by_its_name() {
             .batch_execute("update towline_guard set held = true, cause = 'dropped', clusters = 12, tracks = 20")
             .await
             .unwrap();
+        // Should the replica stop while it approves, the database lets go of the rows that it has locked after 3 s: workers need them.
+        let note = "create table patience (setting text); grant insert on patience to public; \
+             create function note_patience() returns trigger language plpgsql as $$ begin \
+               insert into patience values (current_setting('idle_in_transaction_session_timeout')); return new; end $$; \
+             create trigger note_patience before update of held on towline_guard for each row \
+               when (old.held and not new.held) execute function note_patience()";
+        client.batch_execute(note).await.unwrap();
         let found = report(&stage, "two held syncsets", |report| report["held_syncsets"] == 2).await;
         assert_eq!(found["state"], "held", "{found}");
         let (_, listed) = command(&stage, &["approve", "syncsets", "--list"]).await;
@@ -164,6 +171,8 @@ fn one_held_syncset_is_approved_by_its_name() {
         assert_eq!(held().await, ["approving-b"]);
         let (done, _) = command(&stage, &["approve", "syncsets"]).await;
         assert!(done && held().await.is_empty());
+        let patience = client.query("select distinct setting from patience", &[]).await.unwrap();
+        assert_eq!(patience.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>(), ["3s"]);
         let (done, refused) = command(&stage, &["approve", "syncsets"]).await;
         assert!(!done && refused.contains("no deletions are held"), "{refused}");
     });

@@ -100,7 +100,9 @@ async fn approve_page(
     approval: &Approval<'_>,
     is_guarding: bool,
 ) -> Result<Vec<HeldSyncset>, DispatchError> {
-    const LOCK: &str = "select from towline_claim where name = 'dispatcher' \
+    // Should this process stop before the end, it must not keep rows of the work queue from workers.
+    const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
+         where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
     let clusters = format!(
         "select distinct t.cluster::text from unnest($1::text[]::uuid[]) i(id) cross join lateral ({}) t",

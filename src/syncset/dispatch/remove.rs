@@ -52,7 +52,7 @@ const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
      lost as (delete from towline_lost l using gone where l.cluster = gone.cluster), \
      pace as (delete from towline_pace p using gone where p.cluster = gone.cluster) \
-     select cluster::text from twins";
+     select cluster::text, set_config('idle_in_transaction_session_timeout', '3s', true) from twins";
 
 /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
 pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {

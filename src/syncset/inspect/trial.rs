@@ -16,6 +16,7 @@ use super::fields::taken;
 use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Payload, Request};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::Manager;
+use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
 use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
 use crate::syncset::work::{seen, taken_over};
@@ -78,6 +79,16 @@ impl Brought {
             brought.objects.insert(desired.object.clone());
         }
         brought
+    }
+
+    /// Whether it brings what a patch is for. A patch that names no namespace is for one in `default`, if its kind has namespaces.
+    fn has_patched(&self, object: &ObjectRef) -> bool {
+        let is_without = |brought: &ObjectRef| {
+            brought.namespace.is_empty() && object.namespace == DEFAULT_NAMESPACE && {
+                (&brought.group, &brought.kind, &brought.name) == (&object.group, &object.kind, &object.name)
+            }
+        };
+        self.objects.contains(object) || self.objects.iter().any(is_without)
     }
 }
 
@@ -197,7 +208,7 @@ impl<'k> Trial<'k> {
 
     /// What would become of an object that is patched.
     pub(super) async fn patch(&self, patch: &DesiredPatch) -> Result<Verdict, Error> {
-        let is_brought = self.brought.objects.contains(&patch.object);
+        let is_brought = self.brought.has_patched(&patch.object);
         let (kind, key) = match self.place(&patch.api_version, &patch.object) {
             Ok(place) => place,
             Err(_) if is_brought => return Ok(Verdict::Same),

@@ -27,7 +27,7 @@ use crate::documents::{
 };
 
 /// The namespace of patches that name none.
-const DEFAULT_NAMESPACE: &str = "default";
+pub(in crate::syncset) const DEFAULT_NAMESPACE: &str = "default";
 
 /// A mapped secret with its data.
 #[derive(Clone, Debug)]

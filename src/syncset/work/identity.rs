@@ -19,12 +19,17 @@ pub(super) struct Identified {
     pub(super) identity: Option<String>,
     /// Another one than noted.
     pub(super) is_another: bool,
+    /// Whether it is stored already, since nothing was known of the cluster.
+    is_noted: bool,
     pub(super) duplicates: Vec<Duplicate>,
 }
 
 impl Identified {
-    /// The identities between which the document moves, if it does.
+    /// The identities between which the document moves, if it does and that is not stored.
     pub(super) fn identities(&self, read: &Read) -> Vec<String> {
+        if self.is_noted {
+            return Vec::new();
+        }
         let now = self.identity.as_deref().filter(|identity| read.identity() != Some(identity));
         now.into_iter().flat_map(|now| [Some(now), read.identity()]).flatten().map(str::to_owned).collect()
     }
@@ -55,7 +60,7 @@ impl Worker {
         let noted = read.identity().map(str::to_owned);
         if !agenda.identifies {
             let duplicates = read.snapshot.duplicates.clone();
-            return Ok(Ok(Identified { identity: None, is_another: false, duplicates }));
+            return Ok(Ok(Identified { identity: None, is_another: false, is_noted: false, duplicates }));
         }
         let identity = match executor.identity(CONNECT_WITHIN).await {
             Ok(Ok(identity)) => identity,
@@ -66,13 +71,15 @@ impl Worker {
             Err(stop) => return Ok(Err(stop)),
         };
         let is_another = noted.as_ref().is_some_and(|noted| *noted != identity);
-        let mut identified = Identified { identity: Some(identity), is_another, duplicates: Vec::new() };
+        let mut identified =
+            Identified { identity: Some(identity), is_another, is_noted: false, duplicates: Vec::new() };
         match noted {
             Some(_) if !is_another => identified.duplicates = read.snapshot.duplicates.clone(),
             // Another one is stored only together with the first writes.
             Some(_) => identified.duplicates = self.twins(work, &identified).await?,
             None => {
                 self.note_identity(work, read, &identified).await?;
+                identified.is_noted = true;
                 identified.duplicates = self.twins(work, &identified).await?;
             }
         }

@@ -27,7 +27,6 @@ use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
-use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Retry, Unreachable};
 use crate::syncset::store::{Pace, Snapshot, StoreError, StoredCluster};
 
@@ -105,6 +104,8 @@ struct Ran {
     is_stopped: bool,
     /// Something failed with a 429, and may not be tried again before.
     not_before: Duration,
+    /// Whether the cluster has answered anything.
+    is_answered: bool,
 }
 
 impl Read {
@@ -136,18 +137,6 @@ impl Read {
         let mut held: Vec<_> = results.iter().filter(is_held).map(|row| row.name.clone()).collect();
         held.sort();
         held
-    }
-}
-
-/// Whether an object was sent; none if the pass sends it in another way now.
-fn has_sent(behavior: Behavior, is_patch: bool, reply: &Result<Answer, Refused>) -> Option<bool> {
-    let Err(refused) = reply else { return Some(true) };
-    match (behavior, refused.refusal) {
-        // What is there stays as it is.
-        (Behavior::CreateOnly, Refusal::Exists) => Some(true),
-        (Behavior::CreateOrUpdate, Refusal::Exists) => None,
-        (Behavior::CreateOrUpdate, Refusal::NotFound | Refusal::UnsupportedMediaType) if is_patch => None,
-        _ => Some(false),
     }
 }
 
@@ -397,8 +386,13 @@ impl Worker {
             Err(visit) => return Ok(Some(visit)),
         };
         drop(executor);
-        kept.keep(std::mem::take(&mut ran.outcome.progress), work, &read.snapshot);
-        self.finish(work, read, agenda, &identified, &mut basis, ran).await.map(Some)
+        let progress = std::mem::take(&mut ran.outcome.progress);
+        let visit = self.finish(work, read, agenda, &identified, &mut basis, ran).await?;
+        // What comes next rests on what this pass has stored.
+        if visit.outcome.is_some() {
+            kept.keep(progress, work, &read.snapshot);
+        }
+        Ok(Some(visit))
     }
 
     /// Runs a pass. If it can't go on, not even with what it has done so far, how the visit ends.
@@ -460,12 +454,10 @@ impl Worker {
                     Ok(Answer::Elsewhere(!wanted.is_empty()))
                 }
                 step => {
-                    let (asked, is_patch) = (Instant::now(), matches!(step, Step::Patch { .. }));
+                    let asked = Instant::now();
                     match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), hand).await {
                         Ok(reply) => {
-                            if let Some(behavior) = pass.sends()
-                                && let Some(is_success) = has_sent(behavior, is_patch, &reply)
-                            {
+                            if let Some((behavior, is_success)) = pass.sent(&reply) {
                                 self.observer.sent(behavior, is_success, asked.elapsed());
                             }
                             reply
@@ -500,7 +492,7 @@ impl Worker {
                 }
             }
         };
-        Ok(Ok(Ran { outcome, stop, is_stopped, not_before }))
+        Ok(Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() }))
     }
 
     /// Stores and shows what a pass came to.
@@ -513,7 +505,7 @@ impl Worker {
         basis: &mut Basis,
         ran: Ran,
     ) -> Result<Visit, VisitError> {
-        let Ran { outcome, stop, is_stopped, not_before } = ran;
+        let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => {
@@ -549,6 +541,10 @@ impl Worker {
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        if stop.is_none() && !is_answered {
+            // A pass that had nothing to ask says nothing of the cluster.
+            (next.pace.reachable, next.pace.last_contact) = (read.pace().reachable, read.pace().last_contact);
+        }
         // Also if it was not at its end: what comes next may be what was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));

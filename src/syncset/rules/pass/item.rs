@@ -6,6 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ledger::Facts;
+use super::step::{Refusal, Refused};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::Precondition;
 use crate::syncset::rules::rows::Failure;
@@ -110,6 +111,12 @@ impl Item {
         self.is_absent = true;
         let Facts { uid, version, owned, adopted, resent: _ } = &mut self.facts;
         (*uid, *version, *owned, *adopted) = (None, None, None, false);
+    }
+
+    /// Whether an apply was refused as one that creates the object: somebody has created it meanwhile, or the server knows no other way
+    /// to create it.
+    pub(super) fn was_overtaken(&self, refused: &Refused) -> bool {
+        refused.refusal == Refusal::Conflict && self.is_absent && !self.was_refused_as_new
     }
 
     pub(super) fn kind_key(&self) -> KindKey {

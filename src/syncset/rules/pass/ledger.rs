@@ -187,6 +187,11 @@ impl Ledger {
         !self.changed_rows.is_empty() || !self.changed_patches.is_empty()
     }
 
+    /// Whether something has not been written, be it only a result.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.has_changed() || !self.changed_results.is_empty()
+    }
+
     pub(super) fn take(&mut self) -> Writes {
         let mut writes = Writes::default();
         writes.removed.extend(std::mem::take(&mut self.removed));

@@ -124,7 +124,10 @@ impl Pass {
             Err(refused) => Err(refused),
         };
         match reply {
-            Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => first_contact(&mut item, found),
+            Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => {
+                self.note_loss(&item, found.as_ref());
+                first_contact(&mut item, found);
+            }
             Ok(found) => self.judge_drift(&mut item, found),
             Err(refused) => {
                 item.state = ItemState::Failed(failure::of_refusal(item.desired.place, &item.object, &refused));
@@ -140,6 +143,7 @@ impl Pass {
     /// Compares an object that was sent before with what there is.
     pub(super) fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
         item.state = ItemState::Ready;
+        self.note_loss(item, found.as_ref());
         let Some(seen) = found else {
             item.send = true;
             item.is_gone();

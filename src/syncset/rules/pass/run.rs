@@ -14,7 +14,7 @@ use super::list::Listing;
 use super::step::{Answer, End, Outcome, Page, Progress, Refusal, Refused, Release, Resolution, Step, Writes};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
-use crate::syncset::rules::spec::{Behavior, Place};
+use crate::syncset::rules::spec::Place;
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
@@ -180,12 +180,9 @@ impl Pass {
         self.unresolved.iter().map(|(api_version, kind)| (api_version.as_str(), kind.as_str())).chain(stored)
     }
 
-    /// How the step that waits for its reply sends an object of a syncset; none if it is another step, or a try.
-    pub fn sends(&self) -> Option<Behavior> {
-        match self.asked.as_ref()? {
-            Ask::Apply(item) | Ask::Create(item) | Ask::Update(item) => Some(item.behavior),
-            _ => None,
-        }
+    /// The step that waits for its reply.
+    pub(super) fn asked(&self) -> Option<&Ask> {
+        self.asked.as_ref()
     }
 
     /// What to do next, `elapsed` after the pass began. Before there was a reply it is the same step again.
@@ -358,7 +355,7 @@ impl Pass {
             }
             let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
                 || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
-            if is_time && self.ledger.has_changed() && !self.is_last_turn_over() {
+            if is_time && self.ledger.is_unwritten() && !self.is_last_turn_over() {
                 return Some(self.store());
             }
             let chosen = match self.phase {

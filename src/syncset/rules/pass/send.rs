@@ -10,6 +10,7 @@ use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::{Behavior, Place};
 use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::wanted::is_outer;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
@@ -20,6 +21,32 @@ const MOST_AHEAD: usize = 50;
 const CONTENDED_AFTER: u8 = 3;
 
 impl Pass {
+    /// How an object of a syncset was sent, and whether it was, by the reply to the step that waits for it. None if it is another step,
+    /// or a try, or if the pass is going to send the object in another way or once more.
+    pub fn sent(&self, reply: &Result<Answer, Refused>) -> Option<(Behavior, bool)> {
+        let (Ask::Apply(item) | Ask::Create(item) | Ask::Update(item)) = self.asked()? else { return None };
+        let is_sent = match (self.asked()?, reply) {
+            (_, Ok(_)) => true,
+            (Ask::Apply(item), Err(refused)) if item.was_overtaken(refused) => return None,
+            // The object with this UID is gone, as will turn out, or this is no conflict that an apply by force has.
+            (Ask::Apply(item) | Ask::Update(item), Err(Refused { refusal: Refusal::Conflict, .. }))
+                if item.facts.uid.is_some() =>
+            {
+                return None;
+            }
+            (Ask::Create(item), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
+                // What is there stays as it is.
+                Behavior::CreateOnly => true,
+                _ => return None,
+            },
+            (Ask::Update(_), Err(Refused { refusal: Refusal::NotFound | Refusal::UnsupportedMediaType, .. })) => {
+                return None;
+            }
+            (_, Err(_)) => false,
+        };
+        Some((item.behavior, is_sent))
+    }
+
     /// An object's turn has come.
     pub(super) fn begin(&mut self, mut item: Box<Item>) -> Option<Ask> {
         match item.state.clone() {
@@ -136,8 +163,7 @@ impl Pass {
                 self.follow_up = self.written(item, created, seen).map(Ask::Apply);
             }
             Ok(_) => self.refuse(&item, &unexpected()),
-            // Somebody has created it since it was found to be absent, or the server knows no other way to create it.
-            Err(refused) if refused.refusal == Refusal::Conflict && item.is_absent && !item.was_refused_as_new => {
+            Err(refused) if item.was_overtaken(&refused) => {
                 item.was_refused_as_new = true;
                 self.look_again(item, &refused);
             }
@@ -148,6 +174,7 @@ impl Pass {
     pub(super) fn created(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Written { seen, .. }) => {
+                self.note_loss(&item, Some(&seen));
                 // It has not existed, so it is ours.
                 item.facts.adopted = false;
                 self.follow_up = self.written(item, true, seen).map(Ask::Create);
@@ -193,6 +220,7 @@ impl Pass {
                 item.tries += u8::from(refused.refusal == Refusal::NotFound);
                 match refused.refusal {
                     Refusal::NotFound if item.tries < MOST_TRIES => {
+                        self.note_loss(&item, None);
                         item.is_gone();
                         self.begin_again(item);
                     }
@@ -230,14 +258,26 @@ impl Pass {
             self.refuse_or_recreate(item, refused, seen);
         } else if item.tries >= MOST_TRIES {
             self.refuse(&item, &refused);
-        } else if found.is_some_and(|seen| seen.terminating) {
+        } else if found.as_ref().is_some_and(|seen| seen.terminating) {
             self.fail_terminating(&item);
         } else {
+            self.note_loss(&item, found.as_ref());
             item.is_gone();
             item.is_absent = uid.is_none();
             item.facts.adopted = uid.is_some() && !item.desired.may_adopt;
             item.facts.uid = uid;
             self.begin_again(item);
+        }
+    }
+
+    /// The object that was known is not there any more, whatever is in its place. With a namespace went what was in it, and with a
+    /// definition the objects of its kind: other documents of the cluster are told. Whoever has deleted it may want it again before it
+    /// was gone, and then waits for nothing.
+    pub(super) fn note_loss(&mut self, item: &Item, found: Option<&Seen>) {
+        let is_it = |seen: &Seen| seen.terminating || item.facts.uid.as_ref() == Some(&seen.uid);
+        let is_lost = item.facts.uid.is_some() && !found.is_some_and(is_it);
+        if is_lost && is_outer(&item.object) {
+            self.ledger.note_removed(&item.object);
         }
     }
 

@@ -485,6 +485,40 @@ fn what_was_done_is_stored_after_100_requests_and_after_10_s() {
     }
 }
 
+/// Rule 16: a syncset is shown to be done although those that come after it take long, and change no row.
+#[test]
+fn what_only_a_result_says_is_stored_after_100_requests_too() {
+    let mut world = World::new();
+    let mut store = Store::default();
+    let names: Vec<String> = (0..300).map(|at| format!("m{at:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (first, gone) = (set(SyncSet, "a"), set(SyncSet, "z").maps(&names));
+    pass(&mut world, &mut store, &[first.clone(), gone.clone()], false);
+    // Nothing of its objects may be deleted, so that no row changes while they are looked at.
+    for name in &names {
+        world.refusals.insert(format!("DELETE ConfigMap default/{name}"), Refusal::Forbidden);
+    }
+    let sets = [Set { generation: 9, ..first }, gone.maps(&[])];
+    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
+    let (mut requests, mut stored_at) = (0, None);
+    loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => break store.write(outcome.writes),
+            Step::Store(writes) => {
+                if writes.results.iter().any(|row| row.syncset == sets[0].id && row.generation == 9) {
+                    stored_at.get_or_insert(requests);
+                }
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            step => world.perform(step),
+        };
+        requests += 1;
+        pass.reply(answer);
+    }
+    assert!(stored_at.is_some_and(|at| at <= 110), "{stored_at:?} of {requests}");
+}
+
 #[test]
 fn what_create_only_left_as_it_was_is_sent_once_it_is_to_be_applied() {
     for foreign in [false, true] {

@@ -8,6 +8,7 @@ use super::store::Store;
 use super::world::{Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
 
@@ -214,6 +215,56 @@ fn whoever_begins_to_want_something_in_a_namespace_while_it_is_deleted_sends_it_
         shared.pass(0, from_ref(&dropped));
         assert_eq!(shared.bereft, [false, true]);
         assert!(shared.stores[0].applied.is_empty());
+    }
+}
+
+/// Then it is no row that waits until the namespace is gone: it is noted when it turns out to be missing, or to be another one.
+#[test]
+fn whoever_wants_a_namespace_again_before_it_is_gone_tells_the_others_when_it_is() {
+    let (outer, inner) = (object("", "Namespace", "", "n"), object("", "ConfigMap", "n", "x"));
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {
+        for (recreated, full) in [(false, false), (false, true), (true, false), (true, true)] {
+            if behavior == Behavior::CreateOnly && !full {
+                // It is there, and is looked at by the next full pass.
+                continue;
+            }
+            let first = set(SelectorSyncSet, "s").behavior(behavior).objects(from_ref(&outer));
+            let second = set(SelectorSyncSet, "t").objects(&[]);
+            let mut shared = Shared::of([&first, &second]);
+            shared.world.create(&inner);
+            shared.world.slow_namespaces = true;
+            let dropped = first.objects(&[]);
+            let input = shared.input(0, from_ref(&dropped), false).expect("it is due");
+            let mut pass = shared.deleting(0, input);
+            let there = second.objects(from_ref(&inner));
+            shared.pass(1, from_ref(&there));
+            shared.finish(0, &mut pass);
+            let again = dropped.objects(from_ref(&outer));
+            shared.pass(0, from_ref(&again));
+            let case = format!("{behavior:?}, recreated: {recreated}, full: {full}");
+            assert!(shared.world.objects[&outer].terminating && shared.bereft == [false, false], "{case}");
+            shared.world.finish_namespaces();
+            if recreated {
+                shared.world.create(&outer);
+            }
+            for _ in 0..2 {
+                let mut pass = shared.input(0, from_ref(&again), full).map(Pass::new);
+                if let Some(pass) = &mut pass {
+                    shared.finish(0, pass);
+                }
+            }
+            assert!(shared.world.objects.contains_key(&outer), "{case}: {:?}", shared.world.log);
+            assert_eq!(shared.bereft, [false, true], "{case}: {:?}", shared.world.log);
+            // It is told once, also if what is in it can't come back.
+            shared.bereft = [false, false];
+            for at in [1, 0, 1, 0] {
+                let sets = [&again, &there][at];
+                let mut pass = Pass::new(shared.input(at, from_ref(sets), true).expect("it is due"));
+                shared.finish(at, &mut pass);
+            }
+            assert_eq!(shared.bereft, [false, false], "{case}");
+            assert!(shared.world.objects.contains_key(&inner), "{case}");
+        }
     }
 }
 

@@ -143,6 +143,7 @@ fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_with
     let (mut world, mut store) = (World::new(), Store::default());
     let sets = [base().maps(&["a"])];
     let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
+    let mut sent = Vec::new();
     loop {
         let step = pass.next(Duration::ZERO);
         let is_refused = matches!(&step, Step::Apply { body, .. } if body["metadata"].get("resourceVersion").is_some());
@@ -158,9 +159,11 @@ fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_with
             }
             step => world.perform(step),
         };
+        sent.extend(pass.sent(&answer));
         pass.reply(answer);
     }
     assert_eq!(world.log, lines(&["GET", "REFUSED", "GET", "APPLY"]));
+    assert_eq!(sent, [(Behavior::Apply, true)], "the first one is none of those that failed");
     assert!(store.results[&sets[0].id].failure.is_none() && !store.applied[&(map("a"), sets[0].id)].adopted);
 }
 
@@ -181,6 +184,32 @@ fn an_adopted_object_that_somebody_deletes_and_we_create_again_is_ours() {
             pass(&mut world, &mut store, &[], false);
             assert!(world.objects.is_empty(), "{behavior:?} {full} {content}");
         }
+    }
+}
+
+/// As what was sent is counted: an answer upon which it is sent at once in another way is none.
+#[test]
+fn an_object_that_turns_out_to_be_gone_when_it_is_sent_is_counted_once() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let before = base().behavior(behavior).maps(&["a"]);
+        let (mut world, mut store) = with(&before);
+        world.objects.clear();
+        let after = [before.maps(&["a=2"])];
+        let mut pass = Pass::new(store.input(&after, false).expect("it is due"));
+        let mut sent = Vec::new();
+        loop {
+            let answer = match pass.next(Duration::ZERO) {
+                Step::Done(outcome) => break store.write(outcome.writes),
+                Step::Store(writes) => {
+                    store.write(writes);
+                    Ok(Answer::Stored)
+                }
+                step => world.perform(step),
+            };
+            sent.extend(pass.sent(&answer));
+            pass.reply(answer);
+        }
+        assert_eq!(sent, [(behavior, true)], "{:?}", world.log);
     }
 }
 
