@@ -45,7 +45,7 @@ async fn run(config: &HubConfig, broker: &Broker, task: Option<DeadLettersTask>)
         say("there are no dead letters");
         return Ok(Exit::Done);
     }
-    let (count, is_all) = (read.letters().len(), read.is_all());
+    let (count, is_all, mut exit) = (read.letters().len(), read.is_all(), Exit::Done);
     match task {
         None => read.letters().iter().for_each(|letter| say(&line(letter))),
         Some(DeadLettersTask::Discard) => {
@@ -68,14 +68,14 @@ async fn run(config: &HubConfig, broker: &Broker, task: Option<DeadLettersTask>)
                 say(&format!(
                     "{stay} dead letters name no cluster and stay: `towline hub dead-letters discard` removes them"
                 ));
-                return Ok(Exit::Failed);
+                exit = Exit::Failed;
             }
         }
     }
     if !is_all {
         say(&format!("these were the oldest {count}, there may be more"));
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 /// A letter on a line.

@@ -62,6 +62,8 @@ impl Announcements {
         }
         if is_missing {
             topology::declare(&self.0).await?;
+            // Which of them came back is not certain: a returned message is handed out with any of the confirms. All are announced again.
+            taken.clear();
         }
         Ok(taken)
     }

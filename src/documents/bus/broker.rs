@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::standing::{Purpose, Standing};
 use super::topology;
@@ -17,6 +17,37 @@ use crate::cluster::full_text;
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// Longest wait for all declarations, and for what is opened. A broker that has blocked the connection answers none.
 const OPEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// A connection that was lost within this time after it was opened is one of many, perhaps: the next one waits.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+
+/// Waits before a connection is made anew. It starts with a short one after each success.
+#[derive(Default)]
+pub(in crate::documents) struct Pauses {
+    attempt: u32,
+}
+
+impl Pauses {
+    /// After something that failed.
+    pub(in crate::documents) async fn wait(&mut self) {
+        sleep(AGAIN.next_delay(self.attempt)).await;
+        self.attempt = self.attempt.saturating_add(1);
+    }
+
+    /// After a connection was lost that was opened then. A broker that accepts connections and drops them is not asked all the time.
+    pub(in crate::documents) async fn wait_after_life_from(&mut self, opened: Instant) {
+        if opened.elapsed() < SHORT_LIFE {
+            self.wait().await;
+        } else {
+            self.reset();
+        }
+    }
+
+    /// Something has succeeded.
+    pub(in crate::documents) fn reset(&mut self) {
+        self.attempt = 0;
+    }
+}
 
 /// Observes the bus. It must not block.
 pub trait BusObserver: Send + Sync {
@@ -138,9 +169,9 @@ impl Broker {
     }
 
     /// Notes that a connection was of use. One that the broker has blocked can be used when it says so.
-    pub(in crate::documents) fn works(&self, purpose: Purpose) {
-        let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready | Standing::Blocked));
-        if is_news {
+    pub(in crate::documents) fn works(&self, purpose: Purpose, link: &Link) {
+        let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready));
+        if is_news && !link.is_blocked() {
             self.stands(purpose, Standing::Ready);
         }
     }
@@ -172,7 +203,10 @@ impl Broker {
                 link.blocked_is(true).await;
                 self.stands(purpose, Standing::Blocked);
                 link.blocked_is(false).await;
-                self.stands(purpose, Standing::Ready);
+                let is_blocked = matches!(self.standings.borrow().get(&purpose), Some(Standing::Blocked));
+                if is_blocked {
+                    self.stands(purpose, Standing::Ready);
+                }
             }
         };
         tokio::select! {
@@ -185,4 +219,28 @@ impl Broker {
 async fn within<T>(opened: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let silent = |_| Error::Silent { within: OPEN_WITHIN };
     timeout(OPEN_WITHIN, opened).await.map_err(silent).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M5: as with a proxy before a broker that is down, or a node that has paused itself.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_are_dropped_at_once_are_made_ever_more_slowly() {
+        let (began, mut pauses) = (Instant::now(), Pauses::default());
+        for _ in 0..20 {
+            let opened = Instant::now();
+            sleep(Duration::from_millis(100)).await;
+            pauses.wait_after_life_from(opened).await;
+        }
+        assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
+        let opened = Instant::now();
+        sleep(SHORT_LIFE).await;
+        pauses.wait_after_life_from(opened).await;
+        assert_eq!(opened.elapsed(), SHORT_LIFE, "one that was of use is made anew at once");
+        let opened = Instant::now();
+        pauses.wait_after_life_from(opened).await;
+        assert!(opened.elapsed() < Duration::from_secs(1), "and the next one soon");
+    }
 }

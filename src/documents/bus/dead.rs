@@ -1,5 +1,7 @@
 //! Dead letters: messages of the work queues that no worker could serve.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use lapin::Channel;
 use lapin::message::BasicGetMessage;
@@ -15,6 +17,9 @@ use crate::amqp::{Error, Link};
 const SHOWN: usize = 80;
 /// Most that is read at once: anybody may have put a large message into the queue. It reads one at least.
 const MOST_BYTES: usize = 64 << 20;
+
+/// Longest wait for an answer: a queue without a leader gives none.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Dead letters that were read. The broker has them back when this is dropped, but for those that were removed.
 pub struct DeadLetters {
@@ -37,8 +42,10 @@ impl DeadLetters {
         let channel = link.channel().await?;
         let (mut letters, mut bytes, mut is_all) = (Vec::new(), 0, false);
         while letters.len() < most && bytes < MOST_BYTES {
-            let found = channel.basic_get(DEAD_WORK.into(), BasicGetOptions::default()).await;
-            let Some(message) = found.map_err(Error::of("read dead letters"))? else {
+            let found = channel.basic_get(DEAD_WORK.into(), BasicGetOptions::default());
+            let found =
+                link.answered(ANSWER_WITHIN, async { found.await.map_err(Error::of("read dead letters")) }).await;
+            let Some(message) = found? else {
                 is_all = true;
                 break;
             };
@@ -67,7 +74,9 @@ impl DeadLetters {
             removed += 1;
         }
         // The broker answers this after it has removed them; an acknowledgement has no answer.
-        self.channel.close(200, "closed".into()).await.map_err(Error::of("remove dead letters"))?;
+        let closed = self.channel.close(200, "closed".into());
+        let closed = async { closed.await.map_err(Error::of("remove dead letters")) };
+        self.link.answered(ANSWER_WITHIN, closed).await?;
         self.link.close().await;
         Ok(removed)
     }

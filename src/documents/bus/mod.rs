@@ -21,6 +21,7 @@ mod standing;
 mod topology;
 
 pub(super) use announcements::{Announcements, Waiting};
+pub(super) use broker::Pauses;
 pub use broker::{Broker, BusObserver};
 pub use dead::{DeadLetter, DeadLetters};
 pub(super) use deliveries::{Deliveries, Delivery};

@@ -18,6 +18,8 @@ const DEAD: &str = "towline.dead";
 pub(super) const DEAD_WORK: &str = "towline.dead.work";
 /// How often a message is delivered that nobody acknowledges.
 const DELIVERY_LIMIT: i32 = 20;
+/// A look at dead letters gives them back, which counts. Brokers from 4.0 on have a limit of their own, and would drop them.
+const LOOKS_AT_THE_DEAD: i32 = i32::MAX;
 
 /// Declares everything. The channel can't be used after an error.
 pub(super) async fn declare(channel: &Channel) -> Result<(), Error> {
@@ -26,7 +28,7 @@ pub(super) async fn declare(channel: &Channel) -> Result<(), Error> {
         let declared = channel.exchange_declare(exchange.into(), kind, durable, FieldTable::default()).await;
         declared.map_err(Error::of("declare an exchange"))?;
     }
-    queue(channel, DEAD_WORK, &[]).await?;
+    queue(channel, DEAD_WORK, &[("x-delivery-limit", AMQPValue::LongInt(LOOKS_AT_THE_DEAD))]).await?;
     let bound = channel.queue_bind(
         DEAD_WORK.into(),
         DEAD.into(),

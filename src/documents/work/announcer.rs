@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::queue::WorkQueue;
-use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
+use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
-use crate::documents::bus::{Announcements, Broker, Purpose, Standing, Waiting};
+use crate::documents::bus::{Announcements, Broker, Pauses, Purpose, Standing, Waiting};
 use crate::documents::claims::Leadership;
 
 /// What every request for work notifies.
@@ -34,8 +34,8 @@ const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 /// Longest wait for the confirms of what was published together, and for what the queues hold. A queue that has no leader confirms nothing while
 /// its connection is alive; it has another leader within seconds, unless most of its nodes are away. As long as for opening a connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// Before the next attempt where the broker refuses.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// Between two reads without a result. While many clusters wait for workers, a read passes over all of them.
+const READ_EVERY: Duration = Duration::from_millis(50);
 
 /// Why nothing is announced for now: workers find what is overdue.
 const IS_REFUSED: &str = "a work queue refuses announcements, perhaps since it is full or was deleted";
@@ -72,7 +72,7 @@ impl From<db::Error> for Ended {
 /// What has failed since announcements were taken last.
 #[derive(Default)]
 struct Failures {
-    attempt: u32,
+    pauses: Pauses,
     /// The broker has refused one. As long as there is no other, nobody knows whether it would be taken.
     is_refused: bool,
 }
@@ -138,15 +138,20 @@ impl Subscriber for Under<'_> {
         let (broker, mut failures) = (&self.of.broker, Failures::default());
         loop {
             let (link, announcements) = broker.reach(Purpose::Announcer).await;
+            let opened = Instant::now();
             let ended = tokio::select! {
-                ended = self.announce(&link, &announcements, &mut failures) => ended,
-                () = broker.follow(Purpose::Announcer, &link) => continue,
+                ended = self.announce(&link, &announcements, &mut failures) => Some(ended),
+                () = broker.follow(Purpose::Announcer, &link) => None,
+            };
+            let Some(ended) = ended else {
+                failures.pauses.wait_after_life_from(opened).await;
+                continue;
             };
             match ended {
                 Ended::Broker(error) => {
                     broker.fails(Purpose::Announcer, &error);
                     link.close().await;
-                    failures.wait().await;
+                    failures.pauses.wait().await;
                 }
                 Ended::Database(error) => return Err(error),
             }
@@ -163,14 +168,6 @@ impl Subscriber for Under<'_> {
         } else {
             tracing::debug!(error = full_text(error), failures, "failed to announce work, retrying");
         }
-    }
-}
-
-impl Failures {
-    /// Waits until it is time for the next attempt.
-    async fn wait(&mut self) {
-        sleep(AGAIN.next_delay(self.attempt)).await;
-        self.attempt = self.attempt.saturating_add(1);
     }
 }
 
@@ -200,12 +197,14 @@ impl Under<'_> {
                     continue;
                 }
             }
+            let next_read = Instant::now() + READ_EVERY;
             let found = queue.unannounced(ROWS).await?;
             if found.rows.is_empty() {
                 if !failures.is_refused {
-                    broker.works(Purpose::Announcer);
+                    broker.works(Purpose::Announcer, link);
                 }
                 let _elapsed = timeout(EVERY, self.notified.notified()).await;
+                sleep_until(next_read).await;
                 continue;
             }
             let _work = self.scope.work();
@@ -215,9 +214,9 @@ impl Under<'_> {
             if taken.len() < found.rows.len() {
                 broker.stands(Purpose::Announcer, Standing::Away(IS_REFUSED.to_owned()));
                 failures.is_refused = true;
-                failures.wait().await;
+                failures.pauses.wait().await;
             } else {
-                broker.works(Purpose::Announcer);
+                broker.works(Purpose::Announcer, link);
                 *failures = Failures::default();
             }
         }

@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::plan::{Closures, Step, kinds};
 use self::publish::{Published, Publisher};
 use self::read::Read;
-use super::broker::Broker;
+use super::broker::{Broker, Pauses};
 use super::message::Message;
 use super::standing::Purpose;
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
-use crate::amqp::Error;
+use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Listener, Session, Subscriber};
 use crate::documents::aside::Aside;
@@ -39,7 +39,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LAG_EVERY: Duration = Duration::from_secs(5);
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
-/// Before the next attempt where the broker refuses a `relist`, or closes the channel.
+/// Before the next attempt where the broker refuses a `relist`.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// The relay. Its clones are instances that take over from each other.
@@ -125,19 +125,23 @@ impl Relay {
 
 impl Subscriber for Under<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
-        let mut attempt = 0;
+        let mut pauses = Pauses::default();
         loop {
             let (link, publisher) = self.of.broker.reach(Purpose::Relay).await;
+            let opened = Instant::now();
             let ended = tokio::select! {
-                ended = self.relay(&publisher, &mut attempt) => ended,
-                () = self.of.broker.follow(Purpose::Relay, &link) => continue,
+                ended = self.relay(&link, &publisher, &mut pauses) => Some(ended),
+                () = self.of.broker.follow(Purpose::Relay, &link) => None,
+            };
+            let Some(ended) = ended else {
+                pauses.wait_after_life_from(opened).await;
+                continue;
             };
             match ended {
                 Ended::Broker(error) => {
                     self.of.broker.fails(Purpose::Relay, &error);
                     link.close().await;
-                    sleep(AGAIN.next_delay(attempt)).await;
-                    attempt = attempt.saturating_add(1);
+                    pauses.wait().await;
                 }
                 Ended::Database(error) => return Err(error),
                 // The claim will show it; until then, nothing is done.
@@ -160,22 +164,27 @@ impl Subscriber for Under<'_> {
 }
 
 impl Under<'_> {
-    /// Reads and publishes on this connection until that fails. `attempt` is set to 0 by what succeeds.
-    async fn relay(&self, publisher: &Publisher, attempt: &mut u32) -> Ended {
-        match self.relay_on(publisher, attempt).await {
+    /// Reads and publishes on this connection until that fails. `pauses` start anew with what succeeds.
+    async fn relay(&self, link: &Link, publisher: &Publisher, pauses: &mut Pauses) -> Ended {
+        match self.relay_on(link, publisher, pauses).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn relay_on(&self, publisher: &Publisher, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
+    async fn relay_on(
+        &self,
+        link: &Link,
+        publisher: &Publisher,
+        pauses: &mut Pauses,
+    ) -> Result<std::convert::Infallible, Ended> {
         let database = &self.of.database;
         let aside = Aside::default();
         loop {
             let read = read::read(database, &aside).await?;
             match read.head.step() {
                 Step::Follow if read.last == read.head.cursor => {
-                    self.of.broker.works(Purpose::Relay);
+                    self.of.broker.works(Purpose::Relay, link);
                     let _elapsed = timeout(EVERY, self.notified.notified()).await;
                     continue;
                 }
@@ -205,8 +214,8 @@ impl Under<'_> {
                     sleep(EVERY).await;
                 }
             }
-            self.of.broker.works(Purpose::Relay);
-            *attempt = 0;
+            self.of.broker.works(Purpose::Relay, link);
+            pauses.reset();
         }
     }
 
