@@ -5,10 +5,10 @@ use lapin::options::{
     BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, QueueDeleteOptions,
 };
 use lapin::types::AMQPValue;
-use towline::documents::{Finished, Purpose};
+use towline::documents::{Finished, Purpose, WorkQueue};
 
 use crate::broker::{DEAD, LISTENERS, URGENT, WORK, World, stands};
-use crate::world::{LIMIT, MOST_WAITING, clusters, id, run};
+use crate::world::{LIMIT, MOST_WAITING, clusters, id, ids, run};
 
 /// M3: a row that somebody keeps locked holds up no other one, and is worked on afterwards.
 #[test]
@@ -35,6 +35,41 @@ fn a_row_that_is_locked_holds_up_no_other_one_and_is_worked_on_afterwards() {
         let (work, _permit) = waiting.next().await;
         assert_eq!(clusters(std::slice::from_ref(&work)), [1]);
         assert_eq!(worker.done(work).await, Finished::Settled, "the pass has begun after the request");
+    });
+}
+
+/// M1: what becomes of a row between its announcement and the note of it is not lost.
+#[test]
+fn what_changes_while_it_is_announced_is_announced_again() {
+    run(async {
+        let world = World::new("overtaken").await;
+        let rows = "insert into towline_work (cluster, ready_at) \
+            select ('00000000-0000-4000-8000-00000000000' || n)::uuid, now() + interval '5 s' from generate_series(1, 4) n";
+        world.stage.run(rows).await;
+        let database = world.stage.database();
+        let mut change = database.begin("change", LIMIT).await.expect("a transaction");
+        change
+            .run("lock", "select from towline_work order by cluster for no key update")
+            .await
+            .expect("they are locked");
+        // The broker has confirmed the messages.
+        world.stage.waits_for_a_lock("with rows as materialized").await;
+        let (first, third) = (id::<String>(1), id::<String>(3));
+        // As a worker that has its message, and no permit.
+        let again = format!("update towline_work set announced = null where cluster = '{first}'");
+        change.run("again", &again).await.expect("it is given back");
+        WorkQueue::ask_within(&mut change, &ids(&[2]), true).await.expect("it is asked for");
+        // As another announcer, which has taken over.
+        let later =
+            format!("update towline_work set announced = ready_at + interval '1 hour' where cluster = '{third}'");
+        change.run("later", &later).await.expect("it is announced");
+        change.commit().await.expect("it is committed");
+        let noted = "select count(*) from towline_work where announced >= ready_at";
+        world.stage.becomes("all to be announced", noted, 4).await;
+        world.holds("one urgent message", URGENT, (1, 0)).await;
+        world.holds("one message of each, and one more of the first", WORK, (5, 0)).await;
+        let kept = format!("{noted} and announced = ready_at + interval '1 hour' and cluster = '{third}'");
+        assert_eq!(world.stage.number(&kept).await, 1, "the note was moved back");
     });
 }
 
