@@ -132,7 +132,15 @@ impl Intake {
             match delivery {
                 Some(Some(delivery)) => {
                     late_at = None;
-                    self.serve(scope, broker, link, &mut deliveries, delivery, permit, deliver).await?;
+                    let Some(cluster) = delivery.cluster() else {
+                        reject(broker, delivery).await?;
+                        continue;
+                    };
+                    self.serve(scope, link, cluster, permit, deliver).await?;
+                    let is_busy = self.permits.available_permits() == 0;
+                    let left = if is_busy { deliveries.end().await? } else { Vec::new() };
+                    delivery.ack().await?;
+                    self.give_back(broker, left).await?;
                 }
                 Some(None) => return Err(Ended::Lost("the broker has ended the deliveries")),
                 None => {
@@ -149,34 +157,24 @@ impl Intake {
         }
     }
 
-    /// Claims the cluster of a delivery.
+    /// Claims the cluster of a delivery and passes it on. If it is not granted, the permit is free again, for the next delivery.
     async fn serve(
         &mut self,
         scope: &Scope,
-        broker: &Broker,
         link: &Link,
-        deliveries: &mut Deliveries,
-        delivery: Delivery,
+        cluster: Uuid,
         permit: OwnedSemaphorePermit,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
     ) -> Result<(), Ended> {
-        let Some(cluster) = delivery.cluster() else { return Ok(reject(broker, delivery).await?) };
         // Dropping this request would leave what it is granted to nobody.
-        match self.claim_for_delivery(scope, link, cluster).await? {
-            Some(work) if scope.is_draining() => self.hand_back(vec![work]).await,
-            Some(work) => {
-                self.turns.taken(1);
-                deliver(work, permit);
-                if self.permits.available_permits() == 0 {
-                    let left = deliveries.end().await?;
-                    delivery.ack().await?;
-                    return Ok(self.give_back(broker, left).await?);
-                }
-            }
-            // The permit is free again, for the next delivery.
-            None => {}
+        let Some(work) = self.claim_for_delivery(scope, link, cluster).await? else { return Ok(()) };
+        if scope.is_draining() {
+            self.hand_back(vec![work]).await;
+        } else {
+            self.turns.taken(1);
+            deliver(work, permit);
         }
-        Ok(delivery.ack().await?)
+        Ok(())
     }
 
     /// Claims a cluster, however long the database is away: the broker keeps its message meanwhile, and has it back if the actor drains.
