@@ -5,28 +5,71 @@ use lapin::options::{
     BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, QueueDeleteOptions,
 };
 use lapin::types::AMQPValue;
-use towline::documents::{Finished, Purpose};
+use towline::documents::{Finished, Purpose, WorkQueue};
 
 use crate::broker::{DEAD, LISTENERS, URGENT, WORK, World, stands};
-use crate::world::{LIMIT, MOST_WAITING, clusters, id, run};
+use crate::world::{LIMIT, MOST_WAITING, clusters, id, ids, run};
 
-/// M3: a message is dropped if its row is not ready, not if somebody is just asking for it.
+/// M3: a row that somebody keeps locked holds up no other one, and is worked on afterwards.
 #[test]
-fn a_message_of_a_row_that_a_request_has_locked_is_not_dropped() {
+fn a_row_that_is_locked_holds_up_no_other_one_and_is_worked_on_afterwards() {
     run(async {
         let world = World::new("lockedrow").await;
         world.process.ask(&[1], false).await;
         world.holds("it to be announced", WORK, (1, 0)).await;
-        // What a request does, by a session that no limit ends meanwhile.
+        // As an operator who looks at it, or a replica that was stopped in a request. No limit ends this session meanwhile.
         world.stage.run("begin; update towline_work set wanted = wanted + 1, attempts = 0").await;
-        let (worker, mut waiting) = world.worker(2).await;
-        // It was delivered, and is neither acknowledged nor given back.
-        world.holds("the worker to have the message", WORK, (0, 1)).await;
+        world.process.ask(&[2, 3], false).await;
+        world.holds("the others to be announced behind it", WORK, (3, 0)).await;
+        let (worker, mut waiting) = world.worker(1).await;
+        let mut others = Vec::new();
+        for _ in 0..2 {
+            let (work, _permit) = waiting.next().await;
+            others.extend(clusters(std::slice::from_ref(&work)));
+            assert_eq!(worker.done(work).await, Finished::Settled);
+        }
+        others.sort_unstable();
+        assert_eq!(others, [2, 3]);
+        world.holds("nothing to be left", WORK, (0, 0)).await;
         world.stage.run("commit").await;
         let (work, _permit) = waiting.next().await;
         assert_eq!(clusters(std::slice::from_ref(&work)), [1]);
         assert_eq!(worker.done(work).await, Finished::Settled, "the pass has begun after the request");
-        world.holds("nothing to be left", WORK, (0, 0)).await;
+    });
+}
+
+/// M1: what becomes of a row between its announcement and the note of it is not lost.
+#[test]
+fn what_changes_while_it_is_announced_is_announced_again() {
+    run(async {
+        let world = World::new("overtaken").await;
+        let rows = "insert into towline_work (cluster, ready_at) \
+            select ('00000000-0000-4000-8000-00000000000' || n)::uuid, now() + interval '5 s' from generate_series(1, 4) n";
+        world.stage.run(rows).await;
+        let database = world.stage.database();
+        let mut change = database.begin("change", LIMIT).await.expect("a transaction");
+        change
+            .run("lock", "select from towline_work order by cluster for no key update")
+            .await
+            .expect("they are locked");
+        // The broker has confirmed the messages.
+        world.stage.waits_for_a_lock("with rows as materialized").await;
+        let (first, third) = (id::<String>(1), id::<String>(3));
+        // As a worker that has its message, and no permit.
+        let again = format!("update towline_work set announced = null where cluster = '{first}'");
+        change.run("again", &again).await.expect("it is given back");
+        WorkQueue::ask_within(&mut change, &ids(&[2]), true).await.expect("it is asked for");
+        // As another announcer, which has taken over.
+        let later =
+            format!("update towline_work set announced = ready_at + interval '1 hour' where cluster = '{third}'");
+        change.run("later", &later).await.expect("it is announced");
+        change.commit().await.expect("it is committed");
+        let noted = "select count(*) from towline_work where announced >= ready_at";
+        world.stage.becomes("all to be announced", noted, 4).await;
+        world.holds("one urgent message", URGENT, (1, 0)).await;
+        world.holds("one message of each, and one more of the first", WORK, (5, 0)).await;
+        let kept = format!("{noted} and announced = ready_at + interval '1 hour' and cluster = '{third}'");
+        assert_eq!(world.stage.number(&kept).await, 1, "the note was moved back");
     });
 }
 

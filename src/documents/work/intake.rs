@@ -1,6 +1,7 @@
 //! Waits for work and claims it: what the database says is ready, or what the message broker delivers.
 
 mod delivered;
+mod failures;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use self::failures::Failures;
 use super::granted::Work;
 use super::queue::WorkQueue;
 use super::turns::Turns;
@@ -36,6 +38,10 @@ pub struct Intake {
     permits: Arc<Semaphore>,
     turns: Turns,
     broker: Option<Broker>,
+    /// Of claims for deliveries, and of what is overdue.
+    failed_claims: Failures,
+    /// Of having work announced again.
+    failed_returns: Failures,
 }
 
 /// What wakes the intake.
@@ -68,7 +74,14 @@ impl Subscriber for Wakes {
 impl Intake {
     /// One that takes a permit for each row.
     pub fn new(queue: WorkQueue, permits: Arc<Semaphore>) -> Self {
-        Self { queue, permits, turns: Turns::default(), broker: None }
+        Self {
+            queue,
+            permits,
+            turns: Turns::default(),
+            broker: None,
+            failed_claims: Failures::of("failed to claim work, retrying"),
+            failed_returns: Failures::of("failed to have work announced again, it is found when it is overdue"),
+        }
     }
 
     /// The same, but the broker says which rows are ready, as long as it can be used.

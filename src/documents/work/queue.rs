@@ -16,7 +16,7 @@ use super::turns::Shares;
 use crate::db::{Database, Error, Row, Transaction, Type, column};
 use crate::documents::claims::{Claims, HELD_FOR, Holder};
 
-/// Longest wait for work to be granted. It waits for no lock, and a late answer is of little use: the claim counts from the request.
+/// Longest wait for work to be granted. It waits for no row's lock, and a late answer is of little use: the claim counts from the request.
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
@@ -38,7 +38,7 @@ macro_rules! granted {
         "update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
        ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
      from next where w.cluster = next.cluster \
-     returning w.cluster::text, w.token, w.wanted, w.attempts, w.urgent, \
+     returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8"
     };
 }
@@ -56,13 +56,18 @@ const CLAIM: &str = concat!(
      next as (select * from urgent union all select * from others) ",
     granted!()
 );
-/// Grants the row of a cluster, if it is ready and nobody has it. It waits for whoever has locked the row: that is a request, after whose
-/// commit the row is ready, and its message would be dropped. It locks no other row, so it is in no deadlock.
+/// Grants the row of a cluster, if it is ready and nobody has it. It waits for nobody who has locked the row: then there is a row without
+/// a grant.
 const CLAIM_ONE: &str = concat!(
-    "with next as materialized ( \
-       select cluster, ready_at from towline_work where cluster = $2::text::uuid and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update) ",
-    granted!()
+    "with ready as materialized ( \
+       select cluster from towline_work where cluster = $2::text::uuid and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)), \
+     next as materialized ( \
+       select cluster, ready_at from towline_work where cluster = $2::text::uuid and exists (select from ready) \
+         and ready_at <= now() and (until is null or until < now()) for update skip locked), \
+     granted as (",
+    granted!(),
+    ") select g.* from ready left join granted g on true"
 );
 /// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
 const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
@@ -90,6 +95,27 @@ pub struct WorkQueue {
     held: HeldWork,
     /// Wakes this process when it has made a row ready.
     returned: Arc<Notify>,
+}
+
+/// What came of the attempt to claim a certain row.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The row was granted.
+    Granted(Work),
+    /// It is not ready, or somebody has it, or the answer came too late.
+    NotReady,
+    /// It is ready, but somebody else's transaction has locked it or has just changed it.
+    Locked,
+}
+
+impl Answer {
+    /// What was granted.
+    pub(super) fn work(self) -> Option<Work> {
+        match self {
+            Self::Granted(work) => Some(work),
+            Self::NotReady | Self::Locked => None,
+        }
+    }
 }
 
 /// What has become of the row of a pass that has ended.
@@ -166,15 +192,19 @@ impl WorkQueue {
         granted.collect()
     }
 
-    /// Claims the row of a cluster; none if it is not ready, or somebody has it. One statement; if it fails, see [`Self::claim`].
-    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Option<Work>, Error> {
+    /// Claims the row of a cluster. One statement; if it fails, see [`Self::claim`].
+    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Answer, Error> {
         const QUERY: &str = "claim_announced_work";
         let (holder, cluster) = (self.holder.as_str(), cluster.to_string());
         let params = [(&holder as _, Type::TEXT), (&cluster as _, Type::TEXT)];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
         let rows = database.all(QUERY, CLAIM_ONE, &params).await?;
-        rows.first().map_or(Ok(None), |row| self.granted(QUERY, row, sent))
+        let Some(row) = rows.first() else { return Ok(Answer::NotReady) };
+        if column::<Option<&str>>(QUERY, row, 0)?.is_none() {
+            return Ok(Answer::Locked);
+        }
+        Ok(self.granted(QUERY, row, sent)?.map_or(Answer::NotReady, Answer::Granted))
     }
 
     /// A row that a request sent at `sent` was granted; none if the answer came too late.

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::{EVERY, Intake, RETRY};
 use crate::actor::Scope;
 use crate::amqp::{Error, Link};
-use crate::cluster::full_text;
 use crate::documents::bus::{Broker, Deliveries, Delivery, Purpose, Standing};
 use crate::documents::work::granted::Work;
+use crate::documents::work::queue::Answer;
 
 /// Between two looks for rows of which no message came.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -27,6 +27,15 @@ const OVERDUE: Duration = Duration::from_secs(5);
 
 /// How long a delivery may take to come. While some come, rows are not claimed past them.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// Between two attempts to claim a row that somebody else has locked. Most often that is a request, which commits soon.
+const LOCKED_EVERY: Duration = Duration::from_millis(50);
+/// How many there are. Requests for 10,000 rows at once lock them for 0.3 s. After them the message is dropped, and the row is overdue: an
+/// operator may keep it locked for hours, and all other rows would wait behind it.
+const LOCKED_ATTEMPTS: u32 = 10;
+
+/// The connection to the broker is gone.
+const LOST: Ended = Ended::Lost("the connection was lost");
 
 /// Why deliveries have ended.
 enum Ended {
@@ -90,7 +99,6 @@ impl Intake {
         mut deliveries: Deliveries,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
     ) -> Result<Infallible, Ended> {
-        let lost = Ended::Lost("the connection was lost");
         let (mut look_at, mut late_at) = (Instant::now() + LOOK_EVERY, None::<Instant>);
         loop {
             let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
@@ -101,7 +109,7 @@ impl Intake {
                 tokio::select! {
                     biased;
                     () = scope.draining() => return Err(Ended::Drained),
-                    () = link.lost() => return Err(lost),
+                    () = link.lost() => return Err(LOST),
                     // The semaphore is never closed.
                     Ok(permit) = Arc::clone(&self.permits).acquire_owned() => permit,
                 }
@@ -115,7 +123,7 @@ impl Intake {
                     self.give_back(broker, left).await?;
                     return Err(Ended::Drained);
                 }
-                () = link.lost() => return Err(lost),
+                () = link.lost() => return Err(LOST),
                 // Before the deliveries: if they never end, a row whose message was lost is found all the same.
                 () = sleep_until(next_look) => None,
                 found = deliveries.next(self.turns.prefers_urgent()) => Some(found?),
@@ -124,7 +132,15 @@ impl Intake {
             match delivery {
                 Some(Some(delivery)) => {
                     late_at = None;
-                    self.serve(scope, broker, &mut deliveries, delivery, permit, deliver).await?;
+                    let Some(cluster) = delivery.cluster() else {
+                        reject(broker, delivery).await?;
+                        continue;
+                    };
+                    self.serve(scope, link, cluster, permit, deliver).await?;
+                    let is_busy = self.permits.available_permits() == 0;
+                    let left = if is_busy { deliveries.end().await? } else { Vec::new() };
+                    delivery.ack().await?;
+                    self.give_back(broker, left).await?;
                 }
                 Some(None) => return Err(Ended::Lost("the broker has ended the deliveries")),
                 None => {
@@ -141,51 +157,53 @@ impl Intake {
         }
     }
 
-    /// Claims the cluster of a delivery.
+    /// Claims the cluster of a delivery and passes it on. If it is not granted, the permit is free again, for the next delivery.
     async fn serve(
         &mut self,
         scope: &Scope,
-        broker: &Broker,
-        deliveries: &mut Deliveries,
-        delivery: Delivery,
+        link: &Link,
+        cluster: Uuid,
         permit: OwnedSemaphorePermit,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
     ) -> Result<(), Ended> {
-        let Some(cluster) = delivery.cluster() else { return Ok(reject(broker, delivery).await?) };
         // Dropping this request would leave what it is granted to nobody.
-        match self.claim_until_answered(scope, cluster).await? {
-            Some(work) if scope.is_draining() => self.hand_back(vec![work]).await,
-            Some(work) => {
-                self.turns.taken(1);
-                deliver(work, permit);
-                if self.permits.available_permits() == 0 {
-                    let left = deliveries.end().await?;
-                    delivery.ack().await?;
-                    return Ok(self.give_back(broker, left).await?);
-                }
-            }
-            // The permit is free again, for the next delivery.
-            None => {}
+        let Some(work) = self.claim_for_delivery(scope, link, cluster).await? else { return Ok(()) };
+        if scope.is_draining() {
+            self.hand_back(vec![work]).await;
+        } else {
+            self.turns.taken(1);
+            deliver(work, permit);
         }
-        Ok(delivery.ack().await?)
+        Ok(())
     }
 
     /// Claims a cluster, however long the database is away: the broker keeps its message meanwhile, and has it back if the actor drains.
-    /// None if it is not ready.
-    async fn claim_until_answered(&self, scope: &Scope, cluster: Uuid) -> Result<Option<Work>, Ended> {
-        let mut failures = 0;
+    /// None if it is not ready, or can't be claimed although the database answers: then it is found when it is overdue.
+    async fn claim_for_delivery(&mut self, scope: &Scope, link: &Link, cluster: Uuid) -> Result<Option<Work>, Ended> {
+        let mut locked = 0;
         loop {
-            match self.queue.claim_one(cluster).await {
-                Ok(granted) => return Ok(granted),
-                Err(error) if failures == 0 => {
-                    tracing::warn!(error = full_text(&error), "failed to claim work, retrying");
+            let (pause, is_last) = match self.queue.claim_one(cluster).await {
+                Ok(Answer::Locked) => {
+                    self.failed_claims.end();
+                    locked += 1;
+                    (LOCKED_EVERY, locked >= LOCKED_ATTEMPTS)
                 }
-                Err(error) => tracing::debug!(error = full_text(&error), failures, "failed to claim work, retrying"),
-            }
+                Ok(answer) => {
+                    self.failed_claims.end();
+                    return Ok(answer.work());
+                }
+                // Each message has its pause, or all would be dropped at once.
+                Err(error) => (RETRY.next_delay(self.failed_claims.add(&error)), !error.is_outage()),
+            };
             tokio::select! {
                 biased;
                 () = scope.draining() => return Err(Ended::Drained),
-                () = sleep(RETRY.next_delay(failures)) => failures = failures.saturating_add(1),
+                () = link.lost() => return Err(LOST),
+                () = sleep(pause) => {}
+            }
+            if is_last {
+                tracing::debug!(%cluster, locked, "a cluster can't be claimed, dropping its message");
+                return Ok(None);
             }
         }
     }
@@ -204,10 +222,11 @@ impl Intake {
         let granted = match self.queue.claim_ready_for(ready_for, self.turns.shares(free)).await {
             Ok(granted) => granted,
             Err(error) => {
-                tracing::debug!(error = full_text(&error), "failed to look for work, retrying");
+                self.failed_claims.add(&error);
                 return Overdue::None;
             }
         };
+        self.failed_claims.end();
         let rows = u32::try_from(granted.len()).unwrap_or(u32::MAX);
         self.turns.taken(rows);
         if scope.is_draining() {
@@ -225,13 +244,14 @@ impl Intake {
     }
 
     /// Deliveries for which no permit is free: they are announced again.
-    async fn give_back(&self, broker: &Broker, left: Vec<Delivery>) -> Result<(), Error> {
+    async fn give_back(&mut self, broker: &Broker, left: Vec<Delivery>) -> Result<(), Error> {
         let clusters: Vec<Uuid> = left.iter().filter_map(Delivery::cluster).collect();
-        if !clusters.is_empty()
-            && let Err(error) = self.queue.announce_again(&clusters).await
-        {
-            // Somebody will find them overdue.
-            tracing::debug!(error = full_text(&error), "failed to have work announced again");
+        if !clusters.is_empty() {
+            match self.queue.announce_again(&clusters).await {
+                Ok(()) => self.failed_returns.end(),
+                // Somebody will find them overdue.
+                Err(error) => drop(self.failed_returns.add(&error)),
+            }
         }
         for delivery in left {
             match delivery.cluster() {
