@@ -21,7 +21,7 @@
 //! ├─ hub                               where there is [hub]; in every replica
 //! │  ├─ schema                         brings the database's schema up to date, lets the others begin, and probes the database when requests fail
 //! │  ├─ settings                       reads the files of tokens and keys again when they change
-//! │  ├─ writer                         makes all changes, many in one call; on a connection of its own
+//! │  ├─ writer                         makes all changes of documents, many in one call; on a connection of its own
 //! │  ├─ tail                           reads the log into the ring that all watches share; listens on its connection
 //! │  ├─ claims                         renews the claims of this replica in the database
 //! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
@@ -29,6 +29,7 @@
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
 //! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
+//! │  ├─ announcer                      with a message broker, under the same claim: tells workers which clusters have work
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections

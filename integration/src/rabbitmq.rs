@@ -232,6 +232,17 @@ impl RabbitMq {
         Usage::cpu_with_children(process.id())
     }
 
+    /// What it has logged: connections, and what it has refused.
+    pub fn log(&self) -> Result<String, Error> {
+        let directory = self.room.join("log");
+        let mut text = String::new();
+        for entry in fs::read_dir(&directory).map_err(Error::file("list", &directory))?.flatten() {
+            let bytes = fs::read(entry.path()).map_err(Error::file("read", &entry.path()))?;
+            text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        Ok(text)
+    }
+
     /// The file with everything that it has printed, over its restarts.
     pub fn log_path(&self) -> PathBuf {
         self.room.join("rabbitmq.log")

@@ -109,6 +109,28 @@ impl Link {
         }
     }
 
+    /// What a request is answered with, if the answer comes within this limit. The time while the broker has blocked the connection does not
+    /// count, since then `lapin` does not send the request; afterwards the limit begins anew.
+    pub async fn answered<T>(
+        &self,
+        within: Duration,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let silent = async {
+            loop {
+                self.blocked_is(false).await;
+                if timeout(within, self.blocked_is(true)).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = silent => Err(Error::Silent { within }),
+        }
+    }
+
     /// Closes it in order, so that the broker gives back at once what was not acknowledged.
     pub async fn close(self) {
         if !self.is_blocked() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Claims, Keyring, SchemaState, WriterHandle};
+use super::{Broker, Claims, Keyring, SchemaState, WriterHandle};
 use crate::db::Database;
 
 /// The documents of this process. Whoever uses them is wired after the hub, and drains before it.
@@ -18,6 +18,8 @@ pub struct Shared {
     pub claims: Claims,
     /// The keys that open sealed fields now.
     pub keyring: watch::Receiver<Arc<Keyring>>,
+    /// The message broker, with the bus `amqp`.
+    pub broker: Option<Broker>,
     /// Whether the schema is there.
     pub schema: watch::Receiver<SchemaState>,
 }

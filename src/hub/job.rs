@@ -58,7 +58,7 @@ impl Job for HubJob {
                 "brings the database's schema up to date, lets the others begin, and probes the database when requests fail",
             ),
             Role::new("settings", "", "reads the files of tokens and keys again when they change"),
-            Role::new("writer", "", "makes all changes, many in one call; on a connection of its own"),
+            Role::new("writer", "", "makes all changes of documents, many in one call; on a connection of its own"),
             Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),
             Role::new("claims", "", "renews the claims of this replica in the database"),
             Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),

@@ -21,6 +21,7 @@ mod check;
 mod client;
 mod command;
 pub mod config;
+mod dead_letters;
 mod job;
 mod metrics;
 mod openapi;

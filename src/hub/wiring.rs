@@ -301,6 +301,7 @@ impl Hub {
             writer: self.handle.clone(),
             claims: self.claims.clone(),
             keyring: self.keyring(),
+            broker: self.bus.as_ref().map(|(broker, _)| broker.clone()),
             schema: self.schema.subscribe(),
         }
     }

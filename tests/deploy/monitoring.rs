@@ -138,7 +138,7 @@ fn every_series_of_the_hub_is_on_the_dashboard() {
     };
     let missing: Vec<&String> = SERIES.keys().filter(of_hub).filter(|name| !shown.contains(*name)).collect();
     assert!(missing.is_empty(), "no panel asks for {missing:?}");
-    assert_eq!(SERIES.keys().filter(of_hub).count(), 12);
+    assert_eq!(SERIES.keys().filter(of_hub).count(), 14);
 }
 
 #[test]
@@ -190,6 +190,10 @@ fn every_alert_says_what_to_do() {
         "SyncsetsFailing",
         "ClustersUnreachable",
         "SyncsetsHeld",
+        "BusLag",
+        "BusAway",
+        "BusRefused",
+        "BusDeadLetters",
         "DispatchLag",
         "WorkWaits",
         "WorkMended",

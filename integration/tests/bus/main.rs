@@ -10,7 +10,9 @@
 
 mod consumer;
 mod events;
+mod permissions;
 mod python;
 mod refusals;
 mod rounds;
+mod work;
 mod world;

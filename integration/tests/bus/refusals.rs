@@ -51,6 +51,25 @@ fn an_alarm_of_the_broker_is_named_and_holds_up_nobody_but_events() {
     });
 }
 
+/// The connection that was blocked is gone with the database's, and the next one never was.
+#[test]
+fn an_alarm_that_ends_while_the_database_is_away_leaves_nothing_behind() {
+    run(async {
+        let world = World::new("alarmed").await;
+        let replica = world.relaying().await;
+        stands(&replica, "relay", "ready", "").await;
+        world.broker.alarm(true).await.expect("an alarm");
+        create(&mut replica.client(), "c1").await;
+        stands(&replica, "relay", "blocked", "memory or disk").await;
+        world.server.kill().await.expect("it is killed");
+        world.broker.alarm(false).await.expect("no alarm");
+        world.server.start_again().await.expect("it starts");
+        world.relayed().await;
+        stands(&replica, "relay", "ready", "").await;
+        assert!(metric(&replica, CONNECTED).await > 0.5);
+    });
+}
+
 /// 406: what exists with other arguments is named, and the broker is used as soon as it is gone.
 #[test]
 fn an_object_with_other_arguments_is_named_and_used_by_nobody() {

@@ -64,10 +64,38 @@ impl World {
         client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
+    /// The first column of the only row, a text.
+    pub(crate) async fn text(&self, sql: &str) -> String {
+        let client = self.place.client(ADMIN).await.expect("a connection");
+        client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
     /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         let client = self.place.client(ADMIN).await.expect("a connection");
         client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// Waits until so many clusters that can't be reached have been visited.
+    pub(crate) async fn visited(&self, count: i64) {
+        eventually(format!("{count} clusters to be visited"), LIMIT, async || {
+            match self.number("select count(*) from towline_pace where not reachable").await {
+                found if found == count => Ok(()),
+                other => Err(other.to_string()),
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Runs `towline hub dead-letters` with this broker, and returns its exit code and what it prints.
+    pub(crate) async fn dead_letters(&self, url: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let all = ["hub", "dead-letters"].iter().chain(arguments).copied();
+        let database = self.place.url(HUB);
+        let env = [("POSTGRES_PARAMS", database.as_str()), ("AMQP_URL", url)];
+        let output = Towline::command_with(all, &env).await.expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
     }
 
     /// Waits until the relay has published everything.
@@ -135,6 +163,18 @@ pub(crate) async fn metric(replica: &Replica, series: &str) -> f64 {
     let text = replica.towline().admin().metrics().await.expect("metrics");
     let line = text.lines().find(|line| line.starts_with(series));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+}
+
+/// The section of syncsets, so that a replica has workers.
+pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
+
+/// Creates a cluster that can't be reached, which only a visit finds out.
+pub(crate) async fn create_unreachable(client: &mut Client, name: &str) {
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "a", "user": {"token": "t"}}], "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
+    let cluster = json!({"namespace": "foo", "name": name, "kubeconfig": kubeconfig.to_string()});
+    client.send(&Request::post("/v1/clusters", &cluster)).await.expect("an answer").success().expect("created");
 }
 
 /// Creates a cluster and returns its version.

@@ -3,10 +3,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration::postgres::ADMIN;
+use integration::postgres::{ADMIN, HUB};
 use towline::documents::{self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Writer};
 
-use crate::world::{END, LIMIT, Running, Stage, clusters, id, in_a_century, run};
+use crate::world::{END, LIMIT, Process, Running, Stage, clusters, id, in_a_century, open, run};
+
+/// The end of a pass waits for a connection for longer than a client would: without it the pass would be repeated (Q4).
+#[test]
+fn a_pass_ends_although_no_connection_is_free_for_some_seconds() {
+    run(async {
+        let stage = Stage::new("patient").await;
+        let database = open(&format!("{}?pool_max_conns=1", stage.place.url(HUB)));
+        let process = Process::start(&database);
+        process.ask(&[1], false).await;
+        let work = process.claim_one().await;
+        // The only connection, for longer than the 5 s after which others give up.
+        let transaction = database.begin("other", LIMIT).await.expect("a transaction");
+        let (others, finished) = tokio::join!(database.all("another", "select 1", &[]), async {
+            tokio::join!(process.done(work), async {
+                tokio::time::sleep(Duration::from_secs(7)).await;
+                drop(transaction);
+            })
+            .0
+        });
+        assert!(others.is_err(), "the connection was free");
+        assert_eq!(finished, Finished::Settled);
+        assert_eq!(process.claim(1).await.len(), 0);
+    });
+}
 
 /// Q1, Q2: a row is granted once, and requests for one that waits are merged.
 #[test]

@@ -9,12 +9,17 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod broker;
 mod claiming;
 mod costs;
 mod faults;
 mod intake;
+mod messages;
 mod oracle;
+mod partitions;
 mod renewals;
 mod requests;
+mod restarts;
+mod rounds;
 mod worker;
 mod world;

@@ -12,11 +12,12 @@ use tokio::sync::Semaphore;
 use towline::db::Database;
 use towline::documents::{Intake, Work, WorkQueue};
 
-use crate::world::{Process, Running, in_a_century, open, run};
+use crate::world::{Process, Running, broker, in_a_century, open, run};
 
 const URL: &str = "WORKER_DATABASE";
 const ORACLE: &str = "WORKER_ORACLE";
 const PERMITS: &str = "WORKER_PERMITS";
+const BROKER: &str = "WORKER_BROKER";
 /// Requests of a pass, and the time between two.
 const REQUESTS: usize = 4;
 const BETWEEN: Duration = Duration::from_millis(40);
@@ -27,10 +28,16 @@ pub(crate) struct Worker(Child);
 impl Worker {
     /// Starts a worker under a name, with so many permits.
     pub(crate) fn start(name: &str, url: &str, oracle: &str, permits: usize) -> Self {
+        Self::start_over(name, url, oracle, permits, None)
+    }
+
+    /// The same with a message broker.
+    pub(crate) fn start_over(name: &str, url: &str, oracle: &str, permits: usize, broker: Option<&str>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
         command.args(["--exact", "worker::as_a_worker", "--ignored", "--nocapture"]);
         command.env(URL, url).env(ORACLE, format!("{name} {oracle}")).env(PERMITS, permits.to_string());
+        command.envs(broker.map(|broker| (BROKER, broker)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         Self(command.spawn().expect("a process"))
     }
@@ -75,7 +82,8 @@ fn as_a_worker() {
     run(async {
         let process = Process::start(&open(&url));
         let mut until_the_end = TcpStream::connect(&oracle).await.expect("the oracle");
-        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits)));
+        let broker = std::env::var(BROKER).ok().map(|url| broker(&url));
+        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits))).over(broker);
         let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(&url), name, oracle });
         let _intake = Running::start(async move |scope| {
             let deliver = |work, permit| {
@@ -111,7 +119,13 @@ impl Worked {
         let mut cluster = BufStream::new(TcpStream::connect(&self.oracle).await.ok()?);
         self.send(&mut cluster, work, "begin", 0).await?;
         let query = format!("select number from changes where cluster = '{}'", work.cluster);
-        let rows = self.database.all("read", &query, &[]).await.ok()?;
+        let rows = loop {
+            match self.database.all("read", &query, &[]).await {
+                Ok(rows) => break rows,
+                // Of a busy machine, or a database that is away. The claim may last.
+                Err(_) => tokio::time::sleep(BETWEEN).await,
+            }
+        };
         let number = rows.first()?.try_get(0).ok()?;
         for _ in 0..REQUESTS {
             tokio::time::sleep(BETWEEN).await;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::str::FromStr;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use integration::postgres::{self, ADMIN, HUB, Transport};
@@ -13,12 +13,15 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::actor::Scope;
+use towline::amqp::AmqpSource;
 use towline::cluster::Clock;
 use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Claims, Finished, Holder, Shares, Work, WorkQueue};
+use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role, Shares, Work, WorkQueue};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// More announcements are not made: fewer than the product's bound, which a broker of a test would take long to fill.
+pub(crate) const MOST_WAITING: u32 = 1_000;
 /// Ends the claims in the database, as if their holders had been stopped for 30 s.
 pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
 
@@ -44,7 +47,12 @@ pub(crate) struct Stage {
 impl Stage {
     /// A database of this name; letters only.
     pub(crate) async fn new(name: &str) -> Self {
-        let place = server().await.hub_database(name).await.expect("a database");
+        Self::on(server().await, name).await
+    }
+
+    /// The same on another server.
+    pub(crate) async fn on(server: &Postgres, name: &str) -> Self {
+        let place = server.hub_database(name).await.expect("a database");
         let sql = place.client(ADMIN).await.expect("a connection");
         let stage = Self { place, sql };
         documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
@@ -58,6 +66,11 @@ impl Stage {
 
     /// The first column of the only row.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    /// The first column of the only row, a text.
+    pub(crate) async fn text(&self, sql: &str) -> String {
         self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
@@ -106,6 +119,12 @@ pub(crate) fn open(url: &str) -> Database {
     documents::open(DatabaseSource::Url(Box::new(url.parse().unwrap_or_else(|error| panic!("{error}")))))
 }
 
+/// The broker at this URL.
+pub(crate) fn broker(url: &str) -> Broker {
+    let url = url.parse().unwrap_or_else(|error| panic!("{error}"));
+    Broker::new(AmqpSource::Url(Box::new(url)), Arc::new(()))
+}
+
 /// What one process has: its claims, which are renewed, and the queue.
 pub(crate) struct Process {
     pub(crate) claims: Claims,
@@ -120,6 +139,13 @@ impl Process {
         let running = claims.clone();
         let actor = Running::start(async move |scope| running.run(scope).await.expect("claims don't fail"));
         Self { claims, queue, actor }
+    }
+
+    /// Announces work to a broker.
+    pub(crate) fn announces(&self, to: &Broker) -> Running {
+        let announcer = Announcer::new(self.queue.clone(), self.claims.role(Role::Dispatcher), to.clone());
+        let announcer = announcer.waiting_at_most(MOST_WAITING);
+        Running::start(async move |scope| announcer.run(scope).await.expect("it doesn't fail"))
     }
 
     /// Asks for passes of these clusters.

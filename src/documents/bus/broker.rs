@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::standing::{Purpose, Standing};
 use super::topology;
@@ -15,8 +15,39 @@ use crate::cluster::full_text;
 
 /// Between attempts to connect (M5).
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-/// Longest wait for all declarations. A broker that has blocked the connection answers none.
-const DECLARE_WITHIN: Duration = Duration::from_secs(20);
+/// Longest wait for all declarations, and for what is opened. A broker that has blocked the connection answers none.
+const OPEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// A connection that was lost within this time after it was opened is one of many, perhaps: the next one waits.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+
+/// Waits before a connection is made anew. It starts with a short one after each success.
+#[derive(Default)]
+pub(in crate::documents) struct Pauses {
+    attempt: u32,
+}
+
+impl Pauses {
+    /// After something that failed.
+    pub(in crate::documents) async fn wait(&mut self) {
+        sleep(AGAIN.next_delay(self.attempt)).await;
+        self.attempt = self.attempt.saturating_add(1);
+    }
+
+    /// After a connection was lost that was opened then. A broker that accepts connections and drops them is not asked all the time.
+    pub(in crate::documents) async fn wait_after_life_from(&mut self, opened: Instant) {
+        if opened.elapsed() < SHORT_LIFE {
+            self.wait().await;
+        } else {
+            self.reset();
+        }
+    }
+
+    /// Something has succeeded.
+    pub(in crate::documents) fn reset(&mut self) {
+        self.attempt = 0;
+    }
+}
 
 /// Observes the bus. It must not block.
 pub trait BusObserver: Send + Sync {
@@ -25,6 +56,12 @@ pub trait BusObserver: Send + Sync {
 
     /// How old the oldest event is that the broker has not confirmed.
     fn lag(&self, lag: Duration);
+
+    /// A message of the work queues could not be served, and is a dead letter.
+    fn rejected(&self);
+
+    /// So many dead letters wait.
+    fn dead_letters(&self, count: u32);
 
     /// A connection stands otherwise; none: this process has no use for it now.
     fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
@@ -36,7 +73,17 @@ impl BusObserver for () {
 
     fn lag(&self, _: Duration) {}
 
+    fn rejected(&self) {}
+
+    fn dead_letters(&self, _: u32) {}
+
     fn stands(&self, _: Purpose, _: Option<&Standing>) {}
+}
+
+/// What a purpose needs of a connection.
+pub(in crate::documents) trait Opens: Sized {
+    /// Opens it. If that fails, the connection is of no use.
+    fn open(link: &Link) -> impl Future<Output = Result<Self, Error>> + Send;
 }
 
 /// The broker, as this process knows it. Clones are the same.
@@ -67,8 +114,7 @@ impl Broker {
     pub async fn connect(&self, name: &str) -> Result<Link, Error> {
         let link = Link::connect(&self.source, name).await?;
         let declared = async { topology::declare(&link.channel().await?).await };
-        let silent = |_| Error::Silent { within: DECLARE_WITHIN };
-        match timeout(DECLARE_WITHIN, declared).await.map_err(silent).flatten() {
+        match within(declared).await {
             Ok(()) => Ok(link),
             Err(error) => {
                 link.close().await;
@@ -77,28 +123,38 @@ impl Broker {
         }
     }
 
-    /// Connects, however often it takes. Cancel safe.
-    pub(super) async fn reach(&self, purpose: Purpose) -> Link {
+    /// Connects and opens what the purpose needs, however often it takes. Whoever has seen that it can be used says so. Cancel safe.
+    pub(in crate::documents) async fn reach<T: Opens>(&self, purpose: Purpose) -> (Link, T) {
         let mut attempt = 0;
         loop {
-            match self.connect(&format!("towline {}", purpose.as_str())).await {
-                Ok(link) => {
-                    self.stands(purpose, Standing::Ready);
-                    return link;
-                }
-                Err(error) => {
-                    let refused = error.is_mismatch();
-                    let reason = full_text(&error);
-                    self.stands(purpose, if refused { Standing::Refused(reason) } else { Standing::Away(reason) });
-                }
+            match self.connect_and_open(purpose).await {
+                Ok(reached) => return reached,
+                Err(error) if error.is_mismatch() => self.stands(purpose, Standing::Refused(full_text(&error))),
+                Err(error) => self.fails(purpose, &error),
             }
             sleep(AGAIN.next_delay(attempt)).await;
             attempt = attempt.saturating_add(1);
         }
     }
 
+    async fn connect_and_open<T: Opens>(&self, purpose: Purpose) -> Result<(Link, T), Error> {
+        let link = self.connect(&format!("towline {}", purpose.as_str())).await?;
+        match within(T::open(&link)).await {
+            Ok(opened) => Ok((link, opened)),
+            Err(error) => {
+                link.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that a connection can't be used, and why.
+    pub(in crate::documents) fn fails(&self, purpose: Purpose, error: &Error) {
+        self.stands(purpose, Standing::Away(full_text(error)));
+    }
+
     /// Notes how a connection stands. A change is logged, once.
-    pub(super) fn stands(&self, purpose: Purpose, standing: Standing) {
+    pub(in crate::documents) fn stands(&self, purpose: Purpose, standing: Standing) {
         let was = self.standings.borrow().get(&purpose).cloned();
         let is_news = was.as_ref().map(Standing::as_str) != Some(standing.as_str());
         let connection = purpose.as_str();
@@ -112,14 +168,32 @@ impl Broker {
         self.standings.send_modify(|standings| drop(standings.insert(purpose, standing)));
     }
 
+    /// Notes that a connection was of use. One that the broker has blocked can be used when it says so.
+    pub(in crate::documents) fn works(&self, purpose: Purpose, link: &Link) {
+        let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready));
+        if is_news && !link.is_blocked() {
+            self.stands(purpose, Standing::Ready);
+        }
+    }
+
+    /// So many dead letters wait.
+    pub(in crate::documents) fn dead_letters(&self, count: u32) {
+        self.observer.dead_letters(count);
+    }
+
+    /// A message of the work queues could not be served.
+    pub(in crate::documents) fn rejected(&self) {
+        self.observer.rejected();
+    }
+
     /// This process has no use for a connection now.
-    pub(super) fn unused(&self, purpose: Purpose) {
+    pub(in crate::documents) fn unused(&self, purpose: Purpose) {
         self.observer.stands(purpose, None);
         self.standings.send_modify(|standings| drop(standings.remove(&purpose)));
     }
 
     /// Follows a connection until it is lost, and notes when the broker blocks it.
-    pub(super) async fn follow(&self, purpose: Purpose, link: &Link) {
+    pub(in crate::documents) async fn follow(&self, purpose: Purpose, link: &Link) {
         let lost = async {
             link.lost().await;
             self.stands(purpose, Standing::Away("the connection was lost".to_owned()));
@@ -129,12 +203,44 @@ impl Broker {
                 link.blocked_is(true).await;
                 self.stands(purpose, Standing::Blocked);
                 link.blocked_is(false).await;
-                self.stands(purpose, Standing::Ready);
+                let is_blocked = matches!(self.standings.borrow().get(&purpose), Some(Standing::Blocked));
+                if is_blocked {
+                    self.stands(purpose, Standing::Ready);
+                }
             }
         };
         tokio::select! {
             () = lost => {}
             () = blocked => {}
         }
+    }
+}
+
+async fn within<T>(opened: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let silent = |_| Error::Silent { within: OPEN_WITHIN };
+    timeout(OPEN_WITHIN, opened).await.map_err(silent).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M5: as with a proxy before a broker that is down, or a node that has paused itself.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_are_dropped_at_once_are_made_ever_more_slowly() {
+        let (began, mut pauses) = (Instant::now(), Pauses::default());
+        for _ in 0..20 {
+            let opened = Instant::now();
+            sleep(Duration::from_millis(100)).await;
+            pauses.wait_after_life_from(opened).await;
+        }
+        assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
+        let opened = Instant::now();
+        sleep(SHORT_LIFE).await;
+        pauses.wait_after_life_from(opened).await;
+        assert_eq!(opened.elapsed(), SHORT_LIFE, "one that was of use is made anew at once");
+        let opened = Instant::now();
+        pauses.wait_after_life_from(opened).await;
+        assert!(opened.elapsed() < Duration::from_secs(1), "and the next one soon");
     }
 }

@@ -7,6 +7,10 @@ use std::fmt;
 pub enum Purpose {
     /// Publishes events.
     Relay,
+    /// Publishes which clusters have work.
+    Announcer,
+    /// Receives that. It publishes nothing, so that the broker never blocks it: the client would hold back acknowledgements, too.
+    Worker,
 }
 
 /// How a connection stands.
@@ -16,7 +20,7 @@ pub enum Standing {
     Ready,
     /// The broker takes no messages, since its memory or disk is short.
     Blocked,
-    /// An exchange exists with other arguments: the broker is not used.
+    /// An exchange or a queue exists with other arguments: the broker is not used.
     Refused(String),
     /// There is none.
     Away(String),
@@ -27,6 +31,8 @@ impl Purpose {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
+            Self::Announcer => "announcer",
+            Self::Worker => "worker",
         }
     }
 }

@@ -14,12 +14,15 @@
 //! [`Intake`] waits for work, and claims it as long as there are free permits. [`Turns`] decides which rows the permits take.
 //! The claims are renewed by the actor of all claims of the process (`claims`).
 
+mod announced;
+mod announcer;
 mod granted;
 mod held;
 mod intake;
 mod queue;
 mod turns;
 
+pub use announcer::Announcer;
 pub use granted::Work;
 pub use held::HeldClaim;
 pub(super) use held::HeldWork;

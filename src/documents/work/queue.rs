@@ -14,39 +14,61 @@ use super::granted::Work;
 use super::held::{HeldClaim, HeldWork};
 use super::turns::Shares;
 use crate::db::{Database, Error, Row, Transaction, Type, column};
-use crate::documents::claims::{Claims, Holder};
+use crate::documents::claims::{Claims, HELD_FOR, Holder};
 
-/// Longest wait for work to be granted. It waits for no lock, and a late answer is of little use: the claim counts from the request.
+/// Longest wait for work to be granted. It waits for no row's lock, and a late answer is of little use: the claim counts from the request.
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
 /// commit. For 30 s after versions were renumbered, which nobody leads, a new row is blocked as the others are: there may have been one,
-/// with a claim that was lost.
+/// with a claim that was lost. A row that has become urgent is announced once more, with the urgent ones.
 const ASK: &str = "with asked as ( \
        insert into towline_work (cluster, ready_at, urgent, until) \
        select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()) \
        from unnest($1::text[]::uuid[]) c order by c \
        on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
+         announced = case when excluded.urgent and not towline_work.urgent then null else towline_work.announced end, \
          ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
        returning 1), \
      counted as (select count(*) as rows from asked) \
      select pg_notify('towline_work', '') from counted where rows > 0";
-/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
-/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
-const CLAIM: &str = "with urgent as materialized ( \
-       select cluster, ready_at from towline_work where urgent and ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) \
-       order by ready_at limit $2 for update skip locked), \
-     others as materialized ( \
-       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
-       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
-     next as (select * from urgent union all select * from others) \
-     update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
+/// What a claim makes of the rows in `next`.
+macro_rules! granted {
+    () => {
+        "update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
        ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
      from next where w.cluster = next.cluster \
-     returning w.cluster::text, w.token, w.wanted, w.attempts, w.urgent, \
-       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8";
+     returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
+       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8"
+    };
+}
+/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
+/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
+const CLAIM: &str = concat!(
+    "with urgent as materialized ( \
+       select cluster, ready_at from towline_work where urgent and ready_at <= now() - $4 * interval '1 s' \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
+       order by ready_at limit $2 for update skip locked), \
+     others as materialized ( \
+       select cluster, ready_at from towline_work where ready_at <= now() - $4 * interval '1 s' and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
+       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
+     next as (select * from urgent union all select * from others) ",
+    granted!()
+);
+/// Grants the row of a cluster, if it is ready and nobody has it. It waits for nobody who has locked the row: then there is a row without
+/// a grant.
+const CLAIM_ONE: &str = concat!(
+    "with ready as materialized ( \
+       select cluster from towline_work where cluster = $2::text::uuid and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)), \
+     next as materialized ( \
+       select cluster, ready_at from towline_work where cluster = $2::text::uuid and exists (select from ready) \
+         and ready_at <= now() and (until is null or until < now()) for update skip locked), \
+     granted as (",
+    granted!(),
+    ") select g.* from ready left join granted g on true"
+);
 /// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
 const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
        attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and (wanted <> $4 or $7::bool), \
@@ -73,6 +95,27 @@ pub struct WorkQueue {
     held: HeldWork,
     /// Wakes this process when it has made a row ready.
     returned: Arc<Notify>,
+}
+
+/// What came of the attempt to claim a certain row.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The row was granted.
+    Granted(Work),
+    /// It is not ready, or somebody has it, or the answer came too late.
+    NotReady,
+    /// It is ready, but somebody else's transaction has locked it or has just changed it.
+    Locked,
+}
+
+impl Answer {
+    /// What was granted.
+    pub(super) fn work(self) -> Option<Work> {
+        match self {
+            Self::Granted(work) => Some(work),
+            Self::NotReady | Self::Locked => None,
+        }
+    }
 }
 
 /// What has become of the row of a pass that has ended.
@@ -125,17 +168,43 @@ impl WorkQueue {
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
     pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
+        self.claim_ready_for(Duration::ZERO, shares).await
+    }
+
+    /// The same of rows that have been ready for so long.
+    pub(super) async fn claim_ready_for(&self, long: Duration, shares: Shares) -> Result<Vec<Work>, Error> {
         const QUERY: &str = "claim_work";
         if shares.permits() == 0 {
             return Ok(Vec::new());
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
-        let params = [(&holder as _, Type::TEXT), (&urgent as _, Type::INT8), (&oldest as _, Type::INT8)];
+        let seconds = long.as_secs_f64();
+        let params = [
+            (&holder as _, Type::TEXT),
+            (&urgent as _, Type::INT8),
+            (&oldest as _, Type::INT8),
+            (&seconds as _, Type::FLOAT8),
+        ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
         let rows = database.all(QUERY, CLAIM, &params).await?;
         let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
         granted.collect()
+    }
+
+    /// Claims the row of a cluster. One statement; if it fails, see [`Self::claim`].
+    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Answer, Error> {
+        const QUERY: &str = "claim_announced_work";
+        let (holder, cluster) = (self.holder.as_str(), cluster.to_string());
+        let params = [(&holder as _, Type::TEXT), (&cluster as _, Type::TEXT)];
+        let database = self.database.clone().answering_within(CLAIM_WITHIN);
+        let sent = self.held.now();
+        let rows = database.all(QUERY, CLAIM_ONE, &params).await?;
+        let Some(row) = rows.first() else { return Ok(Answer::NotReady) };
+        if column::<Option<&str>>(QUERY, row, 0)?.is_none() {
+            return Ok(Answer::Locked);
+        }
+        Ok(self.granted(QUERY, row, sent)?.map_or(Answer::NotReady, Answer::Granted))
     }
 
     /// A row that a request sent at `sent` was granted; none if the answer came too late.
@@ -183,22 +252,29 @@ impl WorkQueue {
             (&next as _, Type::TEXT),
             (&goes_on as _, Type::BOOL),
         ];
-        self.end(work, "work_done", DONE, &further).await
+        self.end(self.patient(), work, "work_done", DONE, &further).await
     }
 
     /// Gives work back that was not done through no fault of the cluster, so that another process may take it at once.
     pub async fn hand_back(&self, work: Work) -> Result<Finished, Error> {
-        self.end(work, "hand_back_work", HAND_BACK, &[]).await
+        self.end(self.database.clone(), work, "hand_back_work", HAND_BACK, &[]).await
     }
 
     /// Removes the row of a cluster that is gone.
     pub async fn forget(&self, work: Work) -> Result<Finished, Error> {
-        self.end(work, "forget_work", FORGET, &[]).await
+        self.end(self.patient(), work, "forget_work", FORGET, &[]).await
+    }
+
+    /// The database, for the end of a pass. It waits for a connection as long as the claim lasts at least: without its end, the whole pass is
+    /// repeated.
+    fn patient(&self) -> Database {
+        self.database.clone().waiting_at_most(HELD_FOR)
     }
 
     /// Runs a statement that ends a claim and returns whether its row is ready now.
     async fn end(
         &self,
+        database: Database,
         work: Work,
         query: &'static str,
         text: &str,
@@ -210,7 +286,7 @@ impl WorkQueue {
         let holder = self.holder.as_str();
         let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
         let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
-        let rows = self.database.all(query, text, &params).await?;
+        let rows = database.all(query, text, &params).await?;
         let Some(row) = rows.first() else { return Ok(Finished::Lost) };
         if column(query, row, 0)? {
             self.returned.notify_one();
@@ -252,6 +328,6 @@ impl WorkQueue {
     }
 }
 
-fn texts(clusters: &[Uuid]) -> Vec<String> {
+pub(super) fn texts(clusters: &[Uuid]) -> Vec<String> {
     clusters.iter().map(Uuid::to_string).collect()
 }

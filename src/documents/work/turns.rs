@@ -33,6 +33,11 @@ impl Turns {
         Shares { urgent_first: free.saturating_sub(oldest), oldest }
     }
 
+    /// Whether the next permit takes an urgent row if there is one.
+    pub fn prefers_urgent(self) -> bool {
+        self.shares(1).urgent_first == 1
+    }
+
     /// So many rows were taken. Where they are fewer than the permits, all rows that were ready are among them.
     pub fn taken(&mut self, rows: u32) {
         self.since = (self.since + rows % ROUND) % ROUND;

@@ -5,8 +5,9 @@
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
 //! acknowledgement of a write to its arrival at a watch of this program's own. With `AGAINST=go`, a Go controller that
 //! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. The other jobs are measured in
-//! [`leases`], [`statuses`], [`hub`] and [`syncsets`]. See [`options`] for what can be set.
+//! [`leases`], [`statuses`], [`hub`], [`syncsets`] and [`bus`]. See [`options`] for what can be set.
 
+mod bus;
 mod compare;
 mod daemon;
 mod hub;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
                     Planned::Status(options) => statuses::bench(options).await?,
                     Planned::Hub(options) => hub::bench(options).await?,
                     Planned::Syncsets(options) => syncsets::bench(options).await?,
+                    Planned::Bus(options) => bus::bench(*options).await?,
                 }
             }
             Ok(())

@@ -81,6 +81,8 @@ enum Job {
     Hub,
     /// Syncsets.
     Syncsets,
+    /// Events and work over the bus.
+    Bus,
 }
 
 impl FromStr for Job {
@@ -93,6 +95,7 @@ impl FromStr for Job {
             "status" => Ok(Self::Status),
             "hub" => Ok(Self::Hub),
             "syncsets" => Ok(Self::Syncsets),
+            "bus" => Ok(Self::Bus),
             _ => Err(()),
         }
     }
@@ -111,13 +114,15 @@ pub(crate) enum Planned {
     Hub(HubOptions),
     /// Syncsets.
     Syncsets(SyncsetOptions),
+    /// Events and work over the bus.
+    Bus(BusOptions),
 }
 
-/// `JOBS=sync,lease,status,hub,syncsets`: which jobs, in this order. One name may mean something else to another job, so only the
+/// `JOBS=sync,lease,status,hub,syncsets,bus`: which jobs, in this order. One name may mean something else to another job, so only the
 /// options of these are read.
 pub(crate) fn planned() -> Result<Vec<Planned>, String> {
-    let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets];
-    let jobs = list("JOBS", all, "sync, lease, status, hub, syncsets")?;
+    let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets, Job::Bus];
+    let jobs = list("JOBS", all, "sync, lease, status, hub, syncsets, bus")?;
     let planned = jobs.into_iter().map(|job| {
         Ok(match job {
             Job::Sync => Planned::Sync(Box::new(Options::read()?)),
@@ -125,6 +130,7 @@ pub(crate) fn planned() -> Result<Vec<Planned>, String> {
             Job::Status => Planned::Status(StatusOptions::read()?),
             Job::Hub => Planned::Hub(HubOptions::read()?),
             Job::Syncsets => Planned::Syncsets(SyncsetOptions::read()?),
+            Job::Bus => Planned::Bus(BusOptions::read()?),
         })
     });
     planned.collect()
@@ -430,6 +436,34 @@ impl SyncsetOptions {
         }
         if options.syncsets * options.each > 400 {
             return Err("SYNCSETS times EACH is at most 400: a simulated API server has lists of one page".to_owned());
+        }
+        Ok(options)
+    }
+}
+
+/// How the bus is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BusOptions {
+    /// `CLUSTERS=5000`: clusters that are changed, and then all worked on.
+    pub(crate) clusters: usize,
+    /// `RATE=50`: changes a second while delays are measured, and `WINDOW=20`: for so many seconds.
+    pub(crate) rate: u32,
+    pub(crate) window: Duration,
+    /// `RUNS=1`.
+    pub(crate) runs: usize,
+}
+
+impl BusOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let options = Self {
+            clusters: value("CLUSTERS", 5_000, "a number of clusters")?,
+            rate: value("RATE", 50, "changes a second")?,
+            window: Duration::from_secs(value("WINDOW", 20, "seconds")?),
+            runs: value("RUNS", 1, "a number of runs")?,
+        };
+        if options.clusters == 0 || options.rate == 0 || options.runs == 0 || options.window.is_zero() {
+            return Err("CLUSTERS, RATE, WINDOW and RUNS are at least 1".to_owned());
         }
         Ok(options)
     }

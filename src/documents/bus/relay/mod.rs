@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::plan::{Closures, Step, kinds};
 use self::publish::{Published, Publisher};
 use self::read::Read;
-use super::broker::Broker;
+use super::broker::{Broker, Pauses};
 use super::message::Message;
 use super::standing::Purpose;
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
@@ -39,7 +39,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LAG_EVERY: Duration = Duration::from_secs(5);
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
-/// Before the next attempt where the broker refuses a `relist`, or closes the channel.
+/// Before the next attempt where the broker refuses a `relist`.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// The relay. Its clones are instances that take over from each other.
@@ -125,19 +125,23 @@ impl Relay {
 
 impl Subscriber for Under<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
-        let mut attempt = 0;
+        let mut pauses = Pauses::default();
         loop {
-            let link = self.of.broker.reach(Purpose::Relay).await;
+            let (link, publisher) = self.of.broker.reach(Purpose::Relay).await;
+            let opened = Instant::now();
             let ended = tokio::select! {
-                ended = self.relay(&link, &mut attempt) => ended,
-                () = self.of.broker.follow(Purpose::Relay, &link) => continue,
+                ended = self.relay(&link, &publisher, &mut pauses) => Some(ended),
+                () = self.of.broker.follow(Purpose::Relay, &link) => None,
+            };
+            let Some(ended) = ended else {
+                pauses.wait_after_life_from(opened).await;
+                continue;
             };
             match ended {
                 Ended::Broker(error) => {
-                    tracing::warn!(error = full_text(&error), "failed to publish events, retrying");
+                    self.of.broker.fails(Purpose::Relay, &error);
                     link.close().await;
-                    sleep(AGAIN.next_delay(attempt)).await;
-                    attempt = attempt.saturating_add(1);
+                    pauses.wait().await;
                 }
                 Ended::Database(error) => return Err(error),
                 // The claim will show it; until then, nothing is done.
@@ -160,22 +164,27 @@ impl Subscriber for Under<'_> {
 }
 
 impl Under<'_> {
-    /// Reads and publishes on this connection until that fails. `attempt` is set to 0 by what succeeds.
-    async fn relay(&self, link: &Link, attempt: &mut u32) -> Ended {
-        match self.relay_on(link, attempt).await {
+    /// Reads and publishes on this connection until that fails. `pauses` start anew with what succeeds.
+    async fn relay(&self, link: &Link, publisher: &Publisher, pauses: &mut Pauses) -> Ended {
+        match self.relay_on(link, publisher, pauses).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    async fn relay_on(&self, link: &Link, attempt: &mut u32) -> Result<std::convert::Infallible, Ended> {
+    async fn relay_on(
+        &self,
+        link: &Link,
+        publisher: &Publisher,
+        pauses: &mut Pauses,
+    ) -> Result<std::convert::Infallible, Ended> {
         let database = &self.of.database;
-        let publisher = Publisher::open(link).await?;
         let aside = Aside::default();
         loop {
             let read = read::read(database, &aside).await?;
             match read.head.step() {
                 Step::Follow if read.last == read.head.cursor => {
+                    self.of.broker.works(Purpose::Relay, link);
                     let _elapsed = timeout(EVERY, self.notified.notified()).await;
                     continue;
                 }
@@ -184,8 +193,8 @@ impl Under<'_> {
                     if self.grant.check().is_err() {
                         return Err(Ended::Claim);
                     }
-                    let missed = self.publish(&publisher, &read).await?;
-                    self.relist(&publisher, &missed).await?;
+                    let missed = self.publish(publisher, &read).await?;
+                    self.relist(publisher, &missed).await?;
                     self.move_cursor(read.head.cursor, read.last).await?;
                 }
                 Step::Relist => {
@@ -196,7 +205,7 @@ impl Under<'_> {
                         newest = head.newest,
                         "events are missing in the log or were never published, consumers are told to list"
                     );
-                    self.relist(&publisher, &Kind::ALL).await?;
+                    self.relist(publisher, &Kind::ALL).await?;
                     self.move_cursor(head.cursor, head.newest).await?;
                 }
                 Step::Renumber => {
@@ -205,7 +214,8 @@ impl Under<'_> {
                     sleep(EVERY).await;
                 }
             }
-            *attempt = 0;
+            self.of.broker.works(Purpose::Relay, link);
+            pauses.reset();
         }
     }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::plan::{Closures, has_room};
 use super::read::Row;
 use crate::amqp::{Error, Link};
+use crate::documents::bus::broker::Opens;
 use crate::documents::bus::message::Message;
 use crate::documents::bus::topology::EVENTS;
 use crate::documents::kind::Kind;
@@ -36,13 +37,15 @@ struct Unconfirmed {
     confirm: PublisherConfirm,
 }
 
-impl Publisher {
-    pub(super) async fn open(link: &Link) -> Result<Self, Error> {
+impl Opens for Publisher {
+    async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(Error::of("ask for confirms"))?;
         Ok(Self(channel))
     }
+}
 
+impl Publisher {
     async fn send(&self, message: &Message) -> Result<PublisherConfirm, Error> {
         let (key, properties) = (message.routing_key.as_str().into(), message.properties.clone());
         let options = BasicPublishOptions::default();

@@ -49,6 +49,11 @@ impl Sight {
         Arc::new(Self(Mutex::new(Seen { buffer, last, delays: Vec::with_capacity(delays) })))
     }
 
+    /// A line has arrived by another way than a watch.
+    pub(crate) fn sees(&self, line: &[u8]) {
+        self.0.lock().sees(line, Timestamp::now());
+    }
+
     /// How many changes have arrived.
     pub(crate) fn arrived(&self) -> usize {
         self.0.lock().delays.len()

@@ -4,7 +4,7 @@
 //! database of its own. Clients are connections of this program; times are from the request to the end of the answer, and
 //! of watches from the time that the database gave the change.
 
-mod crowd;
+pub(crate) mod crowd;
 mod documents;
 mod meter;
 mod plans;
@@ -13,7 +13,7 @@ mod report;
 mod rest;
 mod selectors;
 mod watches;
-mod world;
+pub(crate) mod world;
 mod writes;
 
 use integration::Error;
