@@ -234,7 +234,7 @@ mod tests {
             sleep(Duration::from_millis(100)).await;
             pauses.wait_after_life_from(opened).await;
         }
-        assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
+        assert!(began.elapsed() > Duration::from_mins(1), "{:?}", began.elapsed());
         let opened = Instant::now();
         sleep(SHORT_LIFE).await;
         pauses.wait_after_life_from(opened).await;
