@@ -278,9 +278,44 @@ fn secrets_come_from_the_namespace_of_the_syncset_or_from_a_named_one() {
         (Kind::SyncSet, json!(null), Some("/spec/secretMappings/0/sourceRef")),
         (Kind::SelectorSyncSet, json!({"name": "s", "namespace": "team-b"}), None),
         (Kind::SelectorSyncSet, json!({"name": "s"}), Some("/spec/secretMappings/0/sourceRef/namespace")),
+        (
+            Kind::SelectorSyncSet,
+            json!({"name": "s", "namespace": ""}),
+            Some("/spec/secretMappings/0/sourceRef/namespace"),
+        ),
     ] {
         let found = spec(kind, mapping(source.clone())).err().unwrap_or_default();
         assert_eq!(found.first().map(|fault| fault.pointer.as_str()), pointer, "{kind} {source}");
+    }
+}
+
+/// Rule 2.
+#[test]
+fn a_secret_goes_to_a_target_with_a_name() {
+    for (target, pointer) in [
+        (json!(null), Some("/spec/secretMappings/0/targetRef")),
+        (json!({}), Some("/spec/secretMappings/0/targetRef/name")),
+        (json!({"name": ""}), Some("/spec/secretMappings/0/targetRef/name")),
+        (json!({"name": "t"}), None),
+    ] {
+        let mapping = json!({"secretMappings": [{"sourceRef": {"name": "s"}, "targetRef": target}]});
+        let found = spec(Kind::SyncSet, mapping).err().unwrap_or_default();
+        assert_eq!(found.first().map(|fault| fault.pointer.as_str()), pointer, "{target}");
+    }
+}
+
+/// Rule 1: requests of these kinds are answered by other objects than they name.
+#[test]
+fn kinds_that_openshift_keeps_for_old_clients_are_no_resources() {
+    for (group, is_allowed) in [("authorization.openshift.io", false), ("rbac.authorization.k8s.io", true)] {
+        for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"] {
+            let api_version = format!("{group}/v1");
+            let resource = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+            let found = spec(Kind::SyncSet, json!({"resources": [resource]})).err().unwrap_or_default();
+            let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+            assert_eq!(pointers.is_empty(), is_allowed, "{group} {kind}: {pointers:?}");
+            assert!(is_allowed || pointers == ["/spec/resources/0/kind"], "{group} {kind}: {pointers:?}");
+        }
     }
 }
 

@@ -268,6 +268,7 @@ mod tests {
         for (tries, seconds) in [(0, 5.0), (1, 10.0), (5, 160.0), (6, 300.0), (40, 300.0)] {
             assert!((wait(tries, 0.5) - seconds).abs() < 0.001, "{tries}");
             assert!((wait(tries, 0.0) - 0.9 * seconds).abs() < 0.001, "{tries}");
+            assert!((wait(tries, 1.0) - 1.1 * seconds).abs() < 0.001, "{tries}");
         }
     }
 

@@ -49,3 +49,39 @@ pub(super) fn of_deletion(api_version: &str, object: &ObjectRef, message: &str) 
     let message = format!("failed to delete {api_version}, Kind={} {path}: {message}", object.kind);
     Failure { reason: Reason::DeletionFailed, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules 23 and 40.
+    #[test]
+    fn every_refusal_has_its_reason() {
+        let object = |namespace: &str| ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: namespace.to_owned(),
+            name: "a".to_owned(),
+        };
+        let (resource, patch) = (Place::Resource(0), Place::Patch(0));
+        for (refusal, place, namespace, reason) in [
+            (Refusal::NotFound, resource, "n", Reason::NamespaceMissing),
+            (Refusal::NotFound, resource, "", Reason::KindNotServed),
+            (Refusal::NotFound, patch, "n", Reason::PatchTargetMissing),
+            (Refusal::NotServed, resource, "n", Reason::KindNotServed),
+            (Refusal::NamespaceTerminating, resource, "n", Reason::Terminating),
+            (Refusal::Forbidden, resource, "n", Reason::Forbidden),
+            (Refusal::SchemaMismatch, resource, "n", Reason::SchemaMismatch),
+            (Refusal::Server, resource, "n", Reason::ServerError),
+            (Refusal::Invalid, resource, "n", Reason::Rejected),
+            (Refusal::Conflict, resource, "n", Reason::Rejected),
+            (Refusal::Throttled, resource, "n", Reason::Rejected),
+            (Refusal::Rejected, resource, "n", Reason::Rejected),
+        ] {
+            let refused = Refused { refusal, message: "told".to_owned() };
+            let failure = of_refusal(place, &object(namespace), &refused);
+            assert_eq!(failure.reason, reason, "{refusal:?}");
+            assert!(failure.message.contains("told"), "{failure:?}");
+        }
+    }
+}

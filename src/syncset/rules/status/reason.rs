@@ -106,6 +106,10 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_name_and_configuration_errors_wait_for_a_change() {
+        let names = "ResourceInvalid TemplateInvalid SecretInvalid SecretUnavailable SchemaMismatch KindNotServed NamespaceMissing \
+             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed";
+        let names: Vec<&str> = names.split_whitespace().collect();
+        assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), names);
         for reason in Reason::ALL {
             assert_eq!(Reason::of_name(reason.as_str()), Some(reason));
         }
