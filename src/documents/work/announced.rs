@@ -22,9 +22,9 @@ const ANNOUNCED: &str = "with rows as materialized ( \
        select w.cluster from towline_work w join unnest($1::text[]::uuid[], $2::text[]) r(cluster, version) \
          on w.cluster = r.cluster and w.xmin::text = r.version order by w.cluster for no key update of w) \
      update towline_work w set announced = $3::text::timestamptz from rows where w.cluster = rows.cluster";
-/// Rows that are to be announced again.
+/// Rows that are to be announced again. Those that somebody has locked are found when they are overdue.
 const AGAIN: &str = "with rows as materialized ( \
-       select cluster from towline_work where cluster = any ($1::text[]::uuid[]) order by cluster for no key update) \
+       select cluster from towline_work where cluster = any ($1::text[]::uuid[]) order by cluster for no key update skip locked) \
      update towline_work w set announced = null from rows where w.cluster = rows.cluster";
 /// Rows whose messages were lost: they wait although no message does.
 const LOST: &str = "with rows as materialized ( \

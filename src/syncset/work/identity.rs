@@ -42,6 +42,9 @@ impl Identified {
             kubeconfig_generation: generation,
             asked_generation: generation,
             next_full: None,
+            // It has just answered.
+            reachable: Some(true),
+            last_contact: Some(read.now()),
             ..read.pace()
         };
         Pace { row, resyncs: read.snapshot.resyncs, identities: self.identities(read) }

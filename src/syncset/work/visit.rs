@@ -388,7 +388,7 @@ impl Worker {
         drop(executor);
         let progress = std::mem::take(&mut ran.outcome.progress);
         let visit = self.finish(work, read, agenda, &identified, &mut basis, ran).await?;
-        // What comes next rests on what this pass has stored.
+        // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
         if visit.outcome.is_some() {
             kept.keep(progress, work, &read.snapshot);
         }
@@ -543,7 +543,8 @@ impl Worker {
         let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.
-            (next.pace.reachable, next.pace.last_contact) = (read.pace().reachable, read.pace().last_contact);
+            let PaceRow { reachable, last_contact, attempts, retry_at, .. } = read.pace();
+            next.pace = PaceRow { reachable, last_contact, attempts, retry_at, ..next.pace };
         }
         // Also if it was not at its end: what comes next may be what was refused.
         if stop.is_none() && !not_before.is_zero() {
@@ -562,6 +563,7 @@ impl Worker {
         }
         let reachability = match stop {
             Some(Stop::Silent { reason, message }) => Reachability::Unreachable { reason, message },
+            None if !is_answered => Self::reachability_before(read),
             _ => Reachability::Reachable,
         };
         let conditions = Conditions {

@@ -119,6 +119,12 @@ impl Item {
         refused.refusal == Refusal::Conflict && self.is_absent && !self.was_refused_as_new
     }
 
+    /// Whether it was refused as an object with a UID is if there is none of that name (409), or one with another UID (422). Both can
+    /// have other causes.
+    pub(super) fn may_be_another(&self, refused: &Refused) -> bool {
+        self.facts.uid.is_some() && matches!(refused.refusal, Refusal::Conflict | Refusal::Invalid)
+    }
+
     pub(super) fn kind_key(&self) -> KindKey {
         (self.desired.api_version.clone(), self.desired.object.kind.clone())
     }

@@ -24,24 +24,33 @@ impl Pass {
     /// How an object of a syncset was sent, and whether it was, by the reply to the step that waits for it. None if it is another step,
     /// or a try, or if the pass is going to send the object in another way or once more.
     pub fn sent(&self, reply: &Result<Answer, Refused>) -> Option<(Behavior, bool)> {
-        let (Ask::Apply(item) | Ask::Create(item) | Ask::Update(item)) = self.asked()? else { return None };
+        let (Ask::Apply(item) | Ask::Create(item) | Ask::Update(item) | Ask::Identify(item, _)) = self.asked()? else {
+            return None;
+        };
+        let may_try_again = item.tries + 1 < MOST_TRIES;
         let is_sent = match (self.asked()?, reply) {
-            (_, Ok(_)) => true,
-            (Ask::Apply(item), Err(refused)) if item.was_overtaken(refused) => return None,
-            // The object with this UID is gone, as will turn out, or this is no conflict that an apply by force has.
-            (Ask::Apply(item) | Ask::Update(item), Err(Refused { refusal: Refusal::Conflict, .. }))
-                if item.facts.uid.is_some() =>
-            {
-                return None;
+            // Of the object that was refused.
+            (Ask::Identify(..), Ok(Answer::Found(found))) => {
+                let is_it = |seen: &Seen| seen.terminating || item.facts.uid.as_ref() == Some(&seen.uid);
+                if may_try_again && !found.as_ref().is_some_and(is_it) {
+                    return None;
+                }
+                false
             }
-            (Ask::Create(item), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
+            (Ask::Identify(..), _) => false,
+            (_, Ok(_)) => true,
+            (Ask::Apply(_), Err(refused)) if may_try_again && item.was_overtaken(refused) => return None,
+            (Ask::Create(_), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
                 // What is there stays as it is.
                 Behavior::CreateOnly => true,
-                _ => return None,
+                _ if may_try_again => return None,
+                _ => false,
             },
-            (Ask::Update(_), Err(Refused { refusal: Refusal::NotFound | Refusal::UnsupportedMediaType, .. })) => {
+            (Ask::Update(_), Err(Refused { refusal: Refusal::NotFound, .. })) if may_try_again => return None,
+            (Ask::Update(_), Err(Refused { refusal: Refusal::UnsupportedMediaType, .. })) if !item.as_merge => {
                 return None;
             }
+            (Ask::Apply(_) | Ask::Update(_), Err(refused)) if item.may_be_another(refused) => return None,
             (_, Err(_)) => false,
         };
         Some((item.behavior, is_sent))
@@ -234,11 +243,8 @@ impl Pass {
         }
     }
 
-    /// A server refuses an object with a UID if there is none of that name (409), or one with another UID (422). Both can have other
-    /// causes.
     fn identify_or_refuse(&mut self, item: Box<Item>, refused: Refused) {
-        let may_be_another = matches!(refused.refusal, Refusal::Conflict | Refusal::Invalid);
-        if may_be_another && item.facts.uid.is_some() {
+        if item.may_be_another(&refused) {
             self.follow_up = Some(Ask::Identify(item, refused));
         } else {
             self.refuse(&item, &refused);
@@ -276,8 +282,16 @@ impl Pass {
     pub(super) fn note_loss(&mut self, item: &Item, found: Option<&Seen>) {
         let is_it = |seen: &Seen| seen.terminating || item.facts.uid.as_ref() == Some(&seen.uid);
         let is_lost = item.facts.uid.is_some() && !found.is_some_and(is_it);
-        if is_lost && is_outer(&item.object) {
-            self.ledger.note_removed(&item.object);
+        if !is_lost || !is_outer(&item.object) {
+            return;
+        }
+        self.ledger.note_removed(&item.object);
+        // Rows of those who no longer want it stay until it is sent, which may be refused again and again: it would be lost each time.
+        let own = self.live.get(item.syncset).map(|live| live.header.id);
+        let knows_it = |row: &&AppliedRow| row.uid == item.facts.uid && Some(row.syncset) != own;
+        let others: Vec<AppliedRow> = self.ledger.rows_of(&item.object).filter(knows_it).cloned().collect();
+        for row in others {
+            self.awaits_store |= self.ledger.put(AppliedRow { uid: None, version: None, owned: None, ..row });
         }
     }
 

@@ -268,6 +268,38 @@ fn whoever_wants_a_namespace_again_before_it_is_gone_tells_the_others_when_it_is
     }
 }
 
+/// A row of a syncset that no longer wants the object remembers it until another one has sent it, which may be refused each time.
+#[test]
+fn a_loss_is_told_once_by_each_document_also_if_the_object_can_not_come_back() {
+    let outer = object("", "Namespace", "", "n");
+    let first = set(SelectorSyncSet, "s").objects(from_ref(&outer));
+    let mut shared = Shared::of([&first, &first]);
+    let next = [set(SelectorSyncSet, "t").objects(from_ref(&outer))];
+    shared.world.refusals.insert("APPLY Namespace n".to_owned(), Refusal::Forbidden);
+    for at in [0, 1] {
+        shared.pass(at, &next);
+        assert_eq!(shared.stores[at].applied.values().filter(|row| row.uid.is_some()).count(), 2);
+    }
+    shared.world.objects.remove(&outer);
+    let mut told = [0, 0];
+    for _ in 0..5 {
+        for at in [0, 1] {
+            let mut pass = Pass::new(shared.input(at, &next, true).expect("it is due"));
+            shared.finish(at, &mut pass);
+            told[at] += usize::from(std::mem::take(&mut shared.bereft[1 - at]));
+        }
+    }
+    assert_eq!(told, [1, 1], "{:?}", shared.world.log);
+    shared.world.refusals.clear();
+    for at in [0, 1] {
+        shared.pass(at, &next);
+    }
+    assert!(shared.world.objects.contains_key(&outer));
+    for store in &shared.stores {
+        assert!(store.applied.values().all(|row| row.uid.is_some() && !row.adopted), "{:?}", store.applied);
+    }
+}
+
 /// A namespace may take any time to go, or never go.
 #[test]
 fn namespaces_that_do_not_go_keep_no_other_object_from_its_turn_and_are_looked_at_once_until_the_pass_comes_back() {
