@@ -40,7 +40,7 @@ async fn replace_queue(connection: &Connection) {
     .unwrap();
 }
 
-/// What the broker does not take is named for each connection, clusters are visited meanwhile, and nothing is kept in memory for it.
+/// `/status` and the metrics name the reason for each connection. Meanwhile workers visit clusters, and no message waits in memory.
 #[test]
 fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
     run(async {

@@ -125,15 +125,14 @@ impl Broker {
 
     /// Connects and opens what the purpose needs, however often it takes. Whoever has seen that it can be used says so. Cancel safe.
     pub(in crate::documents) async fn reach<T: Opens>(&self, purpose: Purpose) -> (Link, T) {
-        let mut attempt = 0;
+        let mut pauses = Pauses::default();
         loop {
             match self.connect_and_open(purpose).await {
                 Ok(reached) => return reached,
                 Err(error) if error.is_mismatch() => self.stands(purpose, Standing::Refused(full_text(&error))),
                 Err(error) => self.fails(purpose, &error),
             }
-            sleep(AGAIN.next_delay(attempt)).await;
-            attempt = attempt.saturating_add(1);
+            pauses.wait().await;
         }
     }
 
