@@ -52,6 +52,7 @@ pub mod documents;
 pub mod election;
 pub mod http;
 pub mod hub;
+pub mod inventory;
 pub mod job;
 pub mod jobs;
 pub mod lease;
