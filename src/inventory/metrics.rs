@@ -27,7 +27,7 @@ const OUTCOMES: [&str; 4] = ["ok", "later", "unauthorized", "rejected"];
 
 /// The section's metrics.
 #[derive(Debug)]
-pub(super) struct InventoryMetrics {
+pub struct InventoryMetrics {
     releases: Gauge,
     pending: Gauge,
     undecodable: Gauge,
@@ -35,9 +35,15 @@ pub(super) struct InventoryMetrics {
     apps: [Counter; 4],
 }
 
+impl Default for InventoryMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl InventoryMetrics {
     /// Makes the series. All of them exist from here on, with the value 0.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let posts = |kind: &'static str| OUTCOMES.map(|outcome| counter!(POSTS_TOTAL, "kind" => kind, "outcome" => outcome));
         Self {
             releases: gauge!(RELEASES),

@@ -27,8 +27,11 @@ pub(in crate::inventory) struct Entry {
     pub(in crate::inventory) version: String,
     /// The hash of the body that was acknowledged last; empty if none was.
     pub(in crate::inventory) sent_hash: String,
-    /// How many bodies were acknowledged.
+    /// How many bodies were acknowledged; and those that may have been accepted, and were replaced before that was known.
     pub(in crate::inventory) sent: u64,
+    /// The hash of the body that is about to be sent, or was, until it is acknowledged: a process that was killed meanwhile leaves it
+    /// behind, and what the API knows then is unknown. Empty if nothing is under way.
+    pub(in crate::inventory) sending_hash: String,
 }
 
 /// The types of the conditions of a project that counts.
@@ -130,6 +133,7 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
         version: or_empty("resourceVersion"),
         sent_hash: or_empty("sentHash"),
         sent: value.get("sent").and_then(Value::as_u64).unwrap_or_default(),
+        sending_hash: or_empty("sendingHash"),
     };
     Some((key, entry))
 }
@@ -193,10 +197,10 @@ fn release(key: &ObjectKey, entry: &Entry) -> Value {
         "chart": entry.facts.chart, "appVersion": entry.facts.app_version, "resourceVersion": entry.version,
         "sent": entry.sent,
     });
-    if let Some(fields) = release.as_object_mut()
-        && !entry.sent_hash.is_empty()
-    {
-        fields.insert("sentHash".to_owned(), json!(entry.sent_hash));
+    for (field, hash) in [("sentHash", &entry.sent_hash), ("sendingHash", &entry.sending_hash)] {
+        if let Some(fields) = release.as_object_mut().filter(|_| !hash.is_empty()) {
+            fields.insert(field.to_owned(), json!(hash));
+        }
     }
     release
 }
@@ -227,6 +231,7 @@ mod tests {
             version: format!("10{revision}"),
             sent_hash: format!("5f0{revision}"),
             sent: revision + 10,
+            sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
         }
     }
 

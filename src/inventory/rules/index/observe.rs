@@ -82,38 +82,30 @@ impl Index {
         self.compare(key, told, stage, contents, now);
     }
 
-    /// Gives a release its id, which has to be in the status before anything is sent.
+    /// Gives a release its id. It is in the status before anything is sent, and not earlier: with what is about to be sent.
     fn identify(&mut self, key: &ObjectKey, given: &GivenId, told: &Known, stage: Stage) {
         let new_id = self.releases.get(key).is_some_and(|release| release.entry.is_none()).then(|| self.new_id());
         let Some(release) = self.releases.get_mut(key) else { return };
-        let entry = release.entry.get_or_insert_with(|| {
-            self.status.is_dirty = true;
-            Entry {
-                app_id: new_id.unwrap_or_default(),
-                is_given: false,
-                revision: told.revision,
-                stage,
-                facts: told.facts.clone(),
-                version: told.version.to_string(),
-                sent_hash: String::new(),
-                sent: 0,
-            }
+        let entry = release.entry.get_or_insert_with(|| Entry {
+            app_id: new_id.unwrap_or_default(),
+            is_given: false,
+            revision: told.revision,
+            stage,
+            facts: told.facts.clone(),
+            version: told.version.to_string(),
+            sent_hash: String::new(),
+            sent: 0,
+            sending_hash: String::new(),
         });
         let is_given = match given {
             GivenId::Given(id) => {
-                if entry.app_id != *id {
-                    entry.app_id.clone_from(id);
-                    self.status.is_dirty = true;
-                }
+                entry.app_id.clone_from(id);
                 true
             }
             // Of a release that is gone, what was told stays true.
             GivenId::None | GivenId::Unusable => entry.is_given && stage == Stage::Uninstalled,
         };
-        if entry.is_given != is_given {
-            entry.is_given = is_given;
-            self.status.is_dirty = true;
-        }
+        entry.is_given = is_given;
     }
 
     /// Compares a release with what was acknowledged.

@@ -68,6 +68,8 @@ pub(super) struct Release {
     pub(super) is_gone: bool,
     pub(super) wanted: Option<Wanted>,
     pub(super) posting: Option<Posting>,
+    /// The body with `sending_hash` may have been accepted.
+    pub(super) is_uncertain: bool,
     pub(super) delivery: Retry,
     pub(super) failure: Option<Refusal>,
     /// The hash of the body that was rejected.
@@ -81,7 +83,8 @@ impl Release {
     pub(super) fn remembered(entry: Entry) -> Self {
         let known =
             Known { version: entry.version.as_str().into(), revision: entry.revision, facts: entry.facts.clone() };
-        Self { known: Some(known), entry: Some(entry), ..Self::default() }
+        let is_uncertain = !entry.sending_hash.is_empty();
+        Self { known: Some(known), entry: Some(entry), is_uncertain, ..Self::default() }
     }
 
     /// Whether nothing is known or under way, so that it need not be kept.
@@ -92,6 +95,9 @@ impl Release {
     /// Whether a body differs from what was acknowledged, in a way that counts.
     pub(super) fn differs(&self, body: &Body, told: &Known, stage: Stage, counts: Counts) -> bool {
         let Some(entry) = &self.entry else { return true };
+        if self.is_uncertain {
+            return true;
+        }
                 match counts {
             Counts::Content => entry.sent_hash != body.hash,
             Counts::Revision => {
@@ -103,6 +109,13 @@ impl Release {
 
     /// Takes a body that is to be sent, or that nothing is.
     pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) {
+        if body.is_none()
+            && self.posting.is_none()
+            && let Some(entry) = &mut self.entry
+        {
+            // It was announced, and never sent.
+            entry.sending_hash.clear();
+        }
         if let Some(posting) = &mut self.posting {
             let differs = body.as_ref().is_none_or(|(body, _, _)| *body != posting.wanted.body);
             if differs {
@@ -133,18 +146,43 @@ impl Release {
         self.delivery = Retry::default();
         self.failure = None;
         self.told_at = Some(now);
+        self.is_uncertain = false;
         if let Some(entry) = &mut self.entry {
             entry.revision = told.revision;
             entry.facts = told.facts;
             entry.version = told.version.to_string();
             entry.stage = stage;
             entry.sent_hash.clone_from(&body.hash);
+            entry.sending_hash.clear();
             entry.sent += 1;
         }
         if self.wanted.as_ref().is_some_and(|wanted| wanted.body == body) {
             self.wanted = None;
         }
         stage == Stage::Uninstalled && self.wanted.is_none() && self.is_gone
+    }
+
+    /// Notes in the entry what is about to be sent. Returns whether that was news.
+    pub(super) fn announce(&mut self) -> bool {
+        let (Some(entry), Some(wanted)) = (&mut self.entry, &self.wanted) else { return false };
+        if entry.sending_hash == wanted.body.hash {
+            return false;
+        }
+        if std::mem::take(&mut self.is_uncertain) {
+            // What may have been accepted is replaced: if it returns, that is another post, which needs another key.
+            entry.sent += 1;
+        }
+        entry.sending_hash.clone_from(&wanted.body.hash);
+        true
+    }
+
+    /// Whether a body is to be sent, and nothing but time and the status keeps it from that.
+    pub(super) fn is_sendable(&self) -> bool {
+        let is_rejected = |wanted: &Wanted| self.rejected.as_ref() == Some(&wanted.body.hash);
+        self.wanted.as_ref().is_some_and(|wanted| !is_rejected(wanted))
+            && self.posting.is_none()
+            && self.unread.is_none()
+            && !self.has_no_id
     }
 
     /// When the body that is to be sent may be sent, by the delay.

@@ -107,6 +107,7 @@ impl Index {
                 return next;
             }
             self.begin_reads(&mut next.steps, &mut wake, now.at);
+            self.announce(&mut wake, now.at);
         }
         // Ids are in the status before they are sent.
         next.steps.extend(self.begin_write(obstacle, &mut wake, now).map(Step::Write));
@@ -150,6 +151,26 @@ impl Index {
             steps.push(Step::Read { key: key.clone(), object, version });
             release.is_reading = true;
             self.reads += 1;
+        }
+    }
+
+    /// Whether the registration was acknowledged, or is not needed.
+    fn is_registered(&self) -> bool {
+        self.settings.wire == Wire::Single || self.registration.acknowledged == self.registration_body().hash
+    }
+
+    /// Notes what is about to be sent, for the status: it has to be there before.
+    fn announce(&mut self, wake: &mut Wake, now: Instant) {
+        if self.is_unauthorized || !self.is_registered() {
+            return;
+        }
+        for release in self.releases.values_mut().filter(|release| release.is_sendable()) {
+            let Some(due) = release.due(self.settings.delay) else { continue };
+            if due > now {
+                wake.at(due);
+            } else if release.delivery.is_due(now, wake) {
+                self.status.is_dirty |= release.announce();
+            }
         }
     }
 
@@ -269,15 +290,9 @@ impl Index {
         }
         let path = if self.settings.wire == Wire::Instances { "/apps" } else { "" };
         for (key, release) in &mut self.releases {
-            let Some(due) = release.due(self.settings.delay) else { continue };
-            if !may_be_sent(key, release, written) {
-                continue;
-            }
-            if due > now {
-                wake.at(due);
-                continue;
-            }
-            if !release.delivery.is_due(now, wake) {
+            let is_due = release.due(self.settings.delay).is_some_and(|due| due <= now);
+            // The status has what is announced; when something else is due is known from there.
+            if !is_due || !is_announced(key, release, written) || !release.delivery.is_due(now, wake) {
                 continue;
             }
             if self.posts >= POSTS {
@@ -292,25 +307,22 @@ impl Index {
                 idempotency_key,
             };
             release.posting = Some(Posting { wanted, changed: None });
+            release.is_uncertain = true;
             self.posts += 1;
             steps.push(Step::Post(post));
         }
     }
 }
 
-/// Whether nothing but time keeps a release from being sent. The status has to hold its id, and what was acknowledged before: after a
-/// restart the next body would have the key of another one.
-fn may_be_sent(key: &ObjectKey, release: &Release, written: &Written) -> bool {
+/// Whether the status holds what is about to be sent, with its id and what was acknowledged before: after a restart the next body
+/// would have the key of another one.
+fn is_announced(key: &ObjectKey, release: &Release, written: &Written) -> bool {
     let (Some(wanted), Some(entry)) = (&release.wanted, &release.entry) else { return false };
-    let is_remembered = written.entries.get(key).is_some_and(|written| {
-        (&written.app_id, written.is_given, written.sent, &written.sent_hash)
-            == (&entry.app_id, entry.is_given, entry.sent, &entry.sent_hash)
+    let is_written = written.entries.get(key).is_some_and(|written| {
+        (&written.app_id, written.is_given, written.sent, &written.sent_hash, &written.sending_hash)
+            == (&entry.app_id, entry.is_given, entry.sent, &entry.sent_hash, &wanted.body.hash)
     });
-    is_remembered
-        && release.posting.is_none()
-        && release.unread.is_none()
-        && !release.has_no_id
-        && release.rejected.as_ref() != Some(&wanted.body.hash)
+    is_written && release.is_sendable()
 }
 
 /// The time of the day.

@@ -195,6 +195,7 @@ fn an_acknowledgement_is_in_the_status_before_the_next_post_of_its_release() {
     world.pods("web", &["q"]);
     let steps = world.next().steps;
     let [Step::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
+    assert_eq!(patch[1]["value"]["helmStatus"][0]["sent"], 1);
     world.advance(DELAY * 3);
     assert!(world.next().steps.is_empty(), "it was sent before the status was written");
     world.write(patch);
@@ -210,6 +211,24 @@ fn a_process_that_was_killed_before_it_wrote_an_acknowledgement_repeats_the_key(
     world.settle();
     assert_eq!(world.told().len(), 1, "the API has seen another key");
     assert_eq!(world.entry("web")["sent"], 1);
+}
+
+#[test]
+fn a_content_that_returns_after_a_lost_answer_is_sent_again_even_by_another_process() {
+    for is_killed in [false, true] {
+        let (mut world, post) = due();
+        world.accept(&post);
+        world.answer(&post, Ok(()));
+        world.settle();
+        world.pods("web", &["q"]);
+        world.advance(DELAY);
+        let [second] = world.posts().try_into().expect("one post");
+        world.accept(&second);
+        world.live.get_mut(&key("web")).expect("it is installed").pods = vec!["p"];
+        if is_killed { world.restart() } else { world.answer(&second, Err(later(None))) }
+        world.settle();
+        assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"], "killed: {is_killed}");
+    }
 }
 
 #[test]

@@ -52,13 +52,16 @@ fn ids_are_in_the_status_before_anything_is_sent() {
     assert!(ids[1]["value"]["clusterUUID"].as_str().is_some_and(|id| id.starts_with("K-")), "{ids}");
     world.read(key, version);
     world.advance(DELAY);
-    assert!(world.next().steps.is_empty(), "the status is still being written");
+    assert!(world.next().steps.is_empty(), "the id of the cluster is still being written");
     world.write(ids);
     let steps = world.next().steps;
-    let [Step::Write(ids), Step::Post(Post { key: PostKey::Registration, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    let [Step::Post(registration @ Post { key: PostKey::Registration, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    world.answer(registration, Ok(()));
+    let steps = world.next().steps;
+    let [Step::Write(ids)] = steps.as_slice() else { panic!("{steps:?}") };
     let app_id = ids[1]["value"]["helmStatus"][0]["appUUID"].clone();
+    assert!(app_id.as_str().is_some_and(|id| id.starts_with("A-")), "{ids}");
     world.index.written(Err("forbidden".into()), world.now);
-    world.index.answered(&PostKey::Registration, Ok(()), world.now);
     assert!(world.next().steps.is_empty(), "the status was not written");
     world.settle();
     assert_eq!(world.told(), ["web 1 deployed [p]"]);
@@ -248,10 +251,11 @@ fn the_time_of_the_status_never_changes_alone() {
     let mut world = installed();
     let (time, writes) = (world.status["lastReconcileTimestamp"].clone(), world.writes);
     world.advance(Duration::from_hours(1));
+    world.observe_all();
     world.settle();
     assert_eq!((&world.status["lastReconcileTimestamp"], world.writes), (&time, writes));
     world.pods("web", &["q"]);
     world.settle();
     assert_ne!(world.status["lastReconcileTimestamp"], time);
-    assert_eq!(world.writes, writes + 1, "one write for one change");
+    assert_eq!(world.writes, writes + 2, "one before the post and one after it");
 }

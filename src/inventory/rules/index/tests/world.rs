@@ -33,9 +33,9 @@ pub(super) struct World {
     pub(super) status: Value,
     pub(super) live: BTreeMap<ObjectKey, Live>,
     pub(super) given: GivenId,
-    /// What the API has accepted, each key once.
+    /// What the API has accepted. It takes each key once, and answers a repetition as it did the first time.
     pub(super) accepted: Vec<(String, Value)>,
-    pub(super) keys: BTreeSet<String>,
+    pub(super) keys: BTreeMap<String, String>,
     pub(super) reads: usize,
     pub(super) writes: usize,
     versions: u64,
@@ -70,7 +70,7 @@ impl World {
             live: BTreeMap::new(),
             given: GivenId::None,
             accepted: Vec::new(),
-            keys: BTreeSet::new(),
+            keys: BTreeMap::new(),
             reads: 0,
             writes: 0,
             versions: 0,
@@ -169,8 +169,9 @@ impl World {
 
     /// The API takes a body, whether or not its answer arrives.
     pub(super) fn accept(&mut self, post: &Post) {
-        if self.keys.insert(post.idempotency_key.clone()) {
-            self.accepted.push((post.path.clone(), serde_json::from_str(&post.body).unwrap()));
+        match self.keys.insert(post.idempotency_key.clone(), post.body.clone()) {
+            None => self.accepted.push((post.path.clone(), serde_json::from_str(&post.body).unwrap())),
+            Some(before) => assert_eq!(before, post.body, "one key for two bodies"),
         }
     }
 
