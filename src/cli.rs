@@ -434,7 +434,8 @@ mod tests {
             let Ok(Command::Remote(Remote::Resync { section, name, .. })) = parse(line) else { panic!("{line}") };
             assert_eq!(named("resync", &section, name.as_deref()), path);
         }
-        let Ok(Command::Remote(Remote::Explain { section, name, .. })) = parse("towline explain inventory default/web") else {
+        let Ok(Command::Remote(Remote::Explain { section, name, .. })) = parse("towline explain inventory default/web")
+        else {
             panic!("another command")
         };
         assert_eq!((section.as_str(), name.as_str()), ("inventory", "default/web"));

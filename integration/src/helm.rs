@@ -70,14 +70,20 @@ impl Helm {
     /// Runs a command, which has to succeed. Returns what it prints.
     pub async fn run(&self, args: &[&str]) -> Result<String, Error> {
         let (succeeded, output) = self.attempt(args).await?;
-        if succeeded { Ok(output) } else { Err(Error::Unreadable { what: format!("helm {}", args.join(" ")), detail: output }) }
+        if succeeded {
+            Ok(output)
+        } else {
+            Err(Error::Unreadable { what: format!("helm {}", args.join(" ")), detail: output })
+        }
     }
 
     /// Runs a command. Returns whether it succeeded, and what it prints.
     pub async fn attempt(&self, args: &[&str]) -> Result<(bool, String), Error> {
         let mut command = Command::new(&self.program);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("HELM_DRIVER", self.driver).kill_on_drop(true);
-        for (variable, directory) in [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")] {
+        for (variable, directory) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
             command.env(variable, self.room.join(directory));
         }
         let process = format!("helm {}", args.join(" "));

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -103,8 +105,10 @@ impl Sink {
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = server.signed_by(&key, &issuer)?.pem();
         let failed = |detail: String| Error::Unreadable { what: "the sink's certificate".to_owned(), detail };
-        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| failed(error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).map_err(|error| failed(error.to_string()))?;
+        let certificate =
+            CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| failed(error.to_string()))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).map_err(|error| failed(error.to_string()))?;
         let provider = tokio_rustls::rustls::crypto::ring::default_provider().into();
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -238,7 +242,9 @@ async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &Mutex
             reply
         };
         let answer = match reply {
-            Reply::Status(status) => format!("HTTP/1.1 {status} Scripted\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"),
+            Reply::Status(status) => {
+                format!("HTTP/1.1 {status} Scripted\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
+            }
             Reply::RetryAfter(status, seconds) => {
                 format!("HTTP/1.1 {status} Scripted\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n")
             }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::kinds::SECRET;
 use super::rules::contents::{Contents, INSTANCE};
 use super::rules::identity::GivenId;
 use super::rules::index::Seen;
 use super::rules::revision::{Revision, newest};
 use crate::cluster::{Object, ObjectKey, Watch};
-use super::kinds::SECRET;
 
 /// The watches that are followed while a project counts and is not stopped.
 pub(super) struct Caches {
@@ -49,7 +49,9 @@ impl Caches {
         let mut objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]> = HashMap::new();
         for (kind, watch) in self.contents.iter().enumerate() {
             for object in watch.store().in_namespace(namespace) {
-                let Some(release) = object.labels.get(INSTANCE).filter(|name| is_meant(Some(name))).cloned() else { continue };
+                let Some(release) = object.labels.get(INSTANCE).filter(|name| is_meant(Some(name))).cloned() else {
+                    continue;
+                };
                 if let Some(list) = objects.entry(release).or_default().get_mut(kind) {
                     list.push(object);
                 }

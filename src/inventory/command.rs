@@ -27,8 +27,7 @@ struct InventoryCommand {}
 
 /// The command, for the job's list of commands.
 pub(super) fn command() -> JobCommand {
-    let execute =
-        |_: InventoryCommand, _: &Load| Ok(Order::Run(Box::new(alone(config::environment())?)));
+    let execute = |_: InventoryCommand, _: &Load| Ok(Order::Run(Box::new(alone(config::environment())?)));
     JobCommand::new("inventory", "Run the inventory alone, configured by the environment", execute)
         .after_help(VARIABLES)
 }

@@ -59,7 +59,11 @@ impl Job for InventoryJob {
     fn roles(&self) -> &'static [Role] {
         const BELOW: &[Role] = &[
             Role::new("poster", "", "posts to the API, four bodies at once; reads the token again when it changes"),
-            Role::new("reconciler", "", "decides what is told of each release, reads its record, writes the project's status"),
+            Role::new(
+                "reconciler",
+                "",
+                "decides what is told of each release, reads its record, writes the project's status",
+            ),
         ];
         const ROLES: &[Role] = &[Role::new("inventory", "", "where there is [inventory]").over(BELOW)];
         ROLES

@@ -124,7 +124,8 @@ mod tests {
     fn of_a_secret_only_the_id_is_kept() {
         let (_, spec) = given_ids(&ClusterName::default());
         let held = |data: &Value| {
-            let metadata = json!({"name": "uuid", "namespace": "n", "labels": {"a": "canary"}, "annotations": {"a": "canary"}});
+            let metadata =
+                json!({"name": "uuid", "namespace": "n", "labels": {"a": "canary"}, "annotations": {"a": "canary"}});
             let secret = json!({"metadata": metadata, "data": data, "type": "Opaque"});
             let mut object = serde_json::from_value::<Decoded>(secret).unwrap().into_object();
             spec.projection.as_ref().unwrap()(&mut object);
@@ -133,7 +134,9 @@ mod tests {
         };
         // 1-a, then "canary!".
         assert_eq!(held(&json!({"uuid": "MS1h", "other": "Y2FuYXJ5"})), json!("A-1-a"));
-        for unusable in [json!({"uuid": "Y2FuYXJ5IQ=="}), json!({"other": "Y2FuYXJ5"}), json!({"uuid": "gICA"}), Value::Null] {
+        for unusable in
+            [json!({"uuid": "Y2FuYXJ5IQ=="}), json!({"other": "Y2FuYXJ5"}), json!({"uuid": "gICA"}), Value::Null]
+        {
             assert_eq!(held(&unusable), Value::Null, "{unusable}");
         }
     }

@@ -44,7 +44,8 @@ impl Default for InventoryMetrics {
 impl InventoryMetrics {
     /// Makes the series. All of them exist from here on, with the value 0.
     pub fn new() -> Self {
-        let posts = |kind: &'static str| OUTCOMES.map(|outcome| counter!(POSTS_TOTAL, "kind" => kind, "outcome" => outcome));
+        let posts =
+            |kind: &'static str| OUTCOMES.map(|outcome| counter!(POSTS_TOTAL, "kind" => kind, "outcome" => outcome));
         Self {
             releases: gauge!(RELEASES),
             pending: gauge!(PENDING),

@@ -27,6 +27,6 @@ mod shown;
 mod wiring;
 
 pub use job::InventoryJob;
-pub use metrics::InventoryMetrics;
 #[cfg(test)]
 pub(crate) use job::section;
+pub use metrics::InventoryMetrics;

@@ -3,7 +3,7 @@
 //! State it owns: the client, the token, and the posts under way. The reconciler sends it [`Deliver`]; each carries the way for its
 //! answer. It sends nothing else, and publishes how often the token has changed. Full mailbox: the reconciler never has more posts under
 //! way than there is room for. Restart: the answers of the posts under way are lost, which counts as no answer, so that they are
-//! repeated under their keys. Drain: the posts under way may end.
+//! repeated under their keys. Drain: it ends at once, since the reconciler has waited for its posts before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,10 +97,11 @@ impl Poster {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = scope.draining() => break,
+                // The reconciler is drained before: nobody waits for what is still under way.
+                () = scope.draining() => return Ok(()),
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 deliver = inbox.next() => {
-                    let Some(deliver) = deliver else { break };
+                    let Some(deliver) = deliver else { return Ok(()) };
                     if client.is_none() {
                         client = self.connect().await;
                     }
@@ -124,8 +125,6 @@ impl Poster {
                 },
             }
         }
-        while under_way.next().await.is_some() {}
-        Ok(())
     }
 
     fn files(&self) -> Files {

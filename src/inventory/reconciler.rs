@@ -70,11 +70,23 @@ pub(super) struct Reconciler {
 
 /// How a step has ended.
 enum Done {
-    Read { key: ObjectKey, version: Arc<str>, outcome: Result<Facts, ReadFailure> },
-    Written { outcome: Result<Arc<str>, String> },
-    Answered { key: PostKey, delivered: Option<Delivered> },
+    Read {
+        key: ObjectKey,
+        version: Arc<str>,
+        outcome: Result<Facts, ReadFailure>,
+    },
+    Written {
+        outcome: Result<Arc<str>, String>,
+    },
+    Answered {
+        key: PostKey,
+        delivered: Option<Delivered>,
+    },
     /// The condition of an ignored project was written, or not.
-    Marked { uid: String, is_done: bool },
+    Marked {
+        uid: String,
+        is_done: bool,
+    },
 }
 
 /// One run.
@@ -345,7 +357,9 @@ impl Run {
             }
             is_current
         };
-        let current = std::iter::once(&self.reconciler.projects).chain(self.reconciler.caches.all()).filter(|watch| is_current(watch));
+        let current = std::iter::once(&self.reconciler.projects)
+            .chain(self.reconciler.caches.all())
+            .filter(|watch| is_current(watch));
         let count = current.count();
         count == self.demands.len() + 1 && self.demands.iter().all(Demand::is_met)
     }

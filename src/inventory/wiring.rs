@@ -44,7 +44,8 @@ pub(super) fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredIn
     let projects = follow(kinds::projects_watch(&cluster), Source::Projects);
     let caches = Caches {
         releases: follow(kinds::releases(&cluster, config.helm_driver), Source::Releases),
-        contents: Content::ALL.map(|content| follow(kinds::contents(&cluster, content), Source::Contents(content.place()))),
+        contents: Content::ALL
+            .map(|content| follow(kinds::contents(&cluster, content), Source::Contents(content.place()))),
         ids: follow(kinds::given_ids(&cluster), Source::Ids),
     };
     let handle = watches.cluster(&cluster);
@@ -55,14 +56,8 @@ pub(super) fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredIn
     let (ask, asks) = mailbox(ASKS);
     let shown = Arc::new(Shown::default());
     let followed: Vec<Arc<Watch>> = caches.all().cloned().collect();
-    let report = InventoryReport::new(
-        Arc::clone(&config),
-        Arc::clone(&shown),
-        metrics,
-        Arc::clone(&projects),
-        followed,
-        ask,
-    );
+    let report =
+        InventoryReport::new(Arc::clone(&config), Arc::clone(&shown), metrics, Arc::clone(&projects), followed, ask);
     let reconciler = Reconciler {
         settings: config.settings(),
         storage: config.helm_driver,

@@ -1,9 +1,9 @@
 //! No value of a chart, a Secret, a `ConfigMap` or an environment variable leaves the cluster or is logged, and neither does the token.
 
-use integration::{Reply, Towline};
+use integration::Reply;
 use serde_json::json;
 
-use crate::world::{CANARY, LIMIT, World, chart, run};
+use crate::world::{CANARY, LIMIT, World, ask, chart, run};
 
 #[test]
 fn no_value_is_told_logged_stored_or_shown() {
@@ -31,8 +31,7 @@ fn no_value_is_told_logged_stored_or_shown() {
         })
         .await
         .unwrap();
-        let explained = Towline::command(["explain", "inventory", "default/forged", "--admin", &daemon.admin_url()]);
-        let explained = String::from_utf8(explained.await.unwrap().stdout).unwrap();
+        let (_, explained) = ask(&daemon, "explain", "default/forged").await;
         assert!(explained.contains("the record is no release of Helm"), "{explained}");
         let places = [
             ("a payload", format!("{:?}", world.sink.told().iter().map(|told| &told.body).collect::<Vec<_>>())),

@@ -11,7 +11,16 @@ use crate::world::{LIMIT, World, run, small_chart};
 async fn summary(world: &World, since: integration::Mark, watches: bool) -> Vec<String> {
     let filter = Filter::since(since).user(users::TOWLINE);
     let filter = if watches { filter.with_watches() } else { filter };
-    world.plane.audit().unwrap().summary(&filter).await.unwrap().into_iter().map(|(what, count)| format!("{count} {what}")).collect()
+    world
+        .plane
+        .audit()
+        .unwrap()
+        .summary(&filter)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect()
 }
 
 #[test]

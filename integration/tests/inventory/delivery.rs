@@ -6,7 +6,7 @@ use std::time::Duration;
 use integration::{Reply, Told, eventually};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, World, brief, run, small_chart};
+use crate::world::{LIMIT, World, ask, brief, run, small_chart};
 
 /// A world with a daemon that has told of the release `web`.
 async fn told_of_web(name: &str) -> (World, integration::Towline, String) {
@@ -28,7 +28,13 @@ fn of_second(told: &Told) -> bool {
 fn a_post_that_fails_is_repeated_under_its_key_until_it_is_taken() {
     run(async {
         let (world, daemon, chart) = told_of_web("failures").await;
-        world.sink.script([Reply::Status(500), Reply::Status(503), Reply::CutBefore, Reply::CutAfter, Reply::RetryAfter(429, 2)]);
+        world.sink.script([
+            Reply::Status(500),
+            Reply::Status(503),
+            Reply::CutBefore,
+            Reply::CutAfter,
+            Reply::RetryAfter(429, 2),
+        ]);
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
         let told = world.sink.wait_for("of the second revision", 6, LIMIT, of_second).await.unwrap();
         world.wait_for_condition("main", "Delivered", "True").await;
@@ -52,9 +58,11 @@ fn a_condition_says_what_an_api_answers_and_how_many_wait() {
         assert!(condition["message"].as_str().unwrap().starts_with("1 release waits since "), "{condition}");
         let section = daemon.admin().section("inventory").await.unwrap();
         assert_eq!((&section["pending"], &section["state"]), (&json!(1), &json!("failing")), "{section}");
-        let explained = integration::Towline::command(["explain", "inventory", "default/web", "--admin", &daemon.admin_url()]);
-        let explained = String::from_utf8(explained.await.unwrap().stdout).unwrap();
-        assert!(explained.starts_with("revision 2 deployed, app A-") && explained.contains("HTTP503, next try in"), "{explained}");
+        let (_, explained) = ask(&daemon, "explain", "default/web").await;
+        assert!(
+            explained.starts_with("revision 2 deployed, app A-") && explained.contains("HTTP503, next try in"),
+            "{explained}"
+        );
         world.sink.answer(None);
         world.wait_for_condition("main", "Delivered", "True").await;
     });
@@ -83,7 +91,11 @@ fn a_refused_token_waits_for_another_one() {
         world.told("other", 1).await;
         let after = world.sink.told().split_off(before);
         assert!(after.iter().all(|told| told.authorization == "Bearer token-2"), "{after:?}");
-        assert_eq!(world.sink.told().iter().filter(|told| of_second(told)).count(), 2, "one that was refused, one that was not");
+        assert_eq!(
+            world.sink.told().iter().filter(|told| of_second(told)).count(),
+            2,
+            "one that was refused, one that was not"
+        );
     });
 }
 
@@ -133,18 +145,16 @@ fn a_content_that_returns_gets_a_new_key() {
     run(async {
         let (world, daemon, chart) = told_of_web("returns").await;
         world.project("ignored", &json!({})).await;
-        let output = integration::Towline::command(["resync", "inventory", "default/web", "--admin", &daemon.admin_url()]);
-        let output = output.await.unwrap();
-        assert!(output.status.success(), "{output:?}");
+        assert!(ask(&daemon, "resync", "default/web").await.0);
         let told = world.told("web", 2).await;
         assert_eq!(told[0], told[1], "the same content");
-        let posts: Vec<Told> = world.sink.told().into_iter().filter(|told| told.body.get("app_info").is_some()).collect();
+        let posts: Vec<Told> =
+            world.sink.told().into_iter().filter(|told| told.body.get("app_info").is_some()).collect();
         assert_ne!(posts[0].key, posts[1].key);
         world.wait_until_acknowledged("web").await;
         world.helm.run(&["upgrade", "web", &chart]).await.unwrap();
         world.told("web", 3).await;
-        let none = integration::Towline::command(["resync", "inventory", "default/none", "--admin", &daemon.admin_url()]);
-        assert!(!none.await.unwrap().status.success());
+        assert!(!ask(&daemon, "resync", "default/none").await.0);
     });
 }
 
@@ -197,7 +207,11 @@ fn through_faults_and_kills_every_last_content_arrives() {
         eventually("the last contents", LIMIT, async || {
             let last = last_accepted(&world.sink.told());
             let revisions: Vec<_> = ["a", "b"].iter().map(|name| last.get(*name).map(brief)).collect();
-            if revisions.iter().all(|told| *told == Some((7, "deployed".to_owned()))) { Ok(()) } else { Err(format!("{revisions:?}")) }
+            if revisions.iter().all(|told| *told == Some((7, "deployed".to_owned()))) {
+                Ok(())
+            } else {
+                Err(format!("{revisions:?}"))
+            }
         })
         .await
         .unwrap();

@@ -49,7 +49,10 @@ fn what_can_t_be_decoded_is_named_and_others_go_on() {
         world.helm.run(&["install", "web", &chart]).await.unwrap();
         world.told("web", 1).await;
         let told = world.told("large", 1).await;
-        assert_eq!((&told[0]["app_info"]["helm_info"]["chart"], &told[0]["app_info"]["helm_info"]["appVersion"]), (&json!("large"), &json!("1")));
+        assert_eq!(
+            (&told[0]["app_info"]["helm_info"]["chart"], &told[0]["app_info"]["helm_info"]["appVersion"]),
+            (&json!("large"), &json!("1"))
+        );
         let problems = eventually("both to be named", LIMIT, async || {
             let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
             if section["undecodable"] == 2 { Ok(section["problems"].clone()) } else { Err(section.to_string()) }

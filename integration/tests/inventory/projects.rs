@@ -1,6 +1,6 @@
 //! Which project counts and what it asks for; absent fields, ids, and permissions that are missing.
 
-use integration::{Towline, eventually, users};
+use integration::{Towline, crds, eventually, users};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -35,7 +35,11 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
         assert_eq!(registration.body, json!({"type": "k8s", "org_id": "o1", "options_state": options}));
         // Another option is another registration.
         world.change_project("main", &json!({"cve": {"enable": true}})).await;
-        world.sink.wait_for("a registration with scans", 1, LIMIT, |told| told.body["options_state"]["cve_scan"] == true).await.unwrap();
+        world
+            .sink
+            .wait_for("a registration with scans", 1, LIMIT, |told| told.body["options_state"]["cve_scan"] == true)
+            .await
+            .unwrap();
         // A project that is gone means the same as one that was never there.
         world.projects().delete("main", &DeleteParams::default()).await.unwrap();
         let status = eventually("the other project to count", LIMIT, async || {
@@ -65,7 +69,10 @@ fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post()
         world.change_project("main", &json!({"denyNamespaces": ["secret-not"]})).await;
         world.told("hidden", 1).await;
         world.wait_until_acknowledged("hidden").await;
-        assert_eq!(world.status().await["reconcileHelmReleases"], json!({"hidden": "secret/hidden 1", "last": "other/last 1"}));
+        assert_eq!(
+            world.status().await["reconcileHelmReleases"],
+            json!({"hidden": "secret/hidden 1", "last": "other/last 1"})
+        );
         assert_eq!(world.accepted("web").len(), 1, "it was told that it is gone");
         drop(daemon);
     });
@@ -75,9 +82,7 @@ fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post()
 fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
     run(async {
         let world = World::new("uuid").await;
-        let secret = |value: &str| {
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"}, "stringData": {"uuid": value}})
-        };
+        let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"}, "stringData": {"uuid": value}});
         world.create(&secret("not an id")).await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
@@ -86,7 +91,8 @@ fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
         world.told("other", 1).await;
         eventually("the release to be named", LIMIT, async || {
             let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
-            let expected = json!([{"release": "default/web", "reason": "the Secret uuid in namespace default has no usable id"}]);
+            let expected =
+                json!([{"release": "default/web", "reason": "the Secret uuid in namespace default has no usable id"}]);
             if section["problems"] == expected { Ok(()) } else { Err(section.to_string()) }
         })
         .await
@@ -95,7 +101,8 @@ fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
         let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(world.admin.clone(), "default");
         secrets.delete("uuid", &DeleteParams::default()).await.unwrap();
         world.create(&secret("given-1")).await;
-        let id = |body: &Value| (body["app_api_info"]["app_uuid"].clone(), body["app_api_info"]["hossted_helm"].clone());
+        let id =
+            |body: &Value| (body["app_api_info"]["app_uuid"].clone(), body["app_api_info"]["hossted_helm"].clone());
         eventually("the given id", LIMIT, async || {
             let last = world.accepted("web").last().map(&id);
             if last == Some((json!("A-given-1"), json!(true))) { Ok(()) } else { Err(format!("{last:?}")) }
@@ -114,10 +121,10 @@ fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
     run(async {
         let world = World::new("absent").await;
         let labels = json!({"app.kubernetes.io/instance": "web", "app.kubernetes.io/managed-by": "Helm"});
-        let object = |api: &str, kind: &str, name: &str, spec: Value| {
-            json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec})
-        };
-        world.create(&object("v1", "Service", "outside", json!({"type": "ExternalName", "externalName": "a.example"}))).await;
+        let object = |api: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec});
+        world
+            .create(&object("v1", "Service", "outside", json!({"type": "ExternalName", "externalName": "a.example"})))
+            .await;
         let backend = json!({"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}});
         world.create(&object("networking.k8s.io/v1", "Ingress", "plain", backend)).await;
         for (name, storage) in [("a", "1.5Gi"), ("b", "0.5"), ("c", "1e3"), ("d", "1E"), ("e", "100m"), ("f", "8Ei")] {
@@ -131,7 +138,8 @@ fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
         assert_eq!(info["pod_info"], json!([]));
         assert_eq!(info["service_info"], json!([{"name": "outside", "namespace": "default"}]));
         assert_eq!(info["ingress_info"], json!([{"name": "plain", "namespace": "default"}]));
-        let sizes: Vec<i64> = info["volume_info"].as_array().unwrap().iter().map(|claim| claim["size"].as_i64().unwrap()).collect();
+        let sizes: Vec<i64> =
+            info["volume_info"].as_array().unwrap().iter().map(|claim| claim["size"].as_i64().unwrap()).collect();
         assert_eq!(sizes, [1536 << 20, 1, 1000, 1_000_000_000_000_000_000, 1, i64::MAX]);
         drop(daemon);
     });
@@ -175,5 +183,38 @@ fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() 
         world.wait_for_condition("main", "Ready", "True").await;
         assert!(checked().await.0, "{}", checked().await.1);
         drop(daemon);
+    });
+}
+
+#[test]
+fn a_crd_that_drops_the_hashes_is_named_and_nothing_is_told_twice_until_a_restart() {
+    run(async {
+        let crd = crds::HOSSTED_PROJECTS;
+        // The operator's CRD knows nothing of the fields that Towline has added.
+        let without: String = ["sentHash", "sendingHash", "registeredHash", "resourceVersion"]
+            .iter()
+            .fold(crd.to_owned(), |crd, field| crd.replace(&format!("{field}:"), &format!("other{field}:")));
+        let world = World::without_crd("pruned").await;
+        crds::install(&world.admin, &without).await.unwrap();
+        world.project("main", &json!({})).await;
+        let mut daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.told("web", 1).await;
+        let pruned = async |daemon: &Towline| {
+            eventually("the CRD to be named", LIMIT, async || {
+                let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+                section["pruned"].as_str().map(str::to_owned).ok_or_else(|| section.to_string())
+            })
+            .await
+            .unwrap()
+        };
+        assert!(pruned(&daemon).await.contains("a restart sends all releases again"));
+        world.helm.run(&["install", "other", &chart]).await.unwrap();
+        world.told("other", 1).await;
+        assert_eq!(world.sink.told().len(), 3, "the registration and each release once");
+        daemon.kill9().await.unwrap();
+        daemon.start_again().await.unwrap();
+        world.sink.wait_for("of all again", 6, LIMIT, |_| true).await.unwrap();
     });
 }

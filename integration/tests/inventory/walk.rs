@@ -45,7 +45,8 @@ fn every_change_of_a_release_is_told_once_and_field_by_field() {
 
         world.helm.run(&["rollback", "keycloak", "1"]).await.unwrap();
         assert_eq!(brief(&world.told("keycloak", 3).await[2]), (3, "deployed".to_owned()));
-        let (succeeded, _) = world.helm.attempt(&["upgrade", "keycloak", &chart, "--set", "broken=true"]).await.unwrap();
+        let (succeeded, _) =
+            world.helm.attempt(&["upgrade", "keycloak", &chart, "--set", "broken=true"]).await.unwrap();
         assert!(!succeeded, "the API server takes a port that there is not");
         assert_eq!(brief(&world.told("keycloak", 4).await[3]), (4, "failed".to_owned()));
 

@@ -113,7 +113,15 @@ impl World {
     }
 
     pub(crate) async fn with_sink(name: &str, sink: Sink) -> Self {
-        let options = Options { controller_manager: false, ..Options::named(name) }.with_crds(&[crds::HOSSTED_PROJECTS]);
+        Self::on(name, sink, &[crds::HOSSTED_PROJECTS]).await
+    }
+
+    pub(crate) async fn without_crd(name: &str) -> Self {
+        Self::on(name, Sink::start().await.unwrap(), &[]).await
+    }
+
+    async fn on(name: &str, sink: Sink, crds: &[&'static str]) -> Self {
+        let options = Options { controller_manager: false, ..Options::named(name) }.with_crds(crds);
         let plane = Arc::new(ControlPlane::start(options).await.unwrap());
         let admin = plane.client(users::ADMIN).await.unwrap();
         grant_inventory(&admin, None).await.unwrap();
@@ -157,12 +165,16 @@ impl World {
     // Projects.
 
     pub(crate) fn projects(&self) -> Api<DynamicObject> {
-        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("hossted.com", "v1", "Hosstedproject"), "hosstedprojects");
+        let kind = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("hossted.com", "v1", "Hosstedproject"),
+            "hosstedprojects",
+        );
         Api::all_with(self.admin.clone(), &kind)
     }
 
     pub(crate) async fn project(&self, name: &str, spec: &Value) {
-        let project = json!({"apiVersion": "hossted.com/v1", "kind": "Hosstedproject", "metadata": {"name": name}, "spec": spec});
+        let project =
+            json!({"apiVersion": "hossted.com/v1", "kind": "Hosstedproject", "metadata": {"name": name}, "spec": spec});
         self.projects().create(&PostParams::default(), &serde_json::from_value(project).unwrap()).await.unwrap();
     }
 
@@ -244,4 +256,11 @@ impl World {
 pub(crate) fn brief(body: &Value) -> (u64, String) {
     let info = &body["app_info"]["helm_info"];
     (info["revision"].as_u64().unwrap(), info["status"].as_str().unwrap().to_owned())
+}
+
+/// Runs `towline resync` or `towline explain` for a release. Returns whether it succeeded, and what it printed.
+pub(crate) async fn ask(daemon: &Towline, word: &str, release: &str) -> (bool, String) {
+    let admin = daemon.admin_url();
+    let output = Towline::command([word, "inventory", release, "--admin", &admin]).await.unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }

@@ -159,13 +159,16 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { updated: "2026-11-21T21:58:40.338988+05:30".into(), chart: "keycloak-chart".into(), app_version: "23.0.5".into() }
+        Facts {
+            updated: "2026-11-21T21:58:40.338988+05:30".into(),
+            chart: "keycloak-chart".into(),
+            app_version: "23.0.5".into(),
+        }
     }
 
     fn release(sender: &Sender, contents: Contents) -> Body {
         let (key, facts) = (ObjectKey::new("default", "keycloak"), facts());
-        let told =
-            Told { key: &key, app_id: APP, is_given: false, revision: 3, stage: Stage::Deployed, facts: &facts };
+        let told = Told { key: &key, app_id: APP, is_given: false, revision: 3, stage: Stage::Deployed, facts: &facts };
         sender.release(CLUSTER, &told, contents)
     }
 

@@ -92,8 +92,10 @@ impl Content {
                 item.insert("status".to_owned(), json!(tame(phase)));
             }
             Self::Service => {
-                let ports: Vec<Value> =
-                    elements(content, "/spec/ports").filter_map(|port| port.get("port")?.as_i64()).map(Value::from).collect();
+                let ports: Vec<Value> = elements(content, "/spec/ports")
+                    .filter_map(|port| port.get("port")?.as_i64())
+                    .map(Value::from)
+                    .collect();
                 item.extend(first_and_all(("port", "ports"), ports));
             }
             Self::Volume => {
@@ -217,7 +219,10 @@ mod tests {
         let object = held(Content::Pod, &pod);
         assert_eq!(object.content.as_str(), r#"{"image":"i","images":["i"],"status":""}"#);
         assert!(!format!("{object:?}").contains("canary") && object.status.is_none(), "{object:?}");
-        assert_eq!(object.labels.iter().map(|(label, name)| (&**label, &**name)).collect::<Vec<_>>(), [(INSTANCE, "keycloak")]);
+        assert_eq!(
+            object.labels.iter().map(|(label, name)| (&**label, &**name)).collect::<Vec<_>>(),
+            [(INSTANCE, "keycloak")]
+        );
     }
 
     #[test]
@@ -241,6 +246,9 @@ mod tests {
         assert_eq!(names(&all), expected);
         let cut = written(MOST + 1);
         assert_eq!((&cut["truncated"], names(&cut)), (&json!(true), expected));
-        assert_eq!((&cut["service_info"], &cut["volume_info"], &cut["ingress_info"]), (&json!([]), &json!([]), &json!([])));
+        assert_eq!(
+            (&cut["service_info"], &cut["volume_info"], &cut["ingress_info"]),
+            (&json!([]), &json!([]), &json!([]))
+        );
     }
 }

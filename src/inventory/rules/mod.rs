@@ -17,5 +17,3 @@ pub(super) mod release;
 pub(super) mod revision;
 pub(super) mod status;
 mod text;
-
-pub(super) use text::tame;

@@ -165,18 +165,27 @@ mod tests {
         }
         let installs = project("0", EARLY, &json!({"helm": [{"chartName": "x"}]}));
         let (chosen, ignored) = names(vec![installs, a]);
-        assert_eq!((chosen.as_deref(), ignored.as_slice()), (Some("a"), &[("0".to_owned(), Ignored::InstallsCharts)][..]));
+        assert_eq!(
+            (chosen.as_deref(), ignored.as_slice()),
+            (Some("a"), &[("0".to_owned(), Ignored::InstallsCharts)][..])
+        );
         assert_eq!(names(Vec::new()), (None, Vec::new()));
     }
 
     #[test]
     fn every_field_of_a_spec_is_read_and_each_may_be_absent() {
-        let spec = project("a", EARLY, &json!({"stop": true, "denyNamespaces": ["kube-system", "b"], "monitoring": {"enable": true},
-            "cve": {"enable": false}, "logging": {"enable": true}, "ingress": null, "helm": null, "unknown": 1}))
+        let spec = project(
+            "a",
+            EARLY,
+            &json!({"stop": true, "denyNamespaces": ["kube-system", "b"], "monitoring": {"enable": true},
+            "cve": {"enable": false}, "logging": {"enable": true}, "ingress": null, "helm": null, "unknown": 1}),
+        )
         .spec;
         assert!(spec.stop && spec.monitoring.enable && !spec.cve.enable && spec.logging.enable && !spec.ingress.enable);
         assert_eq!(spec.deny_namespaces, BTreeSet::from(["b".to_owned(), "kube-system".to_owned()]));
-        for least in [json!({}), json!({"denyNamespaces": null, "monitoring": null, "cve": {}, "helm": []}), Value::Null] {
+        for least in
+            [json!({}), json!({"denyNamespaces": null, "monitoring": null, "cve": {}, "helm": []}), Value::Null]
+        {
             assert_eq!(project("a", EARLY, &least).spec, Spec::default(), "{least}");
         }
     }

@@ -149,8 +149,12 @@ mod tests {
         ];
         let found = newest(&objects);
         assert_eq!(found.keys().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c"]);
-        let expected =
-            Revision { number: 10, stage: Stage::Deployed, object: "sh.helm.release.v1.a.b.v10".into(), version: "910".into() };
+        let expected = Revision {
+            number: 10,
+            stage: Stage::Deployed,
+            object: "sh.helm.release.v1.a.b.v10".into(),
+            version: "910".into(),
+        };
         assert_eq!(found["a.b"], expected);
         assert_eq!(found["c"].stage, Stage::UnderWay);
     }

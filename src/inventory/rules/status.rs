@@ -265,7 +265,8 @@ mod tests {
     fn a_status_has_the_fields_of_the_specification() {
         let status = written().to_json(now());
         assert_eq!(status["lastReconcileTimestamp"], "2026-11-21T22:04:11Z");
-        let reconciled = json!({"keycloak": "default/keycloak 3", "default/web": "default/web 7", "shop/web": "shop/web 4"});
+        let reconciled =
+            json!({"keycloak": "default/keycloak 3", "default/web": "default/web 7", "shop/web": "shop/web 4"});
         assert_eq!(status["reconcileHelmReleases"], reconciled);
         assert_eq!(status["revision"], json!([3, 7, 4]));
         let web = json!({"name": "web", "namespace": "default", "appUUID": "A-7", "hossted_helm": true, "revision": 7,
@@ -285,7 +286,8 @@ mod tests {
         let whole = json!({"name": "web", "namespace": "shop", "appUUID": "A-1"});
         let least = of("K-../x", whole.clone());
         assert_eq!((least.cluster_id, least.entries.len()), (None, 1));
-        for (field, value) in [("appUUID", json!("A-/x")), ("appUUID", json!("B-1")), ("name", Value::Null), ("namespace", json!(1))]
+        for (field, value) in
+            [("appUUID", json!("A-/x")), ("appUUID", json!("B-1")), ("name", Value::Null), ("namespace", json!(1))]
         {
             let mut wrong = whole.clone();
             wrong[field] = value;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, Error, Problem};
 use crate::config::setting::Setting;
+use crate::config::{ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, Error, Problem};
 use crate::db::DatabaseSource;
 use crate::hub::config::HubConfig;
 use crate::inventory::config::{InventoryConfig, TokenSource};

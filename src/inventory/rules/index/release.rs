@@ -98,7 +98,7 @@ impl Release {
         if self.is_uncertain {
             return true;
         }
-                match counts {
+        match counts {
             Counts::Content => entry.sent_hash != body.hash,
             Counts::Revision => {
                 let before = (entry.revision, &entry.facts.updated, entry.stage);

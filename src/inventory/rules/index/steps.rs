@@ -184,7 +184,9 @@ impl Index {
             if written.conditions == conditions {
                 return None;
             }
-            let is_other = |one: &Condition, other: &Condition| (one.kind, one.is_true, &one.reason) != (other.kind, other.is_true, &other.reason);
+            let is_other = |one: &Condition, other: &Condition| {
+                (one.kind, one.is_true, &one.reason) != (other.kind, other.is_true, &other.reason)
+            };
             let has_turned = written.conditions.len() != conditions.len()
                 || written.conditions.iter().zip(&conditions).any(|(one, other)| is_other(one, other));
             let due = self.status.ended.and_then(|ended| ended.checked_add(CONDITIONS_EVERY));
@@ -228,7 +230,8 @@ impl Index {
         });
         let too_many = self.releases.values().filter(|release| release.is_excluded).count();
         if too_many > 0 {
-            let message = format!("{too_many} releases beyond the first {} are not reported", self.settings.max_releases);
+            let message =
+                format!("{too_many} releases beyond the first {} are not reported", self.settings.max_releases);
             conditions.push(Condition::because("TooMany", true, "MaxReleases", &message));
         }
         conditions
@@ -326,6 +329,6 @@ fn is_announced(key: &ObjectKey, release: &Release, written: &Written) -> bool {
 }
 
 /// The time of the day.
-fn clock(time: jiff::Timestamp) -> String {
+pub(super) fn clock(time: jiff::Timestamp) -> String {
     time.strftime("%H:%M:%S").to_string()
 }

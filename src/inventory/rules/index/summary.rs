@@ -4,6 +4,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::release::waits_for;
+use super::steps::clock;
 use super::{Index, Moment, Refusal};
 use crate::cluster::ObjectKey;
 
@@ -80,25 +81,25 @@ impl Index {
     /// What is known of a release, in lines.
     pub(in crate::inventory) fn explain(&self, key: &ObjectKey, now: Moment) -> Option<Explanation> {
         let release = self.releases.get(key)?;
-        let mut lines = Vec::new();
-        match (&release.newest, &release.entry) {
-            (Some(newest), Some(entry)) => {
-                lines.push(format!("revision {} {}, app {}", newest.number, newest.stage.as_str(), entry.app_id));
-            }
-            (Some(newest), None) => lines.push(format!("revision {} {}", newest.number, newest.stage.as_str())),
-            (None, Some(entry)) => lines.push(format!("no revision is left, app {}", entry.app_id)),
-            (None, None) => {}
-        }
-        lines.push(match (release.entry.as_ref().map_or(0, |entry| entry.sent), release.told_at) {
-            (0, _) => "never sent".to_owned(),
-            (sent, None) => format!("sent {sent} times"),
-            (sent, Some(last)) => format!("sent {sent} times, last at {}", last.wall.strftime("%H:%M:%S")),
-        });
+        let state = match (&release.newest, &release.entry) {
+            (Some(newest), _) => format!("revision {} {}", newest.number, newest.stage.as_str()),
+            (None, Some(entry)) => format!("revision {} is gone", entry.revision),
+            (None, None) => "no revision".to_owned(),
+        };
+        let id = release.entry.as_ref().map(|entry| format!(", app {}", entry.app_id)).unwrap_or_default();
+        let sent = match release.entry.as_ref().map_or(0, |entry| entry.sent) {
+            0 => "never sent".to_owned(),
+            1 => "sent once".to_owned(),
+            2 => "sent twice".to_owned(),
+            more => format!("sent {more} times"),
+        };
+        let last = release.told_at.map(|last| format!(", last at {}", clock(last.wall))).unwrap_or_default();
+        let mut lines = vec![format!("{state}{id}, {sent}{last}")];
         if let Some(problem) = waits_for(key, release) {
             lines.push(format!("waits: {problem}"));
         }
         if let Some(wanted) = &release.wanted {
-            lines.push(format!("changed at {}; waits: {}", wanted.since.wall.strftime("%H:%M:%S"), self.waiting(key, now)));
+            lines.push(format!("changed at {}; waits: {}", clock(wanted.since.wall), self.waiting(key, now)));
         }
         Some(Explanation(lines))
     }

@@ -159,7 +159,8 @@ mod tests {
             for before in 0..13 {
                 let text = format!("[\"{}{}\"]", "x".repeat(before), character.repeat(LONGEST));
                 let read = shortened(&text).unwrap();
-                let strings: Vec<String> = serde_json::from_str(&read).unwrap_or_else(|error| panic!("{character}: {error}"));
+                let strings: Vec<String> =
+                    serde_json::from_str(&read).unwrap_or_else(|error| panic!("{character}: {error}"));
                 assert!(read.len() < LONGEST + 40 && strings[0].chars().count() >= 1024, "{character}");
             }
         }

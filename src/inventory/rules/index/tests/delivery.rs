@@ -225,9 +225,17 @@ fn a_content_that_returns_after_a_lost_answer_is_sent_again_even_by_another_proc
         let [second] = world.posts().try_into().expect("one post");
         world.accept(&second);
         world.live.get_mut(&key("web")).expect("it is installed").pods = vec!["p"];
-        if is_killed { world.restart() } else { world.answer(&second, Err(later(None))) }
+        if is_killed {
+            world.restart()
+        } else {
+            world.answer(&second, Err(later(None)))
+        }
         world.settle();
-        assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"], "killed: {is_killed}");
+        assert_eq!(
+            world.told(),
+            ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"],
+            "killed: {is_killed}"
+        );
     }
 }
 
@@ -297,7 +305,8 @@ fn nothing_is_read_or_sent_while_the_caches_are_incomplete() {
     let obstacle = Obstacle { reason: "NotListed", message: "not allowed to list pods".into() };
     let steps = world.index.next(View::Obstructed(&obstacle), world.now).steps;
     let [Step::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
-    let ready = json!({"type": "Ready", "status": "False", "reason": "NotListed", "message": "not allowed to list pods"});
+    let ready =
+        json!({"type": "Ready", "status": "False", "reason": "NotListed", "message": "not allowed to list pods"});
     assert_eq!(patch[1]["value"]["conditions"][0], ready);
 }
 

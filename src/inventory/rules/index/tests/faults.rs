@@ -35,8 +35,7 @@ enum Fault {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn event() -> impl Strategy<Value = Event> {
-    let fault =
-        prop_oneof![3 => Just(Fault::None), 1 => Just(Fault::Lost), 1 => Just(Fault::AnswerLost), 1 => Just(Fault::KilledAfter)];
+    let fault = prop_oneof![3 => Just(Fault::None), 1 => Just(Fault::Lost), 1 => Just(Fault::AnswerLost), 1 => Just(Fault::KilledAfter)];
     prop_oneof![
         2 => (0..NAMES.len()).prop_map(Event::Install),
         2 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, more)| Event::Pods(name, more)),

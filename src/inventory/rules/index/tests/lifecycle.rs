@@ -55,7 +55,9 @@ fn ids_are_in_the_status_before_anything_is_sent() {
     assert!(world.next().steps.is_empty(), "the id of the cluster is still being written");
     world.write(ids);
     let steps = world.next().steps;
-    let [Step::Post(registration @ Post { key: PostKey::Registration, .. })] = steps.as_slice() else { panic!("{steps:?}") };
+    let [Step::Post(registration @ Post { key: PostKey::Registration, .. })] = steps.as_slice() else {
+        panic!("{steps:?}")
+    };
     world.answer(registration, Ok(()));
     let steps = world.next().steps;
     let [Step::Write(ids)] = steps.as_slice() else { panic!("{steps:?}") };
@@ -121,7 +123,11 @@ fn an_uninstalled_release_is_told_once_with_empty_lists_and_forgotten() {
     for keeps_history in [false, true] {
         let mut world = installed();
         world.helm("web", 1, Stage::UnderWay);
-        if keeps_history { world.helm("web", 1, Stage::Uninstalled) } else { world.uninstall("web") }
+        if keeps_history {
+            world.helm("web", 1, Stage::Uninstalled)
+        } else {
+            world.uninstall("web")
+        }
         world.settle();
         assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 uninstalled []"], "history: {keeps_history}");
         assert_eq!(world.entry("web"), Value::Null);
@@ -156,7 +162,10 @@ fn a_release_that_is_replaced_by_another_of_equal_revision_is_told_once() {
     assert_eq!(world.entry("web")["appUUID"], id);
     // The same while nobody looks.
     world.live.remove(&key("web"));
-    let index = std::mem::replace(&mut world.index, Index::new(settings(), super::world::project(&json!({}), &Value::Null), [9; 32]));
+    let index = std::mem::replace(
+        &mut world.index,
+        Index::new(settings(), super::world::project(&json!({}), &Value::Null), [9; 32]),
+    );
     drop(index);
     world.helm("web", 1, Stage::Deployed);
     world.restart();

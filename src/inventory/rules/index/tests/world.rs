@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::super::steps::Next;
 use super::super::*;
 use crate::cluster::object::Decoded;
 use crate::inventory::rules::contents::{Content, Contents};
@@ -153,7 +154,8 @@ impl World {
             chart: format!("chart-{}", key.name),
             app_version: "1".into(),
         });
-        let is_same = self.live.get(key).and_then(|live| live.newest.as_ref()).is_some_and(|newest| newest.version == *version);
+        let is_same =
+            self.live.get(key).and_then(|live| live.newest.as_ref()).is_some_and(|newest| newest.version == *version);
         let outcome = facts.filter(|_| is_same).ok_or(ReadFailure::Changed);
         self.index.read(key, version, outcome, self.now);
         self.observe(key);
