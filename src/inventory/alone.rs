@@ -44,16 +44,15 @@ pub(super) fn alone(environment: impl IntoIterator<Item = (String, String)>) -> 
     let mut named = BTreeMap::from([("inventory.api_url".to_owned(), "HOSSTED_API_URL")]);
     for (name, key) in SOURCES {
         let Some(value) = set(name).filter(|_| !section.contains_key(key)) else { continue };
-        let value = match key {
-            "delay" => match go_duration(value) {
-                Some(delay) => humantime::format_duration(delay).to_string(),
-                None => {
-                    let (found, allowed) = (format!("{value:?}"), "a Go duration such as 10s or 1m30s".to_owned());
-                    faults.push(Fault::new(name, Problem::Value { found, allowed, suggestion: None }));
-                    continue;
-                }
-            },
-            _ => value.clone(),
+        let value = if key == "delay" {
+            let Some(delay) = go_duration(value) else {
+                let (found, allowed) = (format!("{value:?}"), "a Go duration such as 10s or 1m30s".to_owned());
+                faults.push(Fault::new(name, Problem::Value { found, allowed, suggestion: None }));
+                continue;
+            };
+            humantime::format_duration(delay).to_string()
+        } else {
+            value.clone()
         };
         section.insert(key.to_owned(), Node::Text(value));
         named.insert(format!("inventory.{key}"), name);

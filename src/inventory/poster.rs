@@ -106,16 +106,13 @@ impl Poster {
                         client = self.connect().await;
                     }
                     let token = *self.changes.borrow();
-                    match &client {
-                        Some(client) => {
-                            let means = Means { client: client.clone(), authorization: authorization.clone(), token };
-                            under_way.push(Box::pin(Arc::clone(&self).deliver(means, deliver)));
-                        }
-                        None => {
-                            let outcome = Err(later("NoClient", None));
-                            // Nobody waits for it if the reconciler has ended.
-                            let _ = deliver.reply.send(Delivered { outcome, token });
-                        }
+                    if let Some(client) = &client {
+                        let means = Means { client: client.clone(), authorization: authorization.clone(), token };
+                        under_way.push(Box::pin(Arc::clone(&self).deliver(means, deliver)));
+                    } else {
+                        let outcome = Err(later("NoClient", None));
+                        // Nobody waits for it if the reconciler has ended.
+                        let _ = deliver.reply.send(Delivered { outcome, token });
                     }
                 }
                 _ = look.tick() => if files.changed() {
@@ -175,10 +172,7 @@ impl Poster {
 
     async fn send(&self, means: Means, post: &Post) -> Result<(), Refusal> {
         let Some(authorization) = means.authorization else { return Err(Refusal::Unauthorized) };
-        let claim = match self.fence.as_ref().map(Fence::claim).transpose() {
-            Ok(claim) => claim,
-            Err(_) => return Err(Refusal::NotSent),
-        };
+        let Ok(claim) = self.fence.as_ref().map(Fence::claim).transpose() else { return Err(Refusal::NotSent) };
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, authorization);
         // Hexadecimal digits.

@@ -244,7 +244,9 @@ impl Run {
             self.changed.extend(next.observe);
             self.look(now);
         }
-        steps.into_iter().for_each(|step| self.begin(step));
+        for step in steps {
+            self.begin(step);
+        }
         scope.set_state(match (state, view) {
             (ProjectState::Unknown, _) => "connecting",
             (ProjectState::None, _) => "no project",

@@ -59,9 +59,10 @@ impl Shown {
                 return false;
             }
             if state.summary.undelivered != summary.undelivered {
-                match &summary.undelivered {
-                    Some(reason) => tracing::warn!(reason, "releases are not delivered, retrying"),
-                    None => tracing::info!("releases are delivered again"),
+                if let Some(reason) = &summary.undelivered {
+                    tracing::warn!(reason, "releases are not delivered, retrying");
+                } else {
+                    tracing::info!("releases are delivered again");
                 }
             }
             if state.summary.status_failure != summary.status_failure

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use integration::{Filter, users};
+use futures::{StreamExt, stream};
+use integration::{Filter, eventually, users};
 use serde_json::json;
 
+use crate::forged::{packed, record};
 use crate::world::{LIMIT, World, run, small_chart};
 
 /// Requests by verb and resource.
@@ -100,5 +102,47 @@ fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_on
         world.told("new", 1).await;
         assert_eq!(world.sink.told().len(), 1 + 2 + 3, "the registration, and each change once");
         drop(daemon);
+    });
+}
+
+#[test]
+fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
+    const MOST: usize = 1000;
+    run(async {
+        let world = World::new("thousand").await;
+        let names: Vec<String> = (0..=MOST).map(|number| format!("web-{number:04}")).collect();
+        let record_of = |name: &String| {
+            let document = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "manifest": name.repeat(1000),
+                "chart": {"metadata": {"name": name, "appVersion": "1"}}});
+            record(name, &packed(document.to_string().as_bytes()))
+        };
+        stream::iter(&names).for_each_concurrent(8, async |name| world.create(&record_of(name)).await).await;
+        let mut daemon = world.start("max_releases = 1000").await;
+        let condition = world.wait_for_condition("main", "TooMany", "True").await;
+        assert_eq!(condition["message"], "1 releases beyond the first 1000 are not reported");
+        world.sink.wait_for("of a thousand releases", MOST + 1, 3 * LIMIT, |_| true).await.unwrap();
+        world.wait_until_acknowledged(&names[MOST - 1]).await;
+        eventually("all to be acknowledged", LIMIT, async || {
+            let entries = world.status().await["helmStatus"].as_array().cloned().unwrap_or_default();
+            let acknowledged =
+                entries.iter().filter(|entry| entry["sent"] == 1 && entry["sendingHash"].is_null()).count();
+            if acknowledged == MOST { Ok(()) } else { Err(format!("{acknowledged}")) }
+        })
+        .await
+        .unwrap();
+        assert_eq!(world.accepted(&names[MOST]), [json!(null); 0], "it is beyond the first thousand");
+        let audit = world.plane.audit().unwrap();
+        let mark = audit.mark().await.unwrap();
+        daemon.start_again().await.unwrap();
+        daemon.wait_ready(LIMIT).await.unwrap();
+        world.create(&record_of(&"first".to_owned())).await;
+        world.told("first", 1).await;
+        world.wait_until_acknowledged("first").await;
+        // The last of the thousand gives its place to the new one.
+        let reads = Filter::since(mark).user(users::TOWLINE).verb("get").resource("secrets");
+        assert_eq!(audit.count(&reads).await.unwrap(), 1);
+        assert_eq!(world.sink.told().len(), MOST + 2);
+        let peak = daemon.usage().unwrap().rss_peak;
+        assert!(peak < 64 << 20, "{peak} bytes");
     });
 }

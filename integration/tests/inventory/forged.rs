@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::world::{LIMIT, World, run, small_chart};
 
 /// A Secret as Helm writes it, with this record.
-fn record(name: &str, record: &[u8]) -> Value {
+pub(crate) fn record(name: &str, record: &[u8]) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
         "metadata": {"name": format!("sh.helm.release.v1.{name}.v1"), "namespace": "default",
             "labels": {"owner": "helm", "name": name, "status": "deployed", "version": "1"}},
         "data": {"release": STANDARD.encode(STANDARD.encode(record))}})
 }
 
-fn packed(document: &[u8]) -> Vec<u8> {
+pub(crate) fn packed(document: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(document).unwrap();
     encoder.finish().unwrap()

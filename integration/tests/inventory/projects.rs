@@ -175,7 +175,7 @@ fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() 
         assert!(found.contains("not allowed to list pods") && found.contains("not allowed to watch pods"), "{found}");
         let daemon = Towline::start(&world.config(""), &[]).await.unwrap();
         let condition = world.wait_for_condition("main", "Ready", "False").await;
-        assert!(condition["message"].as_str().unwrap().contains("not allowed to list pods"), "{condition}");
+        assert!(condition["message"].as_str().unwrap().contains("not allowed to watch pods"), "{condition}");
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();
         integration::rbac::grant_inventory(&world.admin, None).await.unwrap();

@@ -1,5 +1,7 @@
 //! What is sent: the bodies, their hashes, and the keys under which the API recognises a repetition.
 
+use std::fmt::Write;
+
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -64,7 +66,11 @@ fn hash_of(texts: &[&str]) -> String {
         }
         hash.update(text);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The key of a post: equal for a repetition, and new for a content that returns, since `sent` counts what was acknowledged.
@@ -77,10 +83,10 @@ impl Sender {
     pub(in crate::inventory) fn release(&self, cluster_id: &str, told: &Told<'_>, contents: Contents) -> Body {
         let Told { key, app_id, is_given, revision, stage, facts } = told;
         let (name, namespace) = (&*key.name, &*key.namespace);
-        let mut api_info = Map::new();
+        let mut sender_info = Map::new();
         for (field, value) in [("email_id", &self.email), ("org_id", &self.org_id)] {
             if !value.is_empty() {
-                api_info.insert(field.to_owned(), json!(value));
+                sender_info.insert(field.to_owned(), json!(value));
             }
         }
         for (field, value) in [
@@ -90,7 +96,7 @@ impl Sender {
             ("type", json!("k8s")),
             ("hossted_helm", json!(is_given)),
         ] {
-            api_info.insert(field.to_owned(), value);
+            sender_info.insert(field.to_owned(), value);
         }
         let helm_info = json!({
             "name": name, "namespace": namespace, "revision": revision, "updated": facts.updated,
@@ -98,7 +104,7 @@ impl Sender {
         });
         let mut app_info = Map::from_iter([("helm_info".to_owned(), helm_info)]);
         contents.write(&mut app_info);
-        Body::of(&json!({"app_api_info": api_info, "app_info": app_info}))
+        Body::of(&json!({"app_api_info": sender_info, "app_info": app_info}))
     }
 
     /// The body that registers the cluster.

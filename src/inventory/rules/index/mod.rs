@@ -258,7 +258,7 @@ impl Index {
     }
 }
 
-/// A new UUIDv4.
+/// A new UUID of version 4.
 fn uuid(random: &mut StdRng) -> String {
     uuid::Builder::from_random_bytes(random.random()).into_uuid().to_string()
 }

@@ -44,6 +44,7 @@ pub(super) struct Posting {
 
 /// One release.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each told by its name")]
 pub(super) struct Release {
     /// What the status holds; none before the release was reported first.
     pub(super) entry: Option<Entry>,

@@ -56,7 +56,7 @@ fn carry_out(world: &mut World, step: &Step, fault: Fault) -> bool {
         (Step::Read { key, version, .. }, _) => {
             world.index.read(key, version, Err(ReadFailure::Cluster("lost".into())), world.now);
         }
-        (Step::Write(_), Fault::Lost) | (Step::Write(_), Fault::AnswerLost) => {
+        (Step::Write(_), Fault::Lost | Fault::AnswerLost) => {
             if matches!(fault, Fault::AnswerLost)
                 && let Step::Write(patch) = step
             {

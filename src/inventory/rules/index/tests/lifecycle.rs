@@ -124,9 +124,9 @@ fn an_uninstalled_release_is_told_once_with_empty_lists_and_forgotten() {
         let mut world = installed();
         world.helm("web", 1, Stage::UnderWay);
         if keeps_history {
-            world.helm("web", 1, Stage::Uninstalled)
+            world.helm("web", 1, Stage::Uninstalled);
         } else {
-            world.uninstall("web")
+            world.uninstall("web");
         }
         world.settle();
         assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 uninstalled []"], "history: {keeps_history}");

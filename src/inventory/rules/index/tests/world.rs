@@ -128,7 +128,9 @@ impl World {
 
     pub(super) fn observe_all(&mut self) {
         let keys: BTreeSet<ObjectKey> = self.index.keys().chain(self.live.keys()).cloned().collect();
-        keys.iter().for_each(|key| self.observe(key));
+        for key in &keys {
+            self.observe(key);
+        }
     }
 
     pub(super) fn next(&mut self) -> Next {
@@ -137,7 +139,9 @@ impl World {
             if next.observe.is_empty() {
                 return next;
             }
-            next.observe.iter().for_each(|key| self.observe(key));
+            for key in &next.observe {
+                self.observe(key);
+            }
         }
     }
 
@@ -199,7 +203,9 @@ impl World {
     pub(super) fn settle(&mut self) {
         for _ in 0..10_000 {
             let next = self.next();
-            next.steps.iter().for_each(|step| self.carry_out(step));
+            for step in &next.steps {
+                self.carry_out(step);
+            }
             match (next.steps.is_empty(), next.until) {
                 (true, None) => return,
                 (true, Some(until)) => self.advance(until - self.now.at),
@@ -248,7 +254,7 @@ impl World {
     }
 
     pub(super) fn entry(&self, name: &str) -> Value {
-        let entries = self.status["helmStatus"].as_array().into_iter().flatten();
-        entries.filter(|entry| entry["name"] == name).cloned().next().unwrap_or_default()
+        let mut entries = self.status["helmStatus"].as_array().into_iter().flatten();
+        entries.find(|entry| entry["name"] == name).cloned().unwrap_or_default()
     }
 }
