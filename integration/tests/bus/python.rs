@@ -28,30 +28,51 @@ fn start(python: &str, broker: &str, hub: &str) -> (Child, Lines<BufReader<Child
     (child, lines)
 }
 
+/// What the example has told since it was started last.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// The version of its last list, and of each event since.
+    listed: i64,
+    handled: Vec<i64>,
+    /// How many clusters it knows.
+    count: usize,
+}
+
 /// The example, which is started again whenever it ends.
 pub(crate) struct Follower {
-    /// The highest version that it has handled, and how many clusters it knows.
-    told: watch::Receiver<(i64, usize)>,
+    told: watch::Receiver<Told>,
     body: JoinHandle<()>,
+}
+
+impl Told {
+    /// A line `list version count`, or `type cluster version count`.
+    fn hear(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [version, count] = words[words.len() - 2..] else { panic!("{line}") };
+        let version = version.parse().expect("a version");
+        self.count = count.parse().expect("a count");
+        if words[0] == "list" {
+            (self.listed, self.handled) = (version, Vec::new());
+        } else {
+            self.handled.push(version);
+        }
+    }
+
+    fn highest(&self) -> i64 {
+        self.handled.last().copied().unwrap_or(self.listed)
+    }
 }
 
 impl Follower {
     pub(crate) async fn start(world: &World, replica: &Replica) -> Self {
         let python = programs::pika().await.expect("Python with pika").display().to_string();
         let (broker, hub) = (world.broker.url(), format!("http://{}", replica.api()));
-        let (sender, told) = watch::channel((0, 0));
+        let (sender, told) = watch::channel(Told::default());
         let body = tokio::spawn(async move {
             loop {
                 let (_child, mut lines) = start(&python, &broker, &hub);
-                let mut highest = 0;
                 while let Ok(Some(line)) = lines.next_line().await {
-                    let words: Vec<&str> = line.split(' ').collect();
-                    let [version, count] = words[words.len() - 2..] else { panic!("{line}") };
-                    let (version, count) = (version.parse().expect("a version"), count.parse().expect("a count"));
-                    // A list may be as old as the last event; no event is told twice.
-                    assert!(version > highest || words[0] == "list" && version >= highest, "{line} after {highest}");
-                    highest = version;
-                    sender.send_replace((version, count));
+                    sender.send_modify(|told| told.hear(&line));
                 }
                 sleep(PAUSE).await;
             }
@@ -59,15 +80,16 @@ impl Follower {
         Self { told, body }
     }
 
-    /// Waits until it has handled this version, and knows so many clusters.
-    pub(crate) async fn knows(&self, version: i64, clusters: usize) {
-        eventually("the example to know all clusters", LIMIT, async || {
-            assert!(!self.body.is_finished(), "an event was told twice");
-            let (highest, count) = *self.told.borrow();
-            if highest >= version && count == clusters { Ok(()) } else { Err(format!("{highest} {count}")) }
+    /// Waits until it has handled this version and knows so many clusters. It must have handled each change since its last list once, and in
+    /// order.
+    pub(crate) async fn knows(&self, world: &World, version: i64, clusters: usize) {
+        let told = eventually("the example to know all clusters", LIMIT, async || {
+            let told = self.told.borrow().clone();
+            if told.highest() >= version && told.count == clusters { Ok(told) } else { Err(format!("{told:?}")) }
         })
         .await
         .unwrap();
+        assert_eq!(told.handled, world.changes(told.listed, told.highest()).await, "since {}", told.listed);
     }
 }
 

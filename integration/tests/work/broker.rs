@@ -259,10 +259,10 @@ fn workers_with_and_without_the_broker_share_the_work() {
         let without = world.stage.process();
         let mut by_database = Waiting::start(&without, 1);
         world.process.ask(&(0..CLUSTERS).collect::<Vec<_>>(), false).await;
-        let mut worked = Vec::new();
+        let (mut worked, mut by_broker) = (Vec::new(), 0);
         for _ in 0..CLUSTERS {
             let ((work, permit), process) = tokio::select! {
-                work = over_broker.next() => (work, &over),
+                work = over_broker.next() => { by_broker += 1; (work, &over) },
                 work = by_database.next() => (work, &without),
             };
             assert_eq!(work.token, 1, "nobody else has had it");
@@ -272,11 +272,13 @@ fn workers_with_and_without_the_broker_share_the_work() {
         }
         worked.sort_unstable();
         assert_eq!(worked, (0..CLUSTERS).collect::<Vec<_>>());
+        assert!(0 < by_broker && by_broker < CLUSTERS, "{by_broker} of {CLUSTERS} by the broker");
         // The last one is switched over: what comes now is delivered by the broker.
         by_database.running.drained().await;
         world.process.ask(&[1], false).await;
         let (work, _permit) = over_broker.next().await;
         assert_eq!((clusters(std::slice::from_ref(&work)), work.token), (vec![1], 2));
+        assert!(work.waited < Duration::from_secs(5), "before it was overdue: {:?}", work.waited);
         assert_eq!(over.done(work).await, Finished::Settled);
         world.holds("no message to be left", WORK, (0, 0)).await;
     });
