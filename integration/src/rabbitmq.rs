@@ -7,7 +7,8 @@
 //! let broker = RabbitMq::start("bus").await?; // five seconds
 //! let url = broker.url(); // what the daemon is given
 //! broker.kill().await?; // SIGKILL; durable queues are still there after `start_again`
-//! # drop(url);
+//! let nodes = RabbitMq::cluster("bus", 3).await?; // half a minute
+//! # drop((url, nodes));
 //! # Ok(())
 //! # }
 //! ```
@@ -46,13 +47,22 @@ const CLIENT_GOOD_FOR: Duration = Duration::from_hours(24);
 #[derive(Debug)]
 pub struct RabbitMq {
     process: Mutex<Option<Arc<Process>>>,
-    /// Tells the programs where the node is. It ends with this, unlike the one that a node starts.
-    _names: Process,
+    /// Tells the programs where the node is.
+    _names: Arc<Names>,
     env: Vec<(String, String)>,
     authority: PathBuf,
     client: (PathBuf, PathBuf),
-    ports: [Port; 4],
+    /// Without TLS, with it, and for the other nodes.
+    ports: [Port; 3],
     room: Room,
+}
+
+/// `epmd`, which tells the nodes of a machine where they are. It ends with this, unlike the one that a node starts.
+#[derive(Debug)]
+struct Names {
+    port: Port,
+    _process: Process,
+    _room: Room,
 }
 
 /// A broker that is stopped: connections stay open, and nothing is answered. It goes on when this is dropped.
@@ -67,17 +77,35 @@ impl RabbitMq {
 
     /// The same with further lines of `rabbitmq.conf`.
     pub async fn start_with(name: &str, settings: &str) -> Result<Self, Error> {
-        if !Path::new(PROGRAMS).join("rabbitmq-server").exists() {
-            let remedy = "install rabbitmq-server 3.10 or newer; hack/setup.sh does it".to_owned();
-            return Err(Error::Missing { program: "rabbitmq-server", needed_for: "the bus over AMQP", remedy });
+        Self::node(name, settings, Names::start(name).await?).await
+    }
+
+    /// Starts so many brokers that are nodes of one cluster.
+    pub async fn cluster(name: &str, nodes: usize) -> Result<Vec<Self>, Error> {
+        let names = Names::start(name).await?;
+        let mut all: Vec<Self> = Vec::new();
+        for number in 0..nodes {
+            let node = Self::node(&format!("{name}{number}"), "", Arc::clone(&names)).await?;
+            if let Some(first) = all.first() {
+                let first = first.name();
+                for command in [&["stop_app"][..], &["join_cluster", &first], &["start_app"]] {
+                    node.control(command).await?;
+                }
+            }
+            all.push(node);
         }
+        Ok(all)
+    }
+
+    /// A node that these names know.
+    async fn node(name: &str, settings: &str, names: Arc<Names>) -> Result<Self, Error> {
         let room = Room::brief(&format!("mq-{name}"))?;
         let certificates = Certificates::make(&room)?;
         let authority = room.write("authority.pem", &certificates.authority_pem)?;
         let shown = certificates.client("client", CLIENT_GOOD_FOR)?;
         let client = (room.write("client.crt", &shown.certificate_pem)?, room.write("client.key", &shown.key_pem)?);
-        let ports = [Port::take()?, Port::take()?, Port::take()?, Port::take()?];
-        let [plain, tls, distribution, names] = &ports;
+        let ports = [Port::take()?, Port::take()?, Port::take()?];
+        let [plain, tls, distribution] = &ports;
         let config = format!(
             "listeners.tcp.1 = {plain}\nlisteners.ssl.1 = {tls}\nssl_options.cacertfile = {room}/authority.pem\n\
              ssl_options.certfile = {room}/tls.crt\nssl_options.keyfile = {room}/tls.key\nssl_options.verify = verify_peer\n\
@@ -94,9 +122,9 @@ impl RabbitMq {
         let env = [
             ("HOME", room.path().display().to_string()),
             ("LC_ALL", "C.UTF-8".to_owned()),
-            ("RABBITMQ_NODENAME", format!("towline{}@localhost", plain.number())),
+            ("RABBITMQ_NODENAME", node_name(plain)),
             ("RABBITMQ_DIST_PORT", distribution.number().to_string()),
-            ("ERL_EPMD_PORT", names.number().to_string()),
+            ("ERL_EPMD_PORT", names.port.number().to_string()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".to_owned()),
             ("RABBITMQ_CONF_ENV_FILE", within("env.conf")),
             ("RABBITMQ_CONFIG_FILE", within("rabbitmq.conf")),
@@ -112,12 +140,15 @@ impl RabbitMq {
         ];
         let env: Vec<_> = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         hand_over(&room)?;
-        let args = ["-port".to_owned(), names.number().to_string(), "-address".to_owned(), "127.0.0.1".to_owned()];
-        let names = spec("epmd", Path::new("epmd"), args.map(Into::into).into(), &env, room.join("epmd.log"));
-        let names = Process::start(names).await?;
         let broker = Self { process: Mutex::new(None), _names: names, env, authority, client, ports, room };
         broker.start_again().await?;
         Ok(broker)
+    }
+
+    /// The name of the node.
+    pub fn name(&self) -> String {
+        let [plain, ..] = &self.ports;
+        node_name(plain)
     }
 
     /// Starts the broker that was killed, with its durable queues.
@@ -247,6 +278,26 @@ impl RabbitMq {
     pub fn log_path(&self) -> PathBuf {
         self.room.join("rabbitmq.log")
     }
+}
+
+impl Names {
+    async fn start(name: &str) -> Result<Arc<Self>, Error> {
+        if !Path::new(PROGRAMS).join("rabbitmq-server").exists() {
+            let remedy = "install rabbitmq-server 3.10 or newer; hack/setup.sh does it".to_owned();
+            return Err(Error::Missing { program: "rabbitmq-server", needed_for: "the bus over AMQP", remedy });
+        }
+        let room = Room::brief(&format!("mq-{name}-names"))?;
+        hand_over(&room)?;
+        let port = Port::take()?;
+        let args = ["-port".to_owned(), port.number().to_string(), "-address".to_owned(), "127.0.0.1".to_owned()];
+        let env = [("LC_ALL".to_owned(), "C.UTF-8".to_owned())];
+        let spec = spec("epmd", Path::new("epmd"), args.map(Into::into).into(), &env, room.join("epmd.log"));
+        Ok(Arc::new(Self { port, _process: Process::start(spec).await?, _room: room }))
+    }
+}
+
+fn node_name(plain: &Port) -> String {
+    format!("towline{}@localhost", plain.number())
 }
 
 impl Drop for Frozen {

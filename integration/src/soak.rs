@@ -26,6 +26,17 @@ impl Random {
         usize::try_from(self.below(length as u64)).unwrap_or(usize::MAX)
     }
 
+    /// All of these in an order that is drawn, then all again in another one, and so on: none is left out by chance.
+    pub fn rounds_of<T: Clone>(mut self, all: &[T]) -> impl Iterator<Item = T> {
+        let (mut deck, all) = (Vec::new(), all.to_vec());
+        std::iter::from_fn(move || {
+            if deck.is_empty() {
+                deck.clone_from(&all);
+            }
+            (!deck.is_empty()).then(|| deck.swap_remove(self.index(deck.len())))
+        })
+    }
+
     /// A generator of its own, for what happens beside.
     #[must_use]
     pub fn split(&mut self) -> Self {

@@ -76,8 +76,7 @@ impl Listener {
 
     /// Sends LISTEN and lends the connection to the subscriber.
     async fn attend(&self, session: &Session, subscriber: &impl Subscriber) -> Result<Infallible, Error> {
-        session.limit().await?;
-        session.run("listen", &self.listen).await?;
+        session.run_limited("listen", &self.listen).await?;
         subscriber.listening(session).await?;
         std::future::pending().await
     }

@@ -36,21 +36,23 @@ impl Session {
         Self { client, within: ANSWER_WITHIN }
     }
 
-    /// The same with a deadline for each statement; [`Session::limit`] sets it on the server.
+    /// The same with a deadline for each statement; [`Session::run_limited`] sets it on the server, too.
     pub(super) fn answering_within(self, within: Duration) -> Self {
         Self { within, ..self }
-    }
-
-    /// Makes the server cancel statements that take longer than the deadline.
-    pub async fn limit(&self) -> Result<(), Error> {
-        // Zero would be no limit.
-        self.run("limit", &format!("SET statement_timeout = {}", self.within.as_millis().max(1))).await
     }
 
     /// Runs statements, one after the other, without their results. `query` names them in errors.
     pub async fn run(&self, query: &'static str, text: &str) -> Result<(), Error> {
         let answer = async { self.client.batch_execute(text).await.map_err(|error| Error::of_statement(query, error)) };
         self.in_time(query, answer).await
+    }
+
+    /// The same, and from then on the server cancels statements of this session that take longer than the deadline: one round
+    /// trip for both.
+    pub async fn run_limited(&self, query: &'static str, text: &str) -> Result<(), Error> {
+        // Zero would be no limit.
+        let millis = self.within.as_millis().max(1);
+        self.run(query, &format!("SET statement_timeout = {millis}; {text}")).await
     }
 
     /// All rows of a statement, which must arrive before the deadline. `query` names it in errors.

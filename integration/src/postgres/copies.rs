@@ -93,11 +93,12 @@ impl Database {
         Ok(dump)
     }
 
-    /// Dumps it as text.
-    pub async fn dump_text(&self) -> Result<String, Error> {
+    /// Dumps it as text, with these options of `pg_dump`.
+    pub async fn dump_text(&self, options: &[&str]) -> Result<String, Error> {
         let room = Room::new("dump")?;
         let path = room.join("dump.sql");
         let mut args = self.address_args();
+        args.extend(options.iter().map(OsString::from));
         args.extend(["--file".into(), path.clone().into(), self.name.clone().into()]);
         run("a dump of a database", &find_programs()?.join("pg_dump"), args).await?;
         std::fs::read_to_string(&path).map_err(Error::file("read", &path))

@@ -101,6 +101,9 @@ impl Received {
 pub(crate) struct Mirror {
     pub(crate) clusters: BTreeMap<String, i64>,
     pub(crate) highest: i64,
+    /// The version of the last list, and of each event that was handled since.
+    pub(crate) listed: i64,
+    pub(crate) handled: Vec<i64>,
     pub(crate) events: usize,
     pub(crate) repeated: usize,
     pub(crate) relists: usize,
@@ -111,7 +114,8 @@ impl Mirror {
     pub(crate) async fn list(&mut self, api: &mut Client) {
         let (clusters, version) = list(api).await;
         self.clusters = clusters;
-        self.highest = version;
+        (self.highest, self.listed) = (version, version);
+        self.handled.clear();
     }
 
     /// Handles a message; true if it demands a list.
@@ -122,10 +126,17 @@ impl Mirror {
             return true;
         };
         if version <= self.highest {
+            // It was missed, and its turn is over, or is it one that is known?
+            assert!(
+                version <= self.listed || self.handled.contains(&version),
+                "{version} comes after {}",
+                self.highest
+            );
             self.repeated += 1;
             return false;
         }
         self.highest = version;
+        self.handled.push(version);
         self.events += 1;
         let name = received.body["object"]["name"].as_str().expect("a name").to_owned();
         match received.body["type"].as_str() {

@@ -13,6 +13,7 @@ mod events;
 mod permissions;
 mod python;
 mod refusals;
+mod refused;
 mod rounds;
 mod work;
 mod world;

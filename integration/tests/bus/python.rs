@@ -1,14 +1,103 @@
 //! A stranger's client: the example of docs/bus.md, as it stands there.
 
 use std::process::Stdio;
+use std::time::Duration;
 
-use integration::hub::Request;
-use integration::programs;
+use integration::hub::{Replica, Request};
+use integration::{eventually, programs};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use crate::world::{LIMIT, World, create, label, run};
+
+/// Before the example is started again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Starts the example. It ends when its connection does.
+fn start(python: &str, broker: &str, hub: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let manual = include_str!("../../../docs/bus.md");
+    let example = manual.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let mut command = Command::new(python);
+    command.args(["-c", example]).env("AMQP_URL", broker).env("HUB", hub);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.kill_on_drop(true).spawn().expect("it starts");
+    let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    (child, lines)
+}
+
+/// What the example has told since it was started last.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// The version of its last list, and of each event since.
+    listed: i64,
+    handled: Vec<i64>,
+    /// How many clusters it knows.
+    count: usize,
+}
+
+/// The example, which is started again whenever it ends.
+pub(crate) struct Follower {
+    told: watch::Receiver<Told>,
+    body: JoinHandle<()>,
+}
+
+impl Told {
+    /// A line `list version count`, or `type cluster version count`.
+    fn hear(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [version, count] = words[words.len() - 2..] else { panic!("{line}") };
+        let version = version.parse().expect("a version");
+        self.count = count.parse().expect("a count");
+        if words[0] == "list" {
+            (self.listed, self.handled) = (version, Vec::new());
+        } else {
+            self.handled.push(version);
+        }
+    }
+
+    fn highest(&self) -> i64 {
+        self.handled.last().copied().unwrap_or(self.listed)
+    }
+}
+
+impl Follower {
+    pub(crate) async fn start(world: &World, replica: &Replica) -> Self {
+        let python = programs::pika().await.expect("Python with pika").display().to_string();
+        let (broker, hub) = (world.broker.url(), format!("http://{}", replica.api()));
+        let (sender, told) = watch::channel(Told::default());
+        let body = tokio::spawn(async move {
+            loop {
+                let (_child, mut lines) = start(&python, &broker, &hub);
+                while let Ok(Some(line)) = lines.next_line().await {
+                    sender.send_modify(|told| told.hear(&line));
+                }
+                sleep(PAUSE).await;
+            }
+        });
+        Self { told, body }
+    }
+
+    /// Waits until it has handled this version and knows so many clusters. It must have handled each change since its last list once, and in
+    /// order.
+    pub(crate) async fn knows(&self, world: &World, version: i64, clusters: usize) {
+        let told = eventually("the example to know all clusters", LIMIT, async || {
+            let told = self.told.borrow().clone();
+            if told.highest() >= version && told.count == clusters { Ok(told) } else { Err(format!("{told:?}")) }
+        })
+        .await
+        .unwrap();
+        assert_eq!(told.handled, world.changes(told.listed, told.highest()).await, "since {}", told.listed);
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.body.abort();
+    }
+}
 
 async fn line(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
     timeout(LIMIT, lines.next_line()).await.expect("a line comes").expect("it runs").expect("it goes on")
@@ -20,15 +109,8 @@ fn the_example_of_the_manual_follows_the_clusters() {
     run(async {
         let world = World::new("python").await;
         let replica = world.relaying().await;
-        let manual = include_str!("../../../docs/bus.md");
-        let example = manual.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-        let mut command = Command::new(programs::pika().await.expect("Python with pika"));
-        command
-            .args(["-c", example])
-            .env("AMQP_URL", world.broker.url())
-            .env("HUB", format!("http://{}", replica.api()));
-        let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let python = programs::pika().await.expect("Python with pika").display().to_string();
+        let (_child, mut lines) = start(&python, &world.broker.url(), &format!("http://{}", replica.api()));
         let begin = line(&mut lines).await;
         assert!(begin.starts_with("list ") && begin.ends_with(" 1"), "{begin}");
         let mut api = replica.client();

@@ -1,13 +1,14 @@
 //! Events through faults that are drawn by lot: nothing is missing for a consumer that follows R3 to R5.
 
-use integration::eventually;
 use integration::hub::Replica;
 use integration::soak::{Random, rounds, seed};
+use integration::{Link, eventually};
 use lapin::types::FieldTable;
 use tokio::time::{Duration, sleep, timeout};
 
 use crate::consumer::{Mirror, Queue, list};
-use crate::world::{LIMIT, World, create, label, ready, run};
+use crate::python::Follower;
+use crate::world::{LIMIT, World, create, find, label, ready, run, stands};
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +20,12 @@ enum Fault {
     RelayFrozen,
     DatabaseRestarted,
     ConnectionLost,
+    /// No packet between the replicas and the broker arrives.
+    Partitioned,
 }
 
-const ALL: [Fault; 7] = [
+const ALL: [Fault; 8] = [
+    Fault::Partitioned,
     Fault::BrokerKilled,
     Fault::BrokerFrozen,
     Fault::RelayKilled,
@@ -31,7 +35,25 @@ const ALL: [Fault; 7] = [
     Fault::BrokerWiped,
 ];
 
-async fn happens(fault: Fault, world: &World, replicas: &mut [Replica]) {
+/// In each round so many clusters are made, and changed three times.
+const CLUSTERS: usize = 30;
+
+/// Changes each cluster of a round, or a part of them.
+async fn change(replica: &Replica, round: u64, clusters: std::ops::Range<usize>, value: &str) {
+    let mut api = replica.client();
+    for number in clusters {
+        label(&mut api, &format!("r{round}-{number}"), value).await;
+    }
+}
+
+/// Whether a replica holds the claim of the relay, and uses it.
+async fn is_relay(replica: &Replica) -> bool {
+    let section = replica.towline().admin().section("hub").await.expect("a report");
+    find(&section, "connections").is_some_and(|connections| connections["relay"]["state"] == "ready")
+}
+
+/// Brings a fault about and ends it. Clusters are changed meanwhile if the hub goes on.
+async fn happens(fault: Fault, round: u64, world: &World, link: &Link, replicas: &mut [Replica]) {
     match fault {
         Fault::BrokerKilled => {
             world.broker.kill().await.expect("killed");
@@ -39,8 +61,15 @@ async fn happens(fault: Fault, world: &World, replicas: &mut [Replica]) {
         }
         Fault::BrokerFrozen => {
             let frozen = world.broker.freeze().expect("frozen");
+            change(&replicas[1], round, 0..CLUSTERS, "during").await;
             sleep(Duration::from_secs(20)).await;
             drop(frozen);
+        }
+        Fault::Partitioned => {
+            link.cut().await.expect("no packet arrives");
+            change(&replicas[1], round, 0..CLUSTERS, "during").await;
+            sleep(Duration::from_secs(20)).await;
+            link.restore().await.expect("packets arrive");
         }
         Fault::BrokerWiped => world.broker.wipe().await.expect("wiped"),
         Fault::RelayKilled => {
@@ -50,9 +79,13 @@ async fn happens(fault: Fault, world: &World, replicas: &mut [Replica]) {
             }
         }
         Fault::RelayFrozen => {
-            replicas[0].towline().freeze().expect("frozen");
-            sleep(Duration::from_secs(5)).await;
-            replicas[0].towline().thaw().expect("thawed");
+            let relay = usize::from(!is_relay(&replicas[0]).await);
+            replicas[relay].towline().freeze().expect("frozen");
+            change(&replicas[1 - relay], round, 0..CLUSTERS, "during").await;
+            // Until the claim has ended and is granted again.
+            stands(&replicas[1 - relay], "relay", "ready", "").await;
+            change(&replicas[1 - relay], round, 0..CLUSTERS, "by-the-other").await;
+            replicas[relay].towline().thaw().expect("thawed");
         }
         Fault::DatabaseRestarted => {
             world.server.kill().await.expect("killed");
@@ -71,33 +104,30 @@ async fn happens(fault: Fault, world: &World, replicas: &mut [Replica]) {
 #[test]
 fn a_consumer_that_follows_the_rules_misses_nothing_whatever_fails() {
     run(async {
-        let mut random = Random::new(seed());
+        let mut faults = Random::new(seed()).rounds_of(&ALL);
         let world = World::new("rounds").await;
-        let mut replicas = vec![world.relaying().await, world.replica().await];
+        let link = Link::to(world.broker.address()).await.expect("a link");
+        let far = world.broker.url_by(link.address());
+        let mut replicas = vec![world.replica_at(&far).await, world.replica_at(&far).await];
+        create(&mut replicas[0].client(), "first").await;
+        world.relayed().await;
         let mut mirror = Mirror::default();
-        for round in 0..rounds(4) {
-            let fault = ALL[random.index(ALL.len())];
+        let follower = Follower::start(&world, &replicas[1]).await;
+        for round in 0..rounds(8) {
+            let fault = faults.next().expect("there are some");
             println!("round {round}: {fault:?}");
             let url = world.broker.url();
             // The queue is durable; a consumer that finds it made anew has to list.
             let mut queue = Queue::open(&url, "rounds", FieldTable::default()).await.expect("a queue");
             let mut api = replicas[1].client();
             mirror.list(&mut api).await;
-            for number in 0..30 {
+            for number in 0..CLUSTERS {
                 create(&mut api, &format!("r{round}-{number}")).await;
             }
-            let writes = async {
-                let mut api = replicas[1].client();
-                for number in 0..30 {
-                    label(&mut api, &format!("r{round}-{number}"), "before").await;
-                }
-            };
-            writes.await;
-            happens(fault, &world, &mut replicas).await;
+            change(&replicas[1], round, 0..CLUSTERS, "before").await;
+            happens(fault, round, &world, &link, &mut replicas).await;
+            change(&replicas[1], round, 0..CLUSTERS / 2, "after").await;
             let mut api = replicas[1].client();
-            for number in 0..30 {
-                label(&mut api, &format!("r{round}-{number}"), "after").await;
-            }
             let (expected, _) = list(&mut api).await;
             let limit = LIMIT.as_secs();
             let begun = tokio::time::Instant::now();
@@ -131,6 +161,11 @@ fn a_consumer_that_follows_the_rules_misses_nothing_whatever_fails() {
                     Err(_) => {}
                 }
             }
+            // Each change that no list has brought was handled once, and in order.
+            assert_eq!(mirror.handled, world.changes(mirror.listed, mirror.highest).await, "round {round}: {fault:?}");
+            // The same for a stranger's client.
+            let newest = expected.values().max().copied().unwrap_or_default();
+            follower.knows(&world, newest, expected.len()).await;
         }
         println!("{} events, {} repeated, {} lists demanded", mirror.events, mirror.repeated, mirror.relists);
     });

@@ -29,7 +29,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new(name: &str) -> Self {
-        let (server, broker) = tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start(name));
+        Self::with(name, "").await
+    }
+
+    /// With further lines of the broker's configuration.
+    pub(crate) async fn with(name: &str, settings: &str) -> Self {
+        let (server, broker) =
+            tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start_with(name, settings));
         let (server, broker) = (server.expect("a server"), broker.expect("a broker"));
         let place = server.hub_database(name).await.expect("a database");
         let output =
@@ -96,6 +102,14 @@ impl World {
         let output = Towline::command_with(all, &env).await.expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code(), text)
+    }
+
+    /// The versions of the log's changes of clusters above one and up to another.
+    pub(crate) async fn changes(&self, above: i64, to: i64) -> Vec<i64> {
+        let client = self.place.client(ADMIN).await.expect("a connection");
+        let text = "select version from towline_log where kind = 'clusters' and version > $1 and version <= $2 order by version";
+        let rows = client.query(text, &[&above, &to]).await.expect("the log");
+        rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// Waits until the relay has published everything.

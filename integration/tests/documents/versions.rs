@@ -40,6 +40,18 @@ fn a_restored_dump_is_renumbered_by_the_first_write_and_keeps_its_documents() {
     });
 }
 
+/// docs/hub.md: a dump for a server without LZ4 does not name it. The servers of the tests are built with it.
+#[test]
+fn a_dump_without_compression_of_tables_can_be_restored_where_lz4_is_unknown() {
+    run(async {
+        let stage = Stage::new("dumped_plain").await;
+        let as_ever = stage.place.dump_text(&[]).await.expect("a dump");
+        assert!(as_ever.contains("SET COMPRESSION lz4"), "the tables are compressed with LZ4");
+        let for_others = stage.place.dump_text(&["--no-toast-compression"]).await.expect("a dump");
+        assert!(for_others.contains("towline_log") && !for_others.to_lowercase().contains("lz4"), "{for_others}");
+    });
+}
+
 #[test]
 fn a_promoted_standby_that_lost_versions_gives_out_higher_ones() {
     run(async {

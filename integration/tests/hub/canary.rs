@@ -252,7 +252,7 @@ fn no_answer_log_dump_or_report_holds_a_sealed_value() {
             found.add(format!("towline {}", args.join(" ")), format!("{:?}{:?}", output.stdout, output.stderr));
             found.add(format!("towline {}", args.join(" ")), String::from_utf8_lossy(&output.stdout));
         }
-        let dump = database.dump_text().await.expect("a dump");
+        let dump = database.dump_text(&[]).await.expect("a dump");
         assert!(dump.contains("stays") && dump.contains("towline_log"), "the dump has the documents");
         found.add("pg_dump", dump);
         // With all parameters of all statements, and the rows of those that failed.

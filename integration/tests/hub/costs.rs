@@ -1,8 +1,10 @@
 //! What a request costs the database: statements, counted by the server itself.
 
+use std::time::Duration;
+
 use integration::eventually;
 use integration::hub::{Replica, Request};
-use integration::postgres::{ADMIN, HUB};
+use integration::postgres::{ADMIN, Database, HUB};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -20,6 +22,7 @@ const BY_ITSELF: [&str; 6] = [
 
 /// A replica, and the statements of its account.
 struct Counted {
+    database: Database,
     replica: Replica,
     sql: Client,
 }
@@ -29,7 +32,14 @@ impl Counted {
         let database = hub_database(name).await;
         let replica = Replica::start(&database, &[]).await.expect("a process");
         replica.wait_ready(LIMIT).await.expect("it is ready");
-        Self { replica, sql: database.client(ADMIN).await.expect("a connection") }
+        let sql = database.client(ADMIN).await.expect("a connection");
+        Self { database, replica, sql }
+    }
+
+    /// The server's time.
+    async fn seconds(&self) -> f64 {
+        let now = "select extract(epoch from clock_timestamp())::float8";
+        self.sql.query_one(now, &[]).await.expect("the time").get(0)
     }
 
     /// How often the replica has sent anything at all since the last count.
@@ -109,28 +119,65 @@ fn an_idle_replica_sends_a_statement_a_second() {
     run(async {
         let hub = Counted::start("idle").await;
         hub.count().await;
-        let seconds = async || -> f64 {
-            let now = "select extract(epoch from clock_timestamp())::float8";
-            hub.sql.query_one(now, &[]).await.expect("the time").get(0)
-        };
         let of_tail = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
              where d.datname = current_database() and query like '%m.origin = towline_origin()%'";
         let reads = async || -> i64 { hub.sql.query_one(of_tail, &[]).await.expect("a count").get(0) };
-        let (begun, before) = (seconds().await, reads().await);
+        let (begun, before) = (hub.seconds().await, reads().await);
         let after = eventually("the tail to read five times", LIMIT, async || match reads().await {
             after if after >= before + 5 => Ok(after),
             other => Err(other.to_string()),
         })
         .await
         .expect("reads");
-        let passed = seconds().await - begun;
+        let passed = hub.seconds().await - begun;
         // The first one may come at once.
         assert!(passed >= f64::from(u32::try_from(after - before - 1).expect("few")) * 0.95, "{passed} s");
         // Beside them a renewal each 6 s, a request for roles each 10 s, and compaction each minute with the estimate of the log's size.
-        let (all, seconds) = (hub.all().await, seconds().await - begun);
+        let (all, seconds) = (hub.all().await, hub.seconds().await - begun);
         #[expect(clippy::cast_possible_truncation, reason = "few seconds")]
         let most = seconds.ceil() as i64 + 1 + (seconds / 6.0) as i64 + 1 + (seconds / 10.0) as i64 + 1 + 2;
         assert!(all <= most, "{all} statements in {seconds} s");
         assert_eq!(hub.count().await, [], "nothing else");
+    });
+}
+
+/// K4, K5, V6: two replicas without requests. Both read the log each second; the one that holds the role renews its claim each 6 s and
+/// compacts each minute, and the other asks for the role each 10 s.
+#[test]
+fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each_minute() {
+    run(async {
+        let hub = Counted::start("minute").await;
+        let calls = async |pattern: &str| -> i64 {
+            let text = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
+                 where d.datname = current_database() and query like $1";
+            hub.sql.query_one(text, &[&pattern]).await.expect("a count").get(0)
+        };
+        let compacted = async |times: i64| {
+            eventually("compaction", Duration::from_secs(150), async || match calls("%towline_compact(%").await {
+                seen if seen >= times => Ok(seen),
+                other => Err(other.to_string()),
+            })
+            .await
+            .expect("compaction")
+        };
+        let first = compacted(1).await;
+        let seen = hub.seconds().await;
+        let follower = Replica::start(&hub.database, &[]).await.expect("a process");
+        follower.wait_ready(LIMIT).await.expect("it is ready");
+        let begun = hub.seconds().await;
+        let before = [calls("with mine as%towline_claim%").await, calls("with free as%towline_claim%").await];
+        assert_eq!(compacted(first + 1).await, first + 1);
+        let passed = hub.seconds().await - begun;
+        let after = [calls("with mine as%towline_claim%").await, calls("with free as%towline_claim%").await];
+        // A start can be late on a busy machine, and none comes early.
+        for (what, every, most) in [("renewals", 6.0, after[0] - before[0]), ("demands", 10.0, after[1] - before[1])] {
+            #[expect(clippy::cast_precision_loss, reason = "few")]
+            let most = most as f64;
+            assert!(most <= passed / every + 1.0, "{most} {what} in {passed} s");
+            assert!(most >= passed / every / 2.0, "{most} {what} in {passed} s");
+        }
+        // The first one was seen soon after it was made.
+        let between = hub.seconds().await - seen;
+        assert!(between >= 50.0, "{between} s");
     });
 }

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::guard::{Objects, api};
 use crate::script::{Says, Script};
 use crate::watching::Watching;
 use crate::world::{LIMIT, SYNCSETS, Stage, condition, edge, run};
@@ -322,6 +323,56 @@ fn silent_clusters_wait_for_their_turn_to_be_asked() {
         .await
         .unwrap();
         assert_eq!(in_vain(&stage).await, looked_in_vain);
+    });
+}
+
+/// Rule 38: a cluster that has not answered yet holds no permit, and be it the only one. Each of the silent clusters gives the other one
+/// 5 s, which a busy machine may need for something else.
+#[test]
+fn a_cluster_that_has_not_answered_yet_holds_no_permit() {
+    run(async {
+        let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1";
+        let stage = Stage::with("permitless", section, 1).await;
+        let objects = Objects::default();
+        let shared = Arc::clone(&objects);
+        let lively = Script::start_with(move |line, body| api(&shared, line, body)).await;
+        let kubeconfig = lively.kubeconfig_below("/west-1").to_string();
+        stage
+            .create("clusters", &json!({"namespace": stage.namespace, "name": "west-1", "kubeconfig": kubeconfig}))
+            .await;
+        stage.syncset("base", "Sync", &[]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let silent = Script::start(|_| Says::Nothing).await;
+        let mut wanted = Vec::new();
+        for number in 0..5 {
+            let name = format!("silent-{number}");
+            let asked = silent.requests().len();
+            let spec =
+                json!({"clusterDeploymentRefs": [{"name": name}], "resources": [stage.config_map("one", &json!({}))]});
+            stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+            let cluster =
+                json!({"namespace": stage.namespace, "name": name, "kubeconfig": silent.kubeconfig().to_string()});
+            stage.create("clusters", &cluster).await;
+            eventually("the silent cluster to be asked", LIMIT, async || match silent.requests().len() {
+                more if more > asked => Ok(()),
+                other => Err(other.to_string()),
+            })
+            .await
+            .unwrap();
+            wanted.push(stage.config_map(&name, &json!({})));
+            stage.wants("base", &wanted).await;
+            eventually("the change to be applied", LIMIT, async || match objects.lock().len() {
+                found if found == wanted.len() => Ok(()),
+                other => Err(other.to_string()),
+            })
+            .await
+            .unwrap();
+            let is_pending = "select exists (select from towline_work w join clusters c on c.id = w.cluster where c.name = $1 and w.until > now())";
+            if stage.sql.query_one(is_pending, &[&name]).await.unwrap().get(0) {
+                return;
+            }
+        }
+        panic!("each time the other cluster waited until the silent one was given up: {}", stage.log());
     });
 }
 

@@ -27,6 +27,11 @@ struct Throttled {
 impl Throttled {
     /// Of a server that refuses with this `Retry-After`.
     async fn new(name: &'static str, wait: &'static str) -> Self {
+        Self::refusing(name, Says::Throttled(wait)).await
+    }
+
+    /// Of a server that refuses so.
+    async fn refusing(name: &'static str, refusal: Says) -> Self {
         let stage = Stage::with(name, SECTION, 1).await;
         let (objects, log, refusals) = (Objects::default(), Log::default(), Arc::new(Mutex::new(0)));
         let (shared, seen, left) = (Arc::clone(&objects), Arc::clone(&log), Arc::clone(&refusals));
@@ -35,7 +40,7 @@ impl Throttled {
             let mut left = left.lock();
             if *left > 0 && line.starts_with("PATCH ") {
                 *left -= 1;
-                return Says::Throttled(wait);
+                return refusal.clone();
             }
             api(&shared, line, body)
         })
@@ -146,5 +151,37 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         stage.sql.batch_execute(over).await.unwrap();
         stage.succeeds("west-1", "base", 2).await;
         assert_eq!(throttled.objects.lock().len(), 2);
+    });
+}
+
+/// Rule 40: the wait after a failure doubles, and a change of what is wanted begins anew.
+#[test]
+fn a_change_begins_the_retries_of_a_failing_cluster_anew() {
+    run(async {
+        let failing = Throttled::refusing("retried", Says::Body(500, "{}".to_owned())).await;
+        failing.wants_another(usize::MAX).await;
+        let stage = &failing.stage;
+        let attempts = async |what: &str, range: std::ops::RangeInclusive<i32>| {
+            eventually(what.to_owned(), LIMIT, async || {
+                let row = stage.sql.query_one("select attempts from towline_work", &[]).await;
+                let found: i32 = row.map_err(|error| error.to_string())?.get(0);
+                if range.contains(&found) { Ok(()) } else { Err(found.to_string()) }
+            })
+            .await
+            .unwrap();
+        };
+        attempts("the fourth failure", 4..=i32::MAX).await;
+        let wanted = ["first", "third"].map(|name| stage.config_map(name, &json!({})));
+        stage.wants("base", &wanted).await;
+        attempts("the first failure after the change", 1..=2).await;
+        eventually("the third object to be sent", LIMIT, async || {
+            let log = failing.log.lock();
+            let is_sent = log.iter().any(|(_, line)| line.starts_with("PATCH ") && line.contains("third"));
+            if is_sent { Ok(()) } else { Err(format!("{log:?}")) }
+        })
+        .await
+        .unwrap();
+        *failing.refusals.lock() = 0;
+        stage.succeeds("west-1", "base", 3).await;
     });
 }

@@ -248,3 +248,38 @@ fn workers_ask_the_database_while_the_broker_can_not_be_used() {
         drop((first, second, third));
     });
 }
+
+/// While the bus is switched on or off, replica by replica, workers of both kinds share the work.
+#[test]
+fn workers_with_and_without_the_broker_share_the_work() {
+    run(async {
+        const CLUSTERS: u64 = 40;
+        let world = World::new("mixed").await;
+        let (over, mut over_broker) = world.worker(1).await;
+        let without = world.stage.process();
+        let mut by_database = Waiting::start(&without, 1);
+        world.process.ask(&(0..CLUSTERS).collect::<Vec<_>>(), false).await;
+        let (mut worked, mut by_broker) = (Vec::new(), 0);
+        for _ in 0..CLUSTERS {
+            let ((work, permit), process) = tokio::select! {
+                work = over_broker.next() => { by_broker += 1; (work, &over) },
+                work = by_database.next() => (work, &without),
+            };
+            assert_eq!(work.token, 1, "nobody else has had it");
+            worked.extend(clusters(std::slice::from_ref(&work)));
+            assert_eq!(process.done(work).await, Finished::Settled);
+            drop(permit);
+        }
+        worked.sort_unstable();
+        assert_eq!(worked, (0..CLUSTERS).collect::<Vec<_>>());
+        assert!(0 < by_broker && by_broker < CLUSTERS, "{by_broker} of {CLUSTERS} by the broker");
+        // The last one is switched over: what comes now is delivered by the broker.
+        by_database.running.drained().await;
+        world.process.ask(&[1], false).await;
+        let (work, _permit) = over_broker.next().await;
+        assert_eq!((clusters(std::slice::from_ref(&work)), work.token), (vec![1], 2));
+        assert!(work.waited < Duration::from_secs(5), "before it was overdue: {:?}", work.waited);
+        assert_eq!(over.done(work).await, Finished::Settled);
+        world.holds("no message to be left", WORK, (0, 0)).await;
+    });
+}

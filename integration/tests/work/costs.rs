@@ -1,7 +1,9 @@
 //! What the queue costs: statements, counted by the server.
 
 use integration::postgres::HUB;
+use towline::documents::Purpose;
 
+use crate::broker::{World, stands};
 use crate::intake::Waiting;
 use crate::world::{Stage, run};
 
@@ -21,6 +23,10 @@ async fn count(stage: &Stage) -> Vec<(String, i64)> {
 }
 
 const CLAIM: &str = "with urgent as materialized ( select clu";
+const UNANNOUNCED: &str = "select cluster::text, urgent, now()::tex";
+const LOST: &str = "with rows as materialized ( select clust";
+/// Renewals of roles, and requests for them.
+const ROLES: [&str; 2] = ["with mine as materialized (select c.name", "with free as materialized (select name"];
 const RENEW: &str = "with mine as materialized (select w.clus";
 
 async fn seconds(stage: &Stage) -> f64 {
@@ -51,6 +57,38 @@ fn an_idle_worker_sends_a_statement_a_second() {
         assert!(passed >= f64::from(u32::try_from(looks - 1).expect("few")) * 0.95, "{looks} looks in {passed} s");
         let statements: Vec<_> = count(&stage).await.into_iter().map(|(text, _)| text).collect();
         assert_eq!(statements, [CLAIM], "nothing else");
+    });
+}
+
+/// M1, *Costs*: an idle announcer reads once a second what is to be announced, asks each 10 s what was lost, and sends nothing else but
+/// renewals of its claim. An idle worker beside it asks the broker, and each 2 s the database for what is overdue.
+#[test]
+fn an_idle_announcer_sends_a_statement_a_second() {
+    run(async {
+        let world = World::new("idle_announcer").await;
+        let stage = &world.stage;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        stage.exceeds("a look for what was lost", &calls(LOST), 0).await;
+        count(stage).await;
+        let begun = seconds(stage).await;
+        let reads = stage.exceeds("five reads", &calls(UNANNOUNCED), 4).await;
+        let passed = seconds(stage).await - begun;
+        // The first one may come at once.
+        assert!(passed >= f64::from(u32::try_from(reads - 1).expect("few")) * 0.95, "{reads} reads in {passed} s");
+        let others: Vec<_> = count(stage).await.into_iter().filter(|(text, _)| text != UNANNOUNCED).collect();
+        let own = |text: &str| text == LOST || ROLES.iter().any(|role| text.starts_with(role));
+        assert!(others.iter().all(|(text, calls)| own(text) && *calls <= 2), "{others:?}");
+        let (_worker, waiting) = world.worker(2).await;
+        stage.exceeds("looks for what is overdue", &calls(CLAIM), 1).await;
+        count(stage).await;
+        let begun = seconds(stage).await;
+        let looks = stage.exceeds("three looks", &calls(CLAIM), 2).await;
+        let passed = seconds(stage).await - begun;
+        assert!(passed >= f64::from(u32::try_from(looks - 1).expect("few")) * 1.9, "{looks} looks in {passed} s");
+        let others = count(stage).await;
+        let own = |text: &str| own(text) || text == UNANNOUNCED || text == CLAIM;
+        assert!(others.iter().all(|(text, _)| own(text)), "{others:?}");
+        drop(waiting);
     });
 }
 

@@ -17,11 +17,6 @@ const CLUSTERS: u64 = 12;
 /// Longer than a claim lasts in the database.
 const FROZEN_FOR: i64 = 40;
 
-/// Whether somebody else has taken over these passes, or they have ended.
-fn are_replaced(sights: &Sights, passes: &[(String, i64)]) -> bool {
-    passes.iter().all(|(cluster, token)| sights.clusters.get(cluster).is_some_and(|seen| seen.token > *token))
-}
-
 /// Q1, Q2, K1, K2: one worker is killed, one stopped for longer than its claims last, one cut off from the database, while clusters are
 /// changed all the time. A cluster sees requests of one pass at a time, tokens only grow, and the last pass of each has read its last
 /// change.
@@ -76,7 +71,7 @@ fn a_cluster_is_never_worked_on_twice_and_no_change_is_missed() {
             let ended = oracle.sights.borrow().all_ended();
             stage.exceeds("the time of the stop", now, end).await;
             let seen = oracle
-                .until("others to go on", |seen| are_replaced(seen, &orphans) && are_replaced(seen, &stopped))
+                .until("others to go on", |seen| seen.are_replaced(&orphans) && seen.are_replaced(&stopped))
                 .await;
             assert!(seen.all_ended() > ended + 100, "{} passes in {FROZEN_FOR} s", seen.all_ended() - ended);
             let before = seen.ended.get("frozen").copied();
@@ -86,7 +81,7 @@ fn a_cluster_is_never_worked_on_twice_and_no_change_is_missed() {
             oracle.until("passes to cut off", |seen| seen.under_way("cut").len() == 2).await;
             link.cut().await.expect("no packet arrives");
             let cut = oracle.sights.borrow().under_way("cut");
-            let seen = oracle.until("others to take over", |seen| are_replaced(seen, &cut)).await;
+            let seen = oracle.until("others to take over", |seen| seen.are_replaced(&cut)).await;
             link.restore().await.expect("packets arrive");
             let before = seen.ended.get("cut").copied();
             oracle

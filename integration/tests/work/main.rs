@@ -15,6 +15,7 @@ mod costs;
 mod faults;
 mod intake;
 mod messages;
+mod nodes;
 mod oracle;
 mod partitions;
 mod renewals;

@@ -43,17 +43,24 @@ fn a_row_that_is_locked_holds_up_no_other_one_and_is_worked_on_afterwards() {
 fn what_changes_while_it_is_announced_is_announced_again() {
     run(async {
         let world = World::new("overtaken").await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        // While a message waits, nothing counts as lost.
+        let (_connection, channel) = world.channel().await;
+        let (options, nobody) = (BasicPublishOptions::default(), id::<String>(9));
+        channel
+            .basic_publish("".into(), WORK.into(), options, nobody.as_bytes(), BasicProperties::default())
+            .await
+            .expect("sent");
+        world.holds("the message to wait", WORK, (1, 0)).await;
         let rows = "insert into towline_work (cluster, ready_at) \
             select ('00000000-0000-4000-8000-00000000000' || n)::uuid, now() + interval '5 s' from generate_series(1, 4) n";
         world.stage.run(rows).await;
         let database = world.stage.database();
         let mut change = database.begin("change", LIMIT).await.expect("a transaction");
-        change
-            .run("lock", "select from towline_work order by cluster for no key update")
-            .await
-            .expect("they are locked");
+        // Rows can be read and locked, but not written.
+        change.run("lock", "lock table towline_work in share mode").await.expect("it is locked");
         // The broker has confirmed the messages.
-        world.stage.waits_for_a_lock("with rows as materialized").await;
+        world.stage.waits_for_a_lock("with rows as materialized ( select w.cluster").await;
         let (first, third) = (id::<String>(1), id::<String>(3));
         // As a worker that has its message, and no permit.
         let again = format!("update towline_work set announced = null where cluster = '{first}'");
@@ -67,9 +74,36 @@ fn what_changes_while_it_is_announced_is_announced_again() {
         let noted = "select count(*) from towline_work where announced >= ready_at";
         world.stage.becomes("all to be announced", noted, 4).await;
         world.holds("one urgent message", URGENT, (1, 0)).await;
-        world.holds("one message of each, and one more of the first", WORK, (5, 0)).await;
+        world.holds("one message of each, and one more of the first", WORK, (6, 0)).await;
         let kept = format!("{noted} and announced = ready_at + interval '1 hour' and cluster = '{third}'");
         assert_eq!(world.stage.number(&kept).await, 1, "the note was moved back");
+    });
+}
+
+/// M1: a row that somebody keeps locked is announced when it is free, and delays no other.
+#[test]
+fn a_row_that_somebody_keeps_locked_delays_no_other_announcement() {
+    run(async {
+        let world = World::new("keptlocked").await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        let database = world.stage.database();
+        // The announcer reads nothing until the row is locked.
+        let mut gate = database.begin("gate", LIMIT).await.expect("a transaction");
+        gate.run("lock", "lock table towline_meta in access exclusive mode").await.expect("it is locked");
+        let rows = "insert into towline_work (cluster, ready_at) \
+            select ('00000000-0000-4000-8000-00000000000' || n)::uuid, now() from generate_series(1, 3) n";
+        world.stage.run(rows).await;
+        let mut keeper = database.begin("keeper", LIMIT).await.expect("a transaction");
+        let first = id::<String>(1);
+        let lock = format!("select from towline_work where cluster = '{first}' for no key update");
+        keeper.run("lock", &lock).await.expect("it is locked");
+        gate.commit().await.expect("it is open");
+        let noted = "select count(*) from towline_work where announced >= ready_at";
+        world.stage.becomes("the others to be announced", noted, 2).await;
+        world.holds("a message of each of the others", WORK, (2, 0)).await;
+        keeper.commit().await.expect("it is free");
+        world.holds("a message of each", WORK, (3, 0)).await;
+        world.stage.becomes("all to be announced", noted, 3).await;
     });
 }
 

@@ -72,6 +72,11 @@ impl Sights {
         self.clusters.iter().filter_map(of).collect()
     }
 
+    /// Whether somebody else has taken over these passes, or they have ended.
+    pub(crate) fn are_replaced(&self, passes: &[(String, i64)]) -> bool {
+        passes.iter().all(|(cluster, token)| self.clusters.get(cluster).is_some_and(|seen| seen.token > *token))
+    }
+
     /// Passes that have ended.
     pub(crate) fn all_ended(&self) -> usize {
         self.ended.values().sum()

@@ -9,12 +9,35 @@ use integration::soak::{Random, rounds, seed};
 use tokio::time::sleep;
 use towline::documents::WorkQueue;
 
+use crate::broker::holds;
 use crate::oracle::Oracle;
 use crate::worker::Worker;
 use crate::world::{LIMIT, Stage, broker, id, ids, run};
 
 const CLUSTERS: u64 = 1_000;
 const PERMITS: usize = 16;
+const QUEUES: [&str; 2] = ["towline.work.clusters", "towline.work.clusters.urgent"];
+
+/// What happens in a round.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    WorkerKilled,
+    /// For longer than its claims last.
+    WorkerFrozen,
+    BrokerKilled,
+    BrokerWiped,
+    BrokerFrozen,
+    QueuesPurged,
+}
+
+const ALL: [Fault; 6] = [
+    Fault::WorkerKilled,
+    Fault::WorkerFrozen,
+    Fault::BrokerKilled,
+    Fault::BrokerWiped,
+    Fault::BrokerFrozen,
+    Fault::QueuesPurged,
+];
 
 /// Q1 and Q2 over the broker: no cluster is worked on twice at once, tokens only grow, and the last pass of each has read its last change.
 #[test]
@@ -52,6 +75,7 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
         };
         let faults = async {
             let mut random = Random::new(seed ^ 1);
+            let mut lots = random.split().rounds_of(&ALL);
             let mut workers: Vec<(String, Worker)> = Vec::new();
             for number in 0..3 {
                 let name = format!("worker-{number}");
@@ -59,37 +83,43 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
             }
             process.queue.ask(&ids(&(0..CLUSTERS).collect::<Vec<_>>()), false).await.expect("all are asked for");
             oracle.until("passes of all clusters", |seen| seen.all_ended() >= 1_000).await;
-            for round in 0..rounds(4) {
+            for round in 0..rounds(6) {
                 let victim = usize::try_from(random.below(3)).expect("small");
-                let fault = random.below(6);
-                println!("round {round}: fault {fault}, worker {victim}");
+                let fault = lots.next().expect("there are some");
+                println!("round {round}: {fault:?}, worker {victim}");
                 match fault {
-                    0 => {
+                    Fault::WorkerKilled => {
                         let name = format!("worker-{victim}-{round}");
                         let killed = std::mem::replace(&mut workers[victim], (name.clone(), start(&name)));
                         killed.1.kill().await;
                     }
-                    1 => {
-                        workers[victim].1.freeze();
-                        let ended = oracle.sights.borrow().all_ended();
+                    Fault::WorkerFrozen => {
+                        let (name, worker) = &workers[victim];
+                        oracle.until("a pass to stop", |seen| !seen.under_way(name).is_empty()).await;
+                        worker.freeze();
+                        let (stopped, ended) = {
+                            let seen = oracle.sights.borrow();
+                            (seen.under_way(name), seen.all_ended())
+                        };
                         oracle.until("the others to go on", |seen| seen.all_ended() > ended + 50).await;
-                        workers[victim].1.thaw();
+                        oracle.until("others to take over", |seen| seen.are_replaced(&stopped)).await;
+                        worker.thaw();
                     }
-                    2 => {
+                    Fault::BrokerKilled => {
                         server.kill().await.expect("it is killed");
                         let ended = oracle.sights.borrow().all_ended();
                         oracle.until("work without a broker", |seen| seen.all_ended() > ended + 50).await;
                         server.start_again().await.expect("it starts");
                     }
-                    3 => server.wipe().await.expect("it is wiped"),
-                    4 => {
+                    Fault::BrokerWiped => server.wipe().await.expect("it is wiped"),
+                    Fault::BrokerFrozen => {
                         let frozen = server.freeze().expect("it is stopped");
                         let ended = oracle.sights.borrow().all_ended();
                         oracle.until("work while the broker is stopped", |seen| seen.all_ended() > ended + 50).await;
                         drop(frozen);
                     }
-                    _ => {
-                        for queue in ["towline.work.clusters", "towline.work.clusters.urgent"] {
+                    Fault::QueuesPurged => {
+                        for queue in QUEUES {
                             // It may not be there yet, after the broker was wiped.
                             let _purged = server.control(&["purge_queue", queue]).await;
                         }
@@ -106,6 +136,10 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
                     .all(|(cluster, number)| seen.clusters.get(cluster).is_some_and(|seen| seen.number >= *number))
             };
             oracle.until("the last changes to be read", is_read).await;
+            // Nobody asks for anything any more, and the workers are idle.
+            for queue in QUEUES {
+                holds(&server, "no message to be left", queue, (0, 0)).await;
+            }
         };
         tokio::join!(changes, faults);
     });

@@ -10,17 +10,19 @@ use super::queue::{WorkQueue, texts};
 use crate::db::{Error, Type, column};
 
 /// Rows that are ready, that nobody has, and that were not announced since. `announced` becomes the time of this read: what a row becomes
-/// afterwards is announced once more. `xmin` is the transaction that has written the row last.
+/// afterwards is announced once more. `xmin` is the transaction that has written the row last. A row that somebody has locked is left
+/// to a later read: its note would have to wait.
 const UNANNOUNCED: &str = "select cluster::text, urgent, now()::text, xmin::text from towline_work \
      where ready_at <= now() and (until is null or until < now()) and (announced is null or announced < greatest(ready_at, until)) \
        and (select origin = towline_origin() from towline_meta) \
-     order by ready_at limit $1";
+     order by ready_at limit $1 for no key update skip locked";
 /// Notes when rows were read that the broker has taken; only those that nobody has written since they were read. One of the others may
 /// have been given back by a worker, have become urgent or been noted by the announcer that has taken over, and its columns need not show
-/// that. If it was none of these, it is announced twice. One that was claimed meanwhile is reset at the end of its pass.
+/// that. If it was none of these, it is announced twice, as is one that is being written now. One that was claimed meanwhile is reset at
+/// the end of its pass.
 const ANNOUNCED: &str = "with rows as materialized ( \
        select w.cluster from towline_work w join unnest($1::text[]::uuid[], $2::text[]) r(cluster, version) \
-         on w.cluster = r.cluster and w.xmin::text = r.version order by w.cluster for no key update of w) \
+         on w.cluster = r.cluster and w.xmin::text = r.version order by w.cluster for no key update of w skip locked) \
      update towline_work w set announced = $3::text::timestamptz from rows where w.cluster = rows.cluster";
 /// Rows that are to be announced again. Those that somebody has locked are found when they are overdue.
 const AGAIN: &str = "with rows as materialized ( \

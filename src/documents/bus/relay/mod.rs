@@ -21,7 +21,7 @@ use self::publish::{Published, Publisher};
 use self::read::Read;
 use super::broker::{Broker, Pauses};
 use super::message::Message;
-use super::standing::Purpose;
+use super::standing::{Purpose, Standing};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
@@ -39,8 +39,15 @@ const EVERY: Duration = Duration::from_secs(1);
 const LAG_EVERY: Duration = Duration::from_secs(5);
 /// Between the end of a grant and the wait for the next one.
 const AFTER_A_GRANT: Duration = Duration::from_secs(1);
-/// Before the next attempt where the broker refuses a `relist`.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// Before the next attempt where the broker refuses a `relist`: the queues that have room take each of them.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_mins(1));
+/// A broker that confirms nothing for so long is reported. It is waited for.
+const CONFIRMS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Why events wait.
+const IS_REFUSED: &str = "the broker refuses events, perhaps since a queue is full";
+/// The same.
+const IS_UNCONFIRMED: &str = "the broker does not confirm events";
 
 /// The relay. Its clones are instances that take over from each other.
 #[derive(Clone)]
@@ -193,7 +200,7 @@ impl Under<'_> {
                     if self.grant.check().is_err() {
                         return Err(Ended::Claim);
                     }
-                    let missed = self.publish(publisher, &read).await?;
+                    let missed = self.publish(link, publisher, &read).await?;
                     self.relist(publisher, &missed).await?;
                     self.move_cursor(read.head.cursor, read.last).await?;
                 }
@@ -219,16 +226,35 @@ impl Under<'_> {
         }
     }
 
-    /// Publishes rows, and returns the kinds of those that consumers will not get.
-    async fn publish(&self, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, Error> {
-        let Published { confirmed, nacked, skipped, error } = publisher.publish(&read.rows, &self.closures).await;
-        for (outcome, count) in [("confirmed", confirmed), ("nacked", nacked.len()), ("skipped", skipped.len())] {
-            self.of.broker.observer.published(outcome, u64::try_from(count).unwrap_or(u64::MAX));
+    /// Publishes rows, and returns the kinds of those that consumers will not get. A queue may have taken later rows than it has refused,
+    /// so that publishing them again would not help (R3): that is noted before anything else can end this.
+    async fn publish(&self, link: &Link, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, Ended> {
+        let publishing = publisher.publish(&read.rows, &self.closures);
+        let Published { confirmed, nacked, skipped, error } = self.reported(link, publishing).await;
+        if !nacked.is_empty() {
+            read::owe(&self.of.database).await?;
         }
-        match error {
-            Some(error) => Err(error),
-            None => Ok(kinds(nacked.into_iter().chain(skipped))),
+        let count =
+            |outcome, count| self.of.broker.observer.published(outcome, u64::try_from(count).unwrap_or(u64::MAX));
+        count("confirmed", confirmed);
+        count("nacked", nacked.len());
+        if let Some(error) = error {
+            return Err(error.into());
         }
+        count("skipped", skipped.len());
+        Ok(kinds(nacked.into_iter().chain(skipped)))
+    }
+
+    /// Waits for confirms, however long it takes, and reports that it takes long.
+    async fn reported<T>(&self, link: &Link, confirmed: impl Future<Output = T>) -> T {
+        let mut confirmed = std::pin::pin!(confirmed);
+        if let Ok(outcome) = timeout(CONFIRMS_WITHIN, &mut confirmed).await {
+            return outcome;
+        }
+        if !link.is_blocked() {
+            self.of.broker.stands(Purpose::Relay, Standing::Away(IS_UNCONFIRMED.to_owned()));
+        }
+        confirmed.await
     }
 
     /// Tells consumers to list these kinds, until the broker has confirmed it (R6).
@@ -241,8 +267,8 @@ impl Under<'_> {
             attempt += 1;
             let messages: Vec<Message> = left.iter().copied().map(Message::relist).collect();
             left = publisher.publish_all(&messages).await?;
-            if attempt == 1 && !left.is_empty() {
-                tracing::warn!("the broker refuses events, perhaps since a queue is full, retrying");
+            if !left.is_empty() {
+                self.of.broker.stands(Purpose::Relay, Standing::Away(IS_REFUSED.to_owned()));
             }
         }
         Ok(())

@@ -22,6 +22,8 @@ pub(super) struct Head {
     pub(super) newest: i64,
     /// Up to where events were published; 0 before the first start.
     pub(super) cursor: i64,
+    /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list (R6).
+    pub(super) owes: bool,
 }
 
 /// What follows.
@@ -29,7 +31,7 @@ pub(super) struct Head {
 pub(super) enum Step {
     /// The rows are the next ones.
     Follow,
-    /// Rows are missing, or nothing was published yet: consumers have to list.
+    /// Rows are missing, were refused or were never published: consumers have to list.
     Relist,
     /// The versions have another origin, and have to be renumbered first.
     Renumber,
@@ -37,10 +39,10 @@ pub(super) enum Step {
 
 impl Head {
     pub(super) fn step(self) -> Step {
-        let Self { is_whole, base, newest, cursor } = self;
+        let Self { is_whole, base, newest, cursor, owes } = self;
         if !is_whole {
             Step::Renumber
-        } else if (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
+        } else if owes || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
             Step::Relist
         } else {
             Step::Follow
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     fn step(base: i64, newest: i64, cursor: i64) -> Step {
-        Head { is_whole: true, base, newest, cursor }.step()
+        Head { is_whole: true, base, newest, cursor, owes: false }.step()
     }
 
     #[test]
@@ -122,9 +124,15 @@ mod tests {
         assert_eq!(step(10, 20, 21), Step::Relist);
     }
 
+    /// R6: whoever has published last may have ended before it could say so.
+    #[test]
+    fn consumers_list_after_a_refusal_that_was_not_told() {
+        assert_eq!(Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Relist);
+    }
+
     #[test]
     fn nothing_is_published_while_the_database_is_being_restored() {
-        assert_eq!(Head { is_whole: false, base: 10, newest: 20, cursor: 15 }.step(), Step::Renumber);
+        assert_eq!(Head { is_whole: false, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Renumber);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Publishing with confirms: so many at once, and what became of each.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{Channel, PublisherConfirm};
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::plan::{Closures, has_room};
 use super::read::Row;
@@ -13,6 +15,9 @@ use crate::documents::bus::broker::Opens;
 use crate::documents::bus::message::Message;
 use crate::documents::bus::topology::EVENTS;
 use crate::documents::kind::Kind;
+
+/// How long the confirms of what was sent before a failure may take.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 
 /// A channel on which the broker confirms.
 pub(super) struct Publisher(Channel);
@@ -70,68 +75,96 @@ impl Publisher {
 
     /// Publishes rows in their order, and waits for the confirms of all. If the channel is closed, `closures` learns of it.
     pub(super) async fn publish(&self, rows: &[Row], closures: &Mutex<Closures>) -> Published {
-        let mut published = Published::default();
-        let mut unconfirmed: VecDeque<Unconfirmed> = VecDeque::new();
-        let mut last = 0;
-        let sent = async {
-            for row in rows {
-                let (skips, is_careful) = {
-                    let closures = closures.lock();
-                    (closures.skips(row.version), closures.is_careful(row.version))
-                };
-                let Some(message) = row.message.as_ref().filter(|_| !skips) else {
-                    tracing::error!(version = row.version, kind = %row.kind, "an event can't be published, consumers are told to list");
-                    published.skipped.push(row.kind);
-                    continue;
-                };
-                let bytes = message.body.len();
-                while !has_room(unconfirmed.len(), bytes_of(&unconfirmed), bytes, is_careful) {
-                    confirm_next(&mut unconfirmed, &mut published).await?;
-                }
-                last = row.version;
-                let confirm = self.send(message).await;
-                // Of one that was not sent, nobody knows whether it is what closed the channel.
-                let confirm = confirm.inspect_err(|error| {
-                    if error.is_of_channel() {
-                        let first = unconfirmed.front().map_or(row.version, |oldest| oldest.version);
-                        closures.lock().closed(first, row.version);
-                    }
-                })?;
-                unconfirmed.push_back(Unconfirmed { version: row.version, kind: row.kind, bytes, confirm });
-                if is_careful {
-                    confirm_next(&mut unconfirmed, &mut published).await.inspect_err(|error| {
-                        if error.is_of_channel() {
-                            closures.lock().closed(row.version, row.version);
-                        }
-                    })?;
-                }
+        let mut flight = Flight::default();
+        for row in rows {
+            let (skips, is_careful) = {
+                let closures = closures.lock();
+                (closures.skips(row.version), closures.is_careful(row.version))
+            };
+            let Some(message) = row.message.as_ref().filter(|_| !skips) else {
+                tracing::error!(version = row.version, kind = %row.kind, "an event can't be published, consumers are told to list");
+                flight.published.skipped.push(row.kind);
+                continue;
+            };
+            let bytes = message.body.len();
+            while flight.is_flying() && !has_room(flight.unconfirmed.len(), flight.bytes(), bytes, is_careful) {
+                flight.confirm_next().await;
             }
-            Ok::<(), Error>(())
-        }
-        .await;
-        let mut outcome = sent;
-        while outcome.is_ok() && !unconfirmed.is_empty() {
-            let first = unconfirmed.front().map_or(last, |oldest| oldest.version);
-            outcome = confirm_next(&mut unconfirmed, &mut published).await;
-            if outcome.as_ref().is_err_and(Error::is_of_channel) {
-                closures.lock().closed(first, last);
+            if !flight.is_flying() {
+                break;
+            }
+            match self.send(message).await {
+                Ok(confirm) => flight.sent(Unconfirmed { version: row.version, kind: row.kind, bytes, confirm }),
+                // It was not sent: an earlier message has closed the channel, and its confirm says so.
+                Err(error) => flight.fails(error),
+            }
+            if is_careful {
+                flight.confirm_next().await;
             }
         }
-        published.error = outcome.err();
-        published
+        flight.land(closures).await
     }
 }
 
-fn bytes_of(unconfirmed: &VecDeque<Unconfirmed>) -> usize {
-    unconfirmed.iter().map(|message| message.bytes).sum()
+/// Messages on their way.
+#[derive(Default)]
+struct Flight {
+    published: Published,
+    unconfirmed: VecDeque<Unconfirmed>,
+    /// The last one that was sent.
+    last: i64,
+    /// The first one whose confirm has failed.
+    first_lost: Option<i64>,
 }
 
-async fn confirm_next(unconfirmed: &mut VecDeque<Unconfirmed>, published: &mut Published) -> Result<(), Error> {
-    let Some(Unconfirmed { kind, confirm, .. }) = unconfirmed.pop_front() else { return Ok(()) };
-    if confirm.await.map_err(Error::of("publish an event"))?.is_ack() {
-        published.confirmed += 1;
-    } else {
-        published.nacked.push(kind);
+impl Flight {
+    fn is_flying(&self) -> bool {
+        self.published.error.is_none()
     }
-    Ok(())
+
+    fn bytes(&self) -> usize {
+        self.unconfirmed.iter().map(|message| message.bytes).sum()
+    }
+
+    fn sent(&mut self, message: Unconfirmed) {
+        self.last = message.version;
+        self.unconfirmed.push_back(message);
+    }
+
+    /// The first failure is what is told, unless a later one says why the channel was closed.
+    fn fails(&mut self, error: Error) {
+        if self.published.error.as_ref().is_none_or(|before| !before.is_of_channel() && error.is_of_channel()) {
+            self.published.error = Some(error);
+        }
+    }
+
+    async fn confirm_next(&mut self) {
+        let Some(Unconfirmed { version, kind, confirm, .. }) = self.unconfirmed.pop_front() else { return };
+        match confirm.await.map_err(Error::of("publish an event")) {
+            Ok(confirmation) if confirmation.is_ack() => self.published.confirmed += 1,
+            Ok(_) => self.published.nacked.push(kind),
+            Err(error) => {
+                self.first_lost.get_or_insert(version);
+                self.fails(error);
+            }
+        }
+    }
+
+    /// Waits for all confirms. After a failure they come at once, or never.
+    async fn land(mut self, closures: &Mutex<Closures>) -> Published {
+        while self.is_flying() && !self.unconfirmed.is_empty() {
+            self.confirm_next().await;
+        }
+        let rest = async {
+            while !self.unconfirmed.is_empty() {
+                self.confirm_next().await;
+            }
+        };
+        let _elapsed = timeout(AFTER_A_FAILURE, rest).await;
+        let is_closed = self.published.error.as_ref().is_some_and(Error::is_of_channel);
+        if let (true, Some(first)) = (is_closed, self.first_lost) {
+            closures.lock().closed(first, self.last);
+        }
+        self.published
+    }
 }

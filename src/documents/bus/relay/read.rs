@@ -20,6 +20,8 @@ const QUERY: &str = "relay_read";
 const ROWS: i64 = 500;
 /// A read ends behind the document that makes it larger than this, as documents are stored.
 const BYTES: i64 = 8 << 20;
+/// And as messages: a document that compresses well is much larger then. Ending a read early costs its connection.
+const MESSAGE_BYTES: usize = 32 << 20;
 
 /// What was read.
 pub(super) struct Read {
@@ -39,7 +41,8 @@ pub(super) struct Row {
 /// It always returns a row; its version is null where there is nothing new.
 fn statement() -> String {
     format!(
-        "select {}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, l.* \
+        "select {}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, \
+         exists (select from towline_claim where name = 'relist' and cursor > 0), l.* \
          from towline_meta m cross join towline_version s \
          cross join (select cursor from towline_claim where name = 'relay') c left join lateral ( \
            select {COLUMNS}, n.id::text as id from ( \
@@ -55,28 +58,36 @@ fn statement() -> String {
 pub(super) async fn read(database: &Database, aside: &Aside) -> Result<Read, db::Error> {
     let params = [(&ROWS as _, Type::INT8), (&BYTES as _, Type::INT8)];
     let mut found = database.rows(QUERY, &statement(), &params).await?;
-    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0 };
+    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0, owes: false };
     let mut read = Read { head: nothing, rows: Vec::new(), last: 0 };
-    let mut is_first = true;
+    let (mut is_first, mut bytes) = (true, 0);
     while let Some(row) = found.next().await? {
         if std::mem::take(&mut is_first) {
             let cursor = column(QUERY, &row, 3)?;
             let (base, newest) = (column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
-            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor };
+            let owes = column(QUERY, &row, 4)?;
+            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor, owes };
             read.last = cursor;
         }
-        let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
+        let Some(version) = column::<Option<i64>>(QUERY, &row, 5)? else { continue };
         read.last = version;
-        let id: &str = column(QUERY, &row, 12)?;
+        let id: &str = column(QUERY, &row, 13)?;
         let id: Uuid = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
-        match Entry::read_aside(aside, QUERY, row, 4).await {
-            Ok(Some(entry)) => read.rows.push(Row::of(&entry, id)),
+        match Entry::read_aside(aside, QUERY, row, 5).await {
+            Ok(Some(entry)) => {
+                let row = Row::of(&entry, id);
+                bytes += row.message.as_ref().map_or(0, |message| message.body.len());
+                read.rows.push(row);
+            }
             // Only a newer release knows what it is.
             Ok(None) => {}
             Err(EntryError::Columns(error)) => return Err(error),
             Err(EntryError::ShutsDown(error)) => {
                 return Err(db::Error::Decode { query: QUERY, source: Arc::new(error) });
             }
+        }
+        if bytes > MESSAGE_BYTES {
+            break;
         }
     }
     Ok(read)
@@ -91,14 +102,28 @@ impl Row {
     }
 }
 
-/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5). False if not.
+/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5): consumers are owed no list any more. False
+/// if not.
 pub(super) async fn move_cursor(database: &Database, grant: &Grant, from: i64, to: i64) -> Result<bool, db::Error> {
-    const TEXT: &str = "update towline_claim set cursor = $4 where name = 'relay' and holder = $1 and token = $2 and cursor = $3 \
-         and until > clock_timestamp() and (select origin = towline_origin() from towline_meta)";
+    const QUERY: &str = "move_relay";
+    const TEXT: &str = "with moved as ( \
+           update towline_claim set cursor = $4 where name = 'relay' and holder = $1 and token = $2 and cursor = $3 \
+             and until > clock_timestamp() and (select origin = towline_origin() from towline_meta) returning 1), \
+         told as (update towline_claim set cursor = 0 where name = 'relist' and cursor > 0 and exists (select from moved)) \
+         select exists (select from moved)";
     let holder = grant.holder.as_str();
     let params =
         [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&from as _, Type::INT8), (&to as _, Type::INT8)];
-    Ok(database.execute("move_relay", TEXT, &params).await? > 0)
+    let rows = database.all(QUERY, TEXT, &params).await?;
+    rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))
+}
+
+/// Notes that consumers have to be told to list, whoever is the relay by then. It is the cursor of a claim that nobody holds, and needs no
+/// claim: a list too many does no harm.
+pub(super) async fn owe(database: &Database) -> Result<(), db::Error> {
+    const TEXT: &str =
+        "insert into towline_claim (name, cursor) values ('relist', 1) on conflict (name) do update set cursor = 1";
+    database.execute("owe_relist", TEXT, &[]).await.map(drop)
 }
 
 /// How old the oldest row above the cursor is.
