@@ -68,25 +68,19 @@ pub(super) struct Reconciler {
     pub(super) shown: Arc<Shown>,
 }
 
-/// How a step has ended.
+/// What has ended.
 enum Done {
-    Read {
-        key: ObjectKey,
-        version: Arc<str>,
-        outcome: Result<Facts, ReadFailure>,
-    },
-    Written {
-        outcome: Result<Arc<str>, String>,
-    },
-    Answered {
-        key: PostKey,
-        delivered: Option<Delivered>,
-    },
+    /// A step for the project with this UID.
+    Step { project: String, end: End },
     /// The condition of an ignored project was written, or not.
-    Marked {
-        uid: String,
-        is_done: bool,
-    },
+    Marked { uid: String, is_done: bool },
+}
+
+/// How a step has ended.
+enum End {
+    Read { key: ObjectKey, version: Arc<str>, outcome: Result<Facts, ReadFailure> },
+    Written { outcome: Result<Arc<str>, String> },
+    Answered { key: PostKey, delivered: Option<Delivered> },
 }
 
 /// One run.
@@ -392,8 +386,11 @@ impl Run {
     }
 
     fn begin(&mut self, step: Step) {
+        let Some(index) = &self.index else { return };
         let reconciler = &self.reconciler;
-        let under_way: BoxFuture<'static, Done> = match step {
+        let Project { name, uid, .. } = index.project();
+        let (name, project) = (name.clone(), uid.clone());
+        let end: BoxFuture<'static, End> = match step {
             Step::Read { key, object, version } => {
                 let read = record::read(
                     reconciler.cluster.clone(),
@@ -401,37 +398,45 @@ impl Run {
                     ObjectKey::new(Arc::clone(&key.namespace), object),
                     Arc::clone(&version),
                 );
-                Box::pin(async move { Done::Read { key, version, outcome: read.await } })
+                Box::pin(async move { End::Read { key, version, outcome: read.await } })
             }
             Step::Write(patch) => {
-                let Some(index) = &self.index else { return };
-                let writing = reconciler.write(index.project().name.clone(), patch);
-                Box::pin(async move { Done::Written { outcome: writing.await } })
+                let writing = reconciler.write(name, patch);
+                Box::pin(async move { End::Written { outcome: writing.await } })
             }
             Step::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
         };
-        self.under_way.push(under_way);
+        self.under_way.push(Box::pin(async move { Done::Step { project, end: end.await } }));
     }
 
     fn ended(&mut self, done: Done) {
         let now = Reconciler::now();
-        if let Done::Marked { uid, is_done } = done {
-            self.marked.insert(uid, is_done);
-            return;
-        }
+        let end = match done {
+            Done::Marked { uid, is_done } => {
+                self.marked.insert(uid, is_done);
+                return;
+            }
+            Done::Step { project, end } => {
+                // What was begun for another project is none of this one's.
+                if self.index.as_ref().is_none_or(|index| index.project().uid != project) {
+                    return;
+                }
+                end
+            }
+        };
         let Some(index) = &mut self.index else { return };
-        match done {
-            Done::Read { key, version, outcome } => {
+        match end {
+            End::Read { key, version, outcome } => {
                 index.read(&key, &version, outcome, now);
                 self.changed.insert(key);
             }
-            Done::Written { outcome } => {
+            End::Written { outcome } => {
                 if let Ok(version) = &outcome {
                     self.last_written = Some(Arc::clone(version));
                 }
                 index.written(outcome.map(drop), now);
             }
-            Done::Answered { key, delivered } => {
+            End::Answered { key, delivered } => {
                 let is_stale = delivered.as_ref().is_some_and(|delivered| delivered.token != *self.token.borrow());
                 let outcome = match delivered.map(|delivered| delivered.outcome) {
                     // The token has changed meanwhile.
@@ -444,7 +449,6 @@ impl Run {
                     self.changed.insert(key);
                 }
             }
-            Done::Marked { .. } => {}
         }
     }
 
@@ -501,7 +505,7 @@ impl Reconciler {
     }
 }
 
-async fn deliver(poster: Mailbox<Deliver>, post: Post) -> Done {
+async fn deliver(poster: Mailbox<Deliver>, post: Post) -> End {
     let key = post.key.clone();
     let (reply, answer) = oneshot::channel();
     // The mailbox is closed, and the reply dropped, only while the process ends or when the poster restarts.
@@ -509,5 +513,5 @@ async fn deliver(poster: Mailbox<Deliver>, post: Post) -> Done {
         Ok(()) => answer.await.ok(),
         Err(_) => None,
     };
-    Done::Answered { key, delivered }
+    End::Answered { key, delivered }
 }

@@ -119,7 +119,7 @@ fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
         stream::iter(&names).for_each_concurrent(8, async |name| world.create(&record_of(name)).await).await;
         let mut daemon = world.start("max_releases = 1000").await;
         let condition = world.wait_for_condition("main", "TooMany", "True").await;
-        assert_eq!(condition["message"], "1 releases beyond the first 1000 are not reported");
+        assert_eq!(condition["message"], "1 release is beyond the first 1000, which are reported");
         world.sink.wait_for("of a thousand releases", MOST + 1, 3 * LIMIT, |_| true).await.unwrap();
         world.wait_until_acknowledged(&names[MOST - 1]).await;
         eventually("all to be acknowledged", LIMIT, async || {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use integration::soak::{Random, rounds, seed};
 use integration::{Reply, Told, eventually};
 use serde_json::{Value, json};
 
@@ -180,24 +181,19 @@ fn through_faults_and_kills_every_last_content_arrives() {
         for name in ["a", "b"] {
             world.helm.run(&["install", name, &chart]).await.unwrap();
         }
-        // The same draws in every run.
-        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-        let mut draw = |most: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % most
-        };
-        for round in 2..8_u64 {
-            let faults = [Reply::Status(500), Reply::CutBefore, Reply::CutAfter, Reply::Status(503), Reply::Hang];
-            let fault = faults[usize::try_from(draw(5)).unwrap()];
+        let mut random = Random::new(seed());
+        let last_round = rounds(6) + 1;
+        let faults = [Reply::Status(500), Reply::CutBefore, Reply::CutAfter, Reply::Status(503), Reply::Hang];
+        let mut drawn = random.split().rounds_of(&faults);
+        for round in 2..=last_round {
+            let fault = drawn.next().unwrap();
             world.sink.script([fault]);
             for name in ["a", "b"] {
                 world.helm.run(&["upgrade", name, &chart, "--set", &format!("value={round}")]).await.unwrap();
             }
-            if fault == Reply::Hang || draw(2) == 0 {
+            if fault == Reply::Hang || random.below(2) == 0 {
                 // At some moment between the change and its acknowledgement.
-                tokio::time::sleep(Duration::from_millis(draw(900))).await;
+                tokio::time::sleep(Duration::from_millis(random.below(900))).await;
                 daemon.kill9().await.unwrap();
                 daemon.start_again().await.unwrap();
             }
@@ -207,7 +203,7 @@ fn through_faults_and_kills_every_last_content_arrives() {
         eventually("the last contents", LIMIT, async || {
             let last = last_accepted(&world.sink.told());
             let revisions: Vec<_> = ["a", "b"].iter().map(|name| last.get(*name).map(brief)).collect();
-            if revisions.iter().all(|told| *told == Some((7, "deployed".to_owned()))) {
+            if revisions.iter().all(|told| *told == Some((last_round, "deployed".to_owned()))) {
                 Ok(())
             } else {
                 Err(format!("{revisions:?}"))

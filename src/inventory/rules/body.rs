@@ -1,6 +1,7 @@
 //! What is sent: the bodies, their hashes, and the keys under which the API recognises a repetition.
 
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -46,14 +47,41 @@ pub(in crate::inventory) struct Body {
     pub(in crate::inventory) text: String,
     /// SHA-256 of that, in hexadecimal digits.
     pub(in crate::inventory) hash: String,
+    /// The parts of a body about a release, to say which of them have changed.
+    pub(in crate::inventory) parts: Parts,
+}
+
+/// A digest of each part of a body about a release. It is only compared within this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::inventory) struct Parts([u64; PARTS.len()]);
+
+/// The parts: the sender's, and the fields of `app_info`.
+const PARTS: [&str; 6] = ["app_api_info", "helm_info", "pod_info", "service_info", "volume_info", "ingress_info"];
+
+impl Parts {
+    fn of(sender: &Map<String, Value>, app_info: &Map<String, Value>) -> Self {
+        let digest = |value: &Value| {
+            let mut hasher = DefaultHasher::new();
+            value.to_string().hash(&mut hasher);
+            hasher.finish()
+        };
+        let sender = Value::Object(sender.clone());
+        Self(PARTS.map(|part| app_info.get(part).map_or_else(|| digest(&sender), digest)))
+    }
+
+    /// The names of the parts that differ.
+    pub(in crate::inventory) fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let parts = PARTS.into_iter().zip(self.0.iter().zip(&other.0));
+        parts.filter(|(_, (one, other))| one != other).map(|(part, _)| part).collect()
+    }
 }
 
 impl Body {
-    fn of(value: &Value) -> Self {
+    fn of(value: &Value, parts: Parts) -> Self {
         // serde_json's maps are sorted.
         let text = value.to_string();
         let hash = hash_of(&[&text]);
-        Self { text, hash }
+        Self { text, hash, parts }
     }
 }
 
@@ -104,7 +132,8 @@ impl Sender {
         });
         let mut app_info = Map::from_iter([("helm_info".to_owned(), helm_info)]);
         contents.write(&mut app_info);
-        Body::of(&json!({"app_api_info": sender_info, "app_info": app_info}))
+        let parts = Parts::of(&sender_info, &app_info);
+        Body::of(&json!({"app_api_info": sender_info, "app_info": app_info}), parts)
     }
 
     /// The body that registers the cluster.
@@ -121,7 +150,7 @@ impl Sender {
             "ingress": spec.ingress.enable,
         });
         registration.insert("options_state".to_owned(), options);
-        Body::of(&Value::Object(registration))
+        Body::of(&Value::Object(registration), Parts::default())
     }
 }
 
@@ -205,6 +234,16 @@ mod tests {
         for content in Content::ALL {
             assert_eq!(body["app_info"][content.field()], json!([]), "{content:?}");
         }
+    }
+
+    #[test]
+    fn the_parts_that_differ_are_named() {
+        let body = release(&sender(), contents());
+        assert_eq!(body.parts.differing(&release(&sender(), contents()).parts), [""; 0]);
+        let empty = release(&sender(), Contents::default());
+        let lists = ["pod_info", "service_info", "volume_info", "ingress_info"];
+        assert_eq!(body.parts.differing(&empty.parts), lists);
+        assert_eq!(body.parts.differing(&release(&Sender::default(), contents()).parts), ["app_api_info"]);
     }
 
     #[test]

@@ -120,7 +120,10 @@ impl Index {
             entry.version = told.version.to_string();
             self.status.is_dirty = true;
         }
-        release.want(differs.then_some((body, told, stage)), now);
+        if !differs {
+            release.parts = Some(body.parts);
+        }
+        self.status.is_dirty |= release.want(differs.then_some((body, told, stage)), now);
     }
 
     fn body(&self, key: &ObjectKey, told: &Known, stage: Stage, contents: Contents) -> Option<Body> {

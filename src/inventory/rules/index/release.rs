@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::outcomes::Refusal;
 use super::{Counts, Moment, Retry};
 use crate::cluster::ObjectKey;
-use crate::inventory::rules::body::Body;
+use crate::inventory::rules::body::{Body, Parts};
 use crate::inventory::rules::release::{Facts, Undecodable};
 use crate::inventory::rules::revision::{Revision, Stage};
 use crate::inventory::rules::status::Entry;
@@ -75,6 +75,8 @@ pub(super) struct Release {
     pub(super) failure: Option<Refusal>,
     /// The hash of the body that was rejected.
     pub(super) rejected: Option<String>,
+    /// The parts of what was acknowledged last, as far as this process knows.
+    pub(super) parts: Option<Parts>,
     /// When the last acknowledged body was sent.
     pub(super) told_at: Option<Moment>,
 }
@@ -109,12 +111,15 @@ impl Release {
     }
 
     /// Takes a body that is to be sent, or that nothing is.
-    pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) {
+    /// Returns whether the entry has changed.
+    pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) -> bool {
+        let mut has_changed = false;
         if body.is_none()
             && self.posting.is_none()
             && let Some(entry) = &mut self.entry
         {
             // It was announced, and never sent.
+            has_changed = !entry.sending_hash.is_empty();
             entry.sending_hash.clear();
         }
         if let Some(posting) = &mut self.posting {
@@ -131,6 +136,7 @@ impl Release {
             };
             Wanted { body, told, stage, since }
         });
+        has_changed
     }
 
     /// Forgets what was acknowledged, so that the same body is sent again. Returns whether anything was.
@@ -147,6 +153,7 @@ impl Release {
         self.delivery = Retry::default();
         self.failure = None;
         self.told_at = Some(now);
+        self.parts = Some(body.parts);
         self.is_uncertain = false;
         if let Some(entry) = &mut self.entry {
             entry.revision = told.revision;

@@ -230,8 +230,8 @@ impl Index {
         });
         let too_many = self.releases.values().filter(|release| release.is_excluded).count();
         if too_many > 0 {
-            let message =
-                format!("{too_many} releases beyond the first {} are not reported", self.settings.max_releases);
+            let which = if too_many == 1 { "1 release is".to_owned() } else { format!("{too_many} releases are") };
+            let message = format!("{which} beyond the first {}, which are reported", self.settings.max_releases);
             conditions.push(Condition::because("TooMany", true, "MaxReleases", &message));
         }
         conditions

@@ -99,7 +99,10 @@ impl Index {
             lines.push(format!("waits: {problem}"));
         }
         if let Some(wanted) = &release.wanted {
-            lines.push(format!("changed at {}; waits: {}", clock(wanted.since.wall), self.waiting(key, now)));
+            let changed = release.parts.map(|parts| parts.differing(&wanted.body.parts)).unwrap_or_default();
+            let changed = if changed.is_empty() { String::new() } else { format!(" ({})", changed.join(", ")) };
+            let since = clock(wanted.since.wall);
+            lines.push(format!("changed at {since}{changed}; waits: {}", self.waiting(key, now)));
         }
         Some(Explanation(lines))
     }

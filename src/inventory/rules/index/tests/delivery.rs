@@ -317,7 +317,13 @@ fn a_release_is_explained() {
     assert!(lines(&world).contains("waits: it is being sent"), "{}", lines(&world));
     world.answer(&post, Err(later(Some(Duration::from_secs(9)))));
     let told = lines(&world);
-    assert!(told.starts_with("revision 1 deployed, app A-") && told.contains("never sent"), "{told}");
+    assert!(told.starts_with("revision 1 deployed, app A-") && told.contains(", never sent\n"), "{told}");
     assert!(told.ends_with("changed at 22:04:11; waits: HTTP503, next try in 9 s"), "{told}");
+    world.settle();
+    let told = lines(&world);
+    assert!(told.ends_with(", sent once, last at 22:04:30"), "{told}");
+    world.pods("web", &["q"]);
+    let told = lines(&world);
+    assert!(told.ends_with("changed at 22:04:30 (pod_info); waits: the delay, for another 10 s"), "{told}");
     assert!(world.index.explain(&key("nobody"), world.now).is_none());
 }

@@ -244,7 +244,7 @@ fn only_so_many_releases_are_reported_by_namespace_and_name() {
         let conditions = world.status["conditions"].as_array().unwrap().clone();
         conditions.into_iter().find(|condition| condition["type"] == "TooMany").map(|found| found["message"].clone())
     };
-    assert_eq!(too_many(&world), Some(json!("1 releases beyond the first 2 are not reported")));
+    assert_eq!(too_many(&world), Some(json!("1 release is beyond the first 2, which are reported")));
     world.uninstall("b");
     world.settle();
     assert_eq!(world.told()[2..], ["b 1 uninstalled []", "d 1 deployed [p]"]);
