@@ -398,6 +398,10 @@ mod tests {
         bus = "amqp"
         amqp_url = "amqp://nobody@127.0.0.1:1"
         [syncsets]
+        [inventory]
+        cluster = "edge"
+        api_url = "http://127.0.0.1:1"
+        token_file = "/nonexistent/token"
     "#;
 
     fn names(report: &ActorReport, found: &mut BTreeSet<String>) {

@@ -129,7 +129,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 8 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 14 + 7 + 11, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 9 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 14 + 7 + 11, "the walk told of fewer keys than there are");
 }
 
 #[test]
@@ -214,7 +214,7 @@ name = \"databases\"
              you mean `30s`?",
             "election.cluster: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "election.namespace: missing; allowed: the name of a namespace",
-            "elections: unknown key; did you mean `election`?; allowed: daemon, clusters, election, sync, lease, status_sync, hub, syncsets",
+            "elections: unknown key; did you mean `election`?; allowed: daemon, clusters, election, sync, lease, status_sync, hub, syncsets, inventory",
             "sync[0].local_fields[1]: found \"spec.b\"; allowed: a JSON pointer under /spec such as \
              \"/spec/replicas\"; did you mean `/spec/b`?",
             "sync[0].remote: found \"hubb\"; allowed: a name under `[clusters]`: Edge_1, hub; did you mean `hub`?",
