@@ -66,6 +66,9 @@ pub enum Given {
     OfJob(Box<JobCommand>, ArgMatches),
 }
 
+/// What [`to_section`] appends to a command.
+const OF_SECTION: &str = "-section";
+
 /// All commands.
 fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
@@ -73,7 +76,7 @@ fn command_line(jobs: JobList) -> clap::Command {
 
 /// Parses a command line. `--help` and `--version`, too, are errors for clap, which knows their exit codes.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
-    let arguments = arguments.into_iter().collect();
+    let arguments = to_section(arguments.into_iter().collect(), jobs);
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
     let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
     refuse_two_files(&matches, jobs)?;
@@ -83,6 +86,17 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
         return Ok(Given::OfJob(Box::new(command), of_command.clone()));
     }
     Ok(Given::Own(Cli::from_arg_matches_mut(&mut matches)?.command))
+}
+
+/// The command line with another name for a command that is meant for a section of the daemon: `towline resync inventory`. What follows
+/// the command tells it apart from a job's own command with the same name.
+fn to_section(mut arguments: Vec<OsString>, jobs: JobList) -> Vec<OsString> {
+    let word = |at: usize| arguments.get(at).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let is_order = jobs.iter().any(|job| job.key() == word(2) && job.orders().contains(&word(1)));
+    if let Some(command) = arguments.get_mut(1).filter(|_| is_order) {
+        command.push(OF_SECTION);
+    }
+    arguments
 }
 
 /// FILE beside `--config` is a usage error. clap's `conflicts_with` would count the variable of `--config`, too.
@@ -129,6 +143,30 @@ pub enum Remote {
         /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
+    },
+    /// Do again what a section has done: send a release again
+    #[command(name = "resync-section", hide = true)]
+    Resync {
+        /// Section of the running daemon
+        #[arg(value_parser = section_name)]
+        section: SectionName,
+        /// Only this object: NAMESPACE/NAME
+        name: Option<String>,
+        /// How to reach the daemon.
+        #[command(flatten)]
+        access: Access,
+    },
+    /// Show what is known of one object of a section
+    #[command(name = "explain-section", hide = true)]
+    Explain {
+        /// Section of the running daemon
+        #[arg(value_parser = section_name)]
+        section: SectionName,
+        /// The object: NAMESPACE/NAME
+        name: String,
+        /// Admin server of the daemon
+        #[arg(long, value_name = "URL", default_value_t)]
+        admin: AdminUrl,
     },
     /// Resume a section that was detached
     Attach {
@@ -203,7 +241,14 @@ impl Remote {
                 table::held(&held)
             }
             Self::Approve { section, name, list: false, access } => {
-                change(access, &approval(section, name.as_deref())).await?
+                change(access, &named("approve", section, name.as_deref())).await?
+            }
+            Self::Resync { section, name, access } => {
+                change(access, &named("resync", section, name.as_deref())).await?
+            }
+            Self::Explain { section, name, admin } => {
+                let path = named("explain", section, Some(name));
+                lines(&client::ask(admin, &Method::GET, &path, None).await?)
             }
             Self::Detach { section, local_gone, access } => {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
@@ -221,10 +266,16 @@ async fn change(access: &Access, path: &str) -> Result<String, Error> {
     Ok(indented(&answer))
 }
 
-/// The path and query that approve.
-fn approval(section: &SectionName, name: Option<&str>) -> String {
+/// A path of a section, with the name of an object in its query.
+fn named(what: &str, section: &SectionName, name: Option<&str>) -> String {
     let query = name.map(|name| format!("?name={}", utf8_percent_encode(name, NON_ALPHANUMERIC))).unwrap_or_default();
-    format!("/approve/{section}{query}")
+    format!("/{what}/{section}{query}")
+}
+
+/// The lines of an explanation.
+fn lines(document: &Value) -> String {
+    let lines = document.get("lines").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
 fn indented(document: &Value) -> String {
@@ -335,7 +386,7 @@ mod tests {
             let Command::Remote(Remote::Approve { section, name, .. }) = parse(line).expect("a command") else {
                 panic!("{line}");
             };
-            assert_eq!(approval(&section, name.as_deref()), path);
+            assert_eq!(named("approve", &section, name.as_deref()), path);
         }
         let listed = parse("towline approve a --list").expect("a command");
         assert!(matches!(listed, Command::Remote(Remote::Approve { list: true, .. })), "{listed:?}");
@@ -371,6 +422,28 @@ mod tests {
                 panic!("{line}")
             };
             assert_eq!(command.arguments.get_name(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_meant_for_a_section_is_told_apart_from_a_jobs_command() {
+        for (line, path) in [
+            ("towline resync inventory", "/resync/inventory"),
+            ("towline resync inventory default/web", "/resync/inventory?name=default%2Fweb"),
+        ] {
+            let Ok(Command::Remote(Remote::Resync { section, name, .. })) = parse(line) else { panic!("{line}") };
+            assert_eq!(named("resync", &section, name.as_deref()), path);
+        }
+        let Ok(Command::Remote(Remote::Explain { section, name, .. })) = parse("towline explain inventory default/web")
+        else {
+            panic!("another command")
+        };
+        assert_eq!((section.as_str(), name.as_str()), ("inventory", "default/web"));
+        let told = lines(&serde_json::json!({"lines": ["revision 3 deployed", "sent 2 times"]}));
+        assert_eq!(told, "revision 3 deployed\nsent 2 times\n");
+        for line in ["towline resync foo/inventory", "towline explain foo/c1 ConfigMap/default/site"] {
+            let given = super::parse(line.split(' ').map(OsString::from), JOBS).expect("a command");
+            assert!(matches!(given, Given::OfJob(..)), "{line}");
         }
     }
 

@@ -32,11 +32,14 @@
 //! │  ├─ announcer                      with a message broker, under the same claim: tells workers which clusters have work
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
+//! ├─ inventory                         where there is [inventory]
+//! │  ├─ poster                         posts to the API, four bodies at once; reads the token again when it changes
+//! │  └─ reconciler                     decides what is told of each release, reads its record, writes the project's status
 //! └─ membership                        one Lease for each replica: says that it lives, and for which sections
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`], [`syncset`]) → [`job`], and [`process`] → [`app`], [`check`],
+//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`], [`syncset`], [`inventory`]) → [`job`], and [`process`] → [`app`], [`check`],
 //! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
 //! imports another job, and what runs jobs is given a list of them and names none.
 
@@ -52,6 +55,7 @@ pub mod documents;
 pub mod election;
 pub mod http;
 pub mod hub;
+pub mod inventory;
 pub mod job;
 pub mod jobs;
 pub mod lease;

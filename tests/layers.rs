@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] = [
     &["documents", "election", "state"],
     &["job"],
     // What runs jobs is given a list of them, and names none.
-    &["app", "check", "cli", "hub", "lease", "resource_sync", "status_sync", "syncset"],
+    &["app", "check", "cli", "hub", "inventory", "lease", "resource_sync", "status_sync", "syncset"],
     &["jobs", "process"],
 ];
 

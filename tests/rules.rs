@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// The tables, and the rules that each must have: letters with the number of their rules, in the order of the specification. `test` stands
 /// for its list of tests.
-const TABLES: [(&str, &[(&str, usize)]); 3] = [
+const TABLES: [(&str, &[(&str, usize)]); 4] = [
     ("hub", &[("C", 5), ("D", 5), ("S", 7), ("W", 9), ("V", 8), ("A", 5), ("L", 6), ("T", 8), ("X", 7), ("test ", 6)]),
     ("bus", &[("K", 7), ("Q", 8), ("P", 5), ("E", 1), ("R", 6), ("M", 5)]),
     ("syncsets", &[("", 45)]),
+    ("inventory", &[("", 18)]),
 ];
 
 /// A rule as a table has it.

@@ -20,6 +20,9 @@ pub const QUEUES: &str = include_str!("../crds/queues.yaml");
 /// `documents.v1.demo.towline.dev`: namespaced, a status subresource, and any content, nulls included.
 pub const DOCUMENTS: &str = include_str!("../crds/documents.yaml");
 
+/// `hosstedprojects.v1.hossted.com`, as `deploy/` has it.
+pub const HOSSTED_PROJECTS: &str = include_str!("../../deploy/inventory/crd.yaml");
+
 /// `policies.v1.policy.open-cluster-management.io`: what leaf hubs comply with; words of compliance are an enum.
 pub const POLICIES: &str = include_str!("../crds/policies.yaml");
 /// `placementrules.v1.apps.open-cluster-management.io`.

@@ -13,6 +13,7 @@
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
+//! | [`helm`], [`sink`] | releases, and an API that is told of them |
 //! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
@@ -29,6 +30,7 @@ pub mod control_plane;
 pub mod crds;
 mod error;
 mod etcd;
+pub mod helm;
 mod http_client;
 pub mod hub;
 pub mod leaf_hubs;
@@ -42,6 +44,7 @@ pub mod rbac;
 pub mod reference;
 mod room;
 pub mod simulated;
+pub mod sink;
 pub mod soak;
 pub mod towline;
 mod usage;
@@ -54,10 +57,12 @@ pub use self::blackhole::Link;
 pub use self::certificates::ClientCertificate;
 pub use self::control_plane::{ControlPlane, Options, Storage};
 pub use self::error::Error;
+pub use self::helm::{Chart, Helm};
 pub use self::http_client::Answer;
 pub use self::postgres::Postgres;
 pub use self::rabbitmq::RabbitMq;
 pub use self::reference::Reference;
+pub use self::sink::{Reply, Sink, Told};
 pub use self::towline::{Towline, settings_noted};
 pub use self::usage::Usage;
 pub use self::wait::eventually;

@@ -1,5 +1,5 @@
 //! The programs that the fixtures and tests run: the control plane's, Towline's own, the one that it is compared with, a checker of
-//! histories, Go's renderer of templates, and those that make and check what the hub's API describes.
+//! histories, Go's renderer of templates, Helm, and those that make and check what the hub's API describes.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
 static TEMPLATES: OnceCell<PathBuf> = OnceCell::const_new();
+static HELM: OnceCell<PathBuf> = OnceCell::const_new();
 static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
 static SCHEMATHESIS: OnceCell<PathBuf> = OnceCell::const_new();
 static PIKA: OnceCell<PathBuf> = OnceCell::const_new();
@@ -49,6 +50,11 @@ pub async fn templates() -> Result<PathBuf, Error> {
     const SCRIPT: &str = "integration/templates/build.sh";
     let build = || script("the renderer of templates (integration/templates/build.sh)", SCRIPT);
     TEMPLATES.get_or_try_init(build).await.cloned()
+}
+
+/// Path of Helm (`integration/helm`), which is built where nobody has built it yet: two minutes.
+pub async fn helm() -> Result<PathBuf, Error> {
+    HELM.get_or_try_init(|| script("Helm (integration/helm/build.sh)", "integration/helm/build.sh")).await.cloned()
 }
 
 /// Path of oapi-codegen, which makes the Go client of the hub, and which is built where nobody has built it yet: a minute.

@@ -278,6 +278,18 @@ pub async fn grant_changed_status_sync(
     bind(client, None, &format!("{NAME}:{to}"), &rules, user(to)).await
 }
 
+/// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants to the inventory, and waits until the API server
+/// acts accordingly.
+pub async fn grant_inventory(client: &Client, group: Option<&'static str>) -> Result<(), Error> {
+    const NAME: &str = "towline-inventory";
+    let rules = rules("deploy/base/rbac/inventory.yaml", "ClusterRole", NAME)?;
+    bind(client, None, NAME, &rules, subject(group)).await?;
+    if group.is_some() {
+        return Ok(());
+    }
+    wait_for_access(client, users::TOWLINE, "", ("", "secrets", "", "watch"), true).await
+}
+
 /// Grants the user [`users::REFERENCE`] everything on a kind, and waits until the API server acts accordingly.
 pub async fn grant_reference(client: &Client, plural: &str, group: &str) -> Result<(), Error> {
     let rule = PolicyRule {

@@ -115,6 +115,11 @@ impl Towline {
         Self::start_alone("hub", env).await
     }
 
+    /// Runs `towline inventory` with this environment. The admin server is at a free port of loopback.
+    pub async fn start_inventory(env: &[(&str, &str)]) -> Result<Self, Error> {
+        Self::start_alone("inventory", env).await
+    }
+
     /// Runs the command of a single job with this environment.
     async fn start_alone(command: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
         let binary = programs::towline().await?;

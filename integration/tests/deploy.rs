@@ -78,6 +78,12 @@ const SYNCSETS_PANELS: [&str; 9] = [
     "Not applied, by SelectorSyncSet",
 ];
 
+/// What tells somebody that an API is not told of Helm's releases.
+const INVENTORY_ALERTS: [&str; 3] =
+    ["TowlineInventoryPostsFailing", "TowlineInventoryUndelivered", "TowlineInventoryUndecodable"];
+/// What stands in the dashboard's row of the inventory.
+const INVENTORY_PANELS: [&str; 3] = ["Releases", "Posts by outcome", "Releases that can't be decoded"];
+
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
 fn monitoring_kind(plural: &str, kind: &str) -> String {
     format!(
@@ -145,7 +151,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
     }
     let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync", "syncsets/base"] {
+    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync", "inventory", "syncsets/base"] {
         apply(&kubeconfig, directory, &[]).await;
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");
@@ -153,7 +159,8 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let namespace = "towline";
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    for alert in STATUS_SYNC_ALERTS.into_iter().chain(HUB_ALERTS).chain(BUS_ALERTS).chain(SYNCSETS_ALERTS) {
+    let all = [&STATUS_SYNC_ALERTS[..], &HUB_ALERTS, &BUS_ALERTS, &SYNCSETS_ALERTS, &INVENTORY_ALERTS];
+    for &alert in all.into_iter().flatten() {
         assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
     }
     let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -163,6 +170,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     assert_eq!(panels_of(&dashboard, "Hub"), HUB_PANELS);
     assert_eq!(panels_of(&dashboard, "Bus"), BUS_PANELS);
     assert_eq!(panels_of(&dashboard, "Syncsets"), SYNCSETS_PANELS);
+    assert_eq!(panels_of(&dashboard, "Inventory"), INVENTORY_PANELS);
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");

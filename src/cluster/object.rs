@@ -106,6 +106,8 @@ pub struct Object {
     pub resource_version: Arc<str>,
     /// Generation; 0 for kinds that have none.
     pub generation: i64,
+    /// When it was created, to the second; `None` if the server does not say.
+    pub created: Option<jiff::Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Finalizers.
@@ -190,13 +192,14 @@ mod tests {
     fn every_field_but_the_four_is_content() {
         let object = decode(
             r#"{"apiVersion":"v1","kind":"Secret","type":"Opaque","metadata":{"name":"a","namespace":"n","uid":"u",
-               "resourceVersion":"7","generation":3,"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["f"],
+               "resourceVersion":"7","generation":3,"creationTimestamp":"2025-12-31T23:59:59Z","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["f"],
                "labels":{"l":"1"},"annotations":null,"ownerReferences":[{"uid":"x"},{"uid":"y","controller":true}]},
                "data":{"b":"Zg==","a":null},"status":{"z":1,"a":[]}}"#,
         );
         assert_eq!(object.content.as_str(), r#"{"data":{"a":null,"b":"Zg=="},"type":"Opaque"}"#);
         assert_eq!(object.status.unwrap().as_str(), r#"{"a":[],"z":1}"#);
         assert_eq!((object.generation, object.deleting), (3, true));
+        assert_eq!(object.created.map(|created| created.to_string()).as_deref(), Some("2025-12-31T23:59:59Z"));
         assert_eq!(object.controller.unwrap().uid.as_ref(), "y");
         assert_eq!(object.key.to_string(), "n/a");
     }

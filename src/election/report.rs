@@ -146,4 +146,18 @@ impl Section for Elected {
             self.section.attach().await
         })
     }
+
+    fn resync<'s>(&'s self, name: Option<&'s str>) -> BoxFuture<'s, Result<Value, Refused>> {
+        Box::pin(async move {
+            self.check_held()?;
+            self.section.resync(name).await
+        })
+    }
+
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        Box::pin(async move {
+            self.check_held()?;
+            self.section.explain(name).await
+        })
+    }
 }

@@ -57,6 +57,12 @@ pub trait Job: Send + Sync {
         Vec::new()
     }
 
+    /// The words by which a running daemon is asked about its sections, of `resync` and `explain`: `towline resync inventory`. Another
+    /// job may have commands with these names.
+    fn orders(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The roles of its actors.
     fn roles(&self) -> &'static [Role];
 }

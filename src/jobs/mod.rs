@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::hub::HubJob;
+use crate::inventory::InventoryJob;
 use crate::job::JobList;
 use crate::lease::LeaseJob;
 use crate::resource_sync::SyncJob;
@@ -11,4 +12,4 @@ use crate::status_sync::StatusSyncJob;
 use crate::syncset::SyncsetJob;
 
 /// Every job, in the order in which its sections are wired and shown.
-pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob, &HubJob, &SyncsetJob]);
+pub const JOBS: JobList = JobList::new(&[&SyncJob, &LeaseJob, &StatusSyncJob, &HubJob, &SyncsetJob, &InventoryJob]);

@@ -11,6 +11,8 @@
 //! | `POST /approve/{section}?name=…` | the section's answer; without a name all that it holds is approved |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
+//! | `POST /resync/{section}?name=…` | the section's answer; without a name all is done again |
+//! | `GET /explain/{section}?name=…` | the state of one object, in lines |
 //!
 //! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes require loopback or the token, see `access`.
 
@@ -137,6 +139,8 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
         .route("/attach/{section}", post(attach))
+        .route("/resync/{section}", post(resync))
+        .route("/explain/{section}", get(explain))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "not found"))
         .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
         .with_state(admin)
@@ -215,11 +219,11 @@ async fn approve(
     State(admin): State<Arc<Admin>>,
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
-    query: Result<Query<Approve>, QueryRejection>,
+    query: Result<Query<Named>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
-    let Query(Approve { name }) = query.map_err(bad_query)?;
+    let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
     to_the_end(async move {
@@ -231,10 +235,10 @@ async fn approve(
     .await
 }
 
-/// The query of an approval.
+/// The query of a request that may name an object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Approve {
+struct Named {
     name: Option<String>,
 }
 
@@ -275,6 +279,29 @@ async fn attach(
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, "attach requested");
     to_the_end(async move { section.attach().await }).await
+}
+
+async fn resync(
+    State(admin): State<Arc<Admin>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    Path(section): Path<String>,
+    query: Result<Query<Named>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    let Query(Named { name }) = query.map_err(bad_query)?;
+    let section = admin.section(&section)?;
+    tracing::info!(section = %section.name(), %peer, name, "resync requested");
+    to_the_end(async move { section.resync(name.as_deref()).await }).await
+}
+
+async fn explain(
+    State(admin): State<Arc<Admin>>,
+    Path(section): Path<String>,
+    query: Result<Query<Named>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(Named { name }) = query.map_err(bad_query)?;
+    Ok(Json(admin.section(&section)?.explain(&name.unwrap_or_default()).await?))
 }
 
 /// Runs a change in a separate task, so that a client that disconnects does not stop it halfway.

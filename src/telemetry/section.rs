@@ -61,6 +61,16 @@ pub trait Section: Send + Sync {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
+    /// Does again what is done already: for one object, or for all of them. The answer counts them.
+    fn resync<'s>(&'s self, _name: Option<&'s str>) -> BoxFuture<'s, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
+
+    /// Explains the state of one object, in lines. Changes nothing.
+    fn explain<'s>(&'s self, _name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    }
+
     /// Resumes a section that was detached.
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })

@@ -81,7 +81,9 @@ fn every_document_is_an_object_with_a_name() {
 
 #[test]
 fn the_image_has_the_tag_of_this_version() {
-    for directory in ["deploy/base", "deploy/side-car", "deploy/status-sync", "deploy/syncsets/base"] {
+    for directory in
+        ["deploy/base", "deploy/side-car", "deploy/status-sync", "deploy/inventory", "deploy/syncsets/base"]
+    {
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
         let images = elements(&kustomization["images"]);
         assert_eq!(images.len(), 1, "{directory}");

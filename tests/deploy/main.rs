@@ -11,6 +11,7 @@
 mod daemon;
 mod hub;
 mod image;
+mod inventory;
 mod kustomize;
 mod monitoring;
 mod promql;

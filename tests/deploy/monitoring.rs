@@ -154,6 +154,15 @@ fn every_series_of_syncsets_is_on_the_dashboard() {
 }
 
 #[test]
+fn every_series_of_the_inventory_is_on_the_dashboard() {
+    let shown: BTreeSet<String> =
+        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
+    let of_inventory: Vec<&String> = SERIES.keys().filter(|name| name.starts_with("towline_inventory_")).collect();
+    assert!(of_inventory.iter().all(|name| shown.contains(*name)), "no panel asks for one of {of_inventory:?}");
+    assert_eq!(of_inventory.len(), 4);
+}
+
+#[test]
 fn every_alert_says_what_to_do() {
     let mut names = BTreeSet::new();
     for alert in alerts() {
@@ -197,6 +206,9 @@ fn every_alert_says_what_to_do() {
         "DispatchLag",
         "WorkWaits",
         "WorkMended",
+        "InventoryPostsFailing",
+        "InventoryUndelivered",
+        "InventoryUndecodable",
         "ActorRestarting",
         "ApiErrors",
     ] {

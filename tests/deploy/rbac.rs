@@ -153,6 +153,22 @@ fn the_role_of_status_sync_grants_what_the_check_asks_for() {
 }
 
 #[test]
+fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
+    let config = configuration("config/inventory.toml");
+    assert_eq!(granted("deploy/base/rbac/inventory.yaml"), needed(&config, &cluster("edge")));
+    let expected = table(&[
+        (READ, "", "secrets", ""),
+        (&["list", "watch"], "", "pods", ""),
+        (&["list", "watch"], "", "services", ""),
+        (&["list", "watch"], "", "persistentvolumeclaims", ""),
+        (&["list", "watch"], "networking.k8s.io", "ingresses", ""),
+        (READ, "hossted.com", "hosstedprojects", ""),
+        (&["patch"], "hossted.com", "hosstedprojects/status", ""),
+    ]);
+    assert_eq!(granted("deploy/base/rbac/inventory.yaml"), expected, "what the specification lists");
+}
+
+#[test]
 fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let config = configuration("config/lease.toml");
     let section = &towline::lease::sections(&config)[0];

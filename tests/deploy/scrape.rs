@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use towline::documents::{BusObserver, Purpose, Role};
 use towline::hub::HubMetrics;
+use towline::inventory::InventoryMetrics;
 use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
@@ -97,6 +98,7 @@ fn record_everything_once() {
     sync.written(Direction::Spec, Duration::ZERO);
     sync.written(Direction::Status, Duration::ZERO);
     LeaseMetrics::new(&section).renewed();
+    let _ = InventoryMetrics::new();
     StatusSyncMetrics::new("policies", &["foreign"]).pass(Duration::ZERO);
     ListenerMetrics::new().set(true, 0);
     let hub = HubMetrics::new();

@@ -48,6 +48,7 @@ impl From<PartialObjectMeta<Decoded>> for Decoded {
             uid: text(metadata.uid),
             resource_version: text(metadata.resource_version),
             generation: metadata.generation.unwrap_or_default(),
+            creation_timestamp: metadata.creation_timestamp.map(|time| Created(time.0)),
             deletion_timestamp: metadata.deletion_timestamp.map(|_| IgnoredAny),
             finalizers: metadata.finalizers.unwrap_or_default().into_iter().map(Into::into).collect(),
             labels: map(metadata.labels),
@@ -157,6 +158,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         uid: metadata.uid,
         resource_version: metadata.resource_version,
         generation: metadata.generation,
+        created: metadata.creation_timestamp.map(|created| created.0),
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers,
         labels: metadata.labels,
@@ -183,6 +185,7 @@ struct RawMeta {
     uid: Arc<str>,
     resource_version: Arc<str>,
     generation: i64,
+    creation_timestamp: Option<Created>,
     deletion_timestamp: Option<IgnoredAny>,
     finalizers: Vec<Arc<str>>,
     #[serde(deserialize_with = "null_as_default")]
@@ -191,6 +194,16 @@ struct RawMeta {
     annotations: BTreeMap<Arc<str>, Arc<str>>,
     owner_references: Vec<RawOwner>,
     managed_fields: Vec<RawManager>,
+}
+
+/// When an object was created.
+struct Created(jiff::Timestamp);
+
+impl<'de> Deserialize<'de> for Created {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
 }
 
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::config::SectionName;
 use crate::documents::{self, BusObserver, Counts, Purpose, WriterObserver};
 use crate::hub::HubMetrics;
+use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};
@@ -72,6 +73,13 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_sync_held_objects", &[("section", SECTION), ("kind", &HELD_KINDS)]),
     ("towline_lease_held", &[("section", SECTION)]),
     ("towline_lease_last_renewal_timestamp_seconds", &[("section", SECTION)]),
+    ("towline_inventory_releases", &[]),
+    ("towline_inventory_pending", &[]),
+    (
+        "towline_inventory_posts_total",
+        &[("kind", &["register", "app"]), ("outcome", &["ok", "later", "unauthorized", "rejected"])],
+    ),
+    ("towline_inventory_undecodable", &[]),
     ("towline_lease_renewals_total", &[("section", SECTION), ("outcome", &["success", "failure"])]),
     ("towline_status_sync_pass_seconds", &[("family", FAMILY)]),
     ("towline_status_sync_failed_passes_total", &[("family", FAMILY)]),
@@ -230,6 +238,7 @@ fn record() -> (String, Vec<Metric>) {
         lease.renewed();
         lease.failed();
         lease.set_held(true);
+        let _ = InventoryMetrics::new();
         let sync = SyncMetrics::new(&section);
         sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
         sync.set_oldest_pending(Direction::Status, Duration::from_millis(1500));

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::config::setting::Setting;
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, Error, Problem};
 use crate::db::DatabaseSource;
 use crate::hub::config::HubConfig;
+use crate::inventory::config::{InventoryConfig, TokenSource};
 use crate::job::Config;
 use crate::lease::config::LeaseConfig;
 use crate::resource_sync::config::{Adopt, Metadata, PropagationPolicy, Scope, SyncConfig, Unclaimed, conflicts};
 use crate::status_sync::config::{StatusFamily, StatusSyncConfig};
 use crate::syncset::config::SyncsetsConfig;
-use crate::{hub, lease, resource_sync, status_sync, syncset};
+use crate::{hub, inventory, lease, resource_sync, status_sync, syncset};
 
 fn parse(text: &str) -> Result<Config, Error> {
     crate::jobs::JOBS.parse(text, [])
@@ -84,6 +86,14 @@ fn the_reference_file_holds_the_defaults() {
     let expected = HubConfig::new(DatabaseSource::Url(Box::new(url.parse().expect("a URL"))));
     assert_eq!(hub::section(&config), Some(&expected));
     assert_eq!(syncset::section(&config), Some(&SyncsetsConfig::default()));
+    let expected = InventoryConfig {
+        cluster: "edge".parse().expect("a name"),
+        ..InventoryConfig::new(
+            Setting::from_text("https://api.example/v1").expect("a URL"),
+            TokenSource::File("/etc/towline/api-token".into()),
+        )
+    };
+    assert_eq!(inventory::section(&config), Some(&expected));
     let expected = LeaseConfig {
         name: "heartbeat".parse().expect("a name"),
         cluster: "edge".parse().expect("a name"),
@@ -102,7 +112,7 @@ fn the_reference_file_holds_the_defaults() {
 #[test]
 fn the_reference_file_names_every_key() {
     let text = "zz = 1\n[daemon]\nzz = 1\n[daemon.log]\nzz = 1\n[clusters.a]\nin_cluster = true\nzz = 1\n[election]\nzz = 1\n\
-                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n[hub]\nzz = 1\n[syncsets]\nzz = 1\n";
+                [[sync]]\nzz = 1\n[[lease]]\nzz = 1\n[status_sync]\nzz = 1\n[hub]\nzz = 1\n[syncsets]\nzz = 1\n[inventory]\nzz = 1\n";
     let Err(Error::Invalid(faults)) = parse(text) else { panic!("each zz is a fault") };
     let reference = checked_in("towline.toml");
     let mut keys = 0;
@@ -119,7 +129,7 @@ fn the_reference_file_names_every_key() {
             keys += 1;
         }
     }
-    assert_eq!(keys, 8 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 14 + 7, "the walk told of fewer keys than there are");
+    assert_eq!(keys, 8 + 5 + 2 + 6 + 5 + 26 + 11 + 10 + 14 + 7 + 11, "the walk told of fewer keys than there are");
 }
 
 #[test]

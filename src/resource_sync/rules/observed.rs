@@ -286,6 +286,7 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         uid: Arc::clone(&written.uid),
         resource_version: Arc::clone(&written.resource_version),
         generation: written.generation,
+        created: None,
         deleting: false,
         finalizers: Vec::new(),
         labels: BTreeMap::new(),

@@ -1,0 +1,74 @@
+//! Records that no Helm has written, or that are too large: they are named, and others go on.
+
+use std::io::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use integration::eventually;
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, World, run, small_chart};
+
+/// A Secret as Helm writes it, with this record.
+pub(crate) fn record(name: &str, record: &[u8]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {"name": format!("sh.helm.release.v1.{name}.v1"), "namespace": "default",
+            "labels": {"owner": "helm", "name": name, "status": "deployed", "version": "1"}},
+        "data": {"release": STANDARD.encode(STANDARD.encode(record))}})
+}
+
+pub(crate) fn packed(document: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(document).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn what_can_t_be_decoded_is_named_and_others_go_on() {
+    run(async {
+        let world = World::new("forged").await;
+        let daemon = world.start("").await;
+        let large = format!("{{\"manifest\":\"{}\"}}", "a".repeat(65 << 20));
+        world.create(&record("bomb", &packed(large.as_bytes()))).await;
+        world.create(&record("garbage", b"neither packed nor JSON")).await;
+        // Random digits do not pack: a record of 900 KB.
+        let mut seed = 1_u64;
+        let noise: String = (0..900_000)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                char::from(b'!' + u8::try_from((seed >> 33) % 90).unwrap()).to_string().replace(['"', '\\'], "x")
+            })
+            .collect();
+        let whole = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "unknown": [{"a": noise}],
+            "chart": {"metadata": {"name": "large", "appVersion": "\u{7}1"}}});
+        let whole = packed(whole.to_string().as_bytes());
+        // The API server takes 1 MiB of data, of which Helm's own encoding is a third.
+        let whole = if whole.len() > 700_000 { whole } else { panic!("it packs to {} bytes", whole.len()) };
+        world.create(&record("large", &whole)).await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.told("web", 1).await;
+        let told = world.told("large", 1).await;
+        assert_eq!(
+            (&told[0]["app_info"]["helm_info"]["chart"], &told[0]["app_info"]["helm_info"]["appVersion"]),
+            (&json!("large"), &json!("1"))
+        );
+        let problems = eventually("both to be named", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["undecodable"] == 2 { Ok(section["problems"].clone()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
+        let expected = json!([
+            {"release": "default/bomb", "reason": "the release unpacks to more than 64 MiB"},
+            {"release": "default/garbage", "reason": "the record is no release of Helm"},
+        ]);
+        assert_eq!(problems, expected);
+        let metrics = daemon.admin().metrics().await.unwrap();
+        for line in ["towline_inventory_undecodable 2", "towline_inventory_releases 2", "towline_inventory_pending 0"] {
+            assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+        }
+        let posts = "towline_inventory_posts_total{kind=\"app\",outcome=\"ok\"} 2";
+        assert!(metrics.lines().any(|found| found == posts), "{metrics}");
+    });
+}

@@ -1,0 +1,19 @@
+//! Inventory: what an API is told of the Helm releases of a cluster, and what that costs.
+//!
+//! Releases are made by Helm itself on a real API server, where the daemon has the rights of `deploy/inventory` and no others; requests
+//! are counted where they arrive. Each test has an API server of its own, since a daemon reports all releases of a cluster.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
+
+mod canary;
+mod costs;
+mod delivery;
+mod elected;
+mod forged;
+mod projects;
+mod walk;
+mod world;

@@ -1,0 +1,114 @@
+//! What the caches show of releases.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::kinds::SECRET;
+use super::rules::contents::{Contents, INSTANCE};
+use super::rules::identity::GivenId;
+use super::rules::index::Seen;
+use super::rules::revision::{Revision, newest};
+use crate::cluster::{Object, ObjectKey, Watch};
+
+/// The watches that are followed while a project counts and is not stopped.
+pub(super) struct Caches {
+    /// The objects that store releases.
+    pub(super) releases: Arc<Watch>,
+    /// What runs in releases, in the order of `Content::ALL`.
+    pub(super) contents: [Arc<Watch>; 4],
+    /// The Secrets with ids.
+    pub(super) ids: Arc<Watch>,
+}
+
+/// The release of each object that runs in one: of an object that is gone, or has another label, only this says where it was.
+#[derive(Default)]
+pub(super) struct Owners([HashMap<ObjectKey, Arc<str>>; 4]);
+
+/// What a namespace shows.
+pub(super) struct NamespaceView {
+    newest: BTreeMap<Arc<str>, Revision>,
+    objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]>,
+    given: GivenId,
+}
+
+impl Caches {
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Watch>> {
+        std::iter::once(&self.releases).chain(&self.contents).chain(std::iter::once(&self.ids))
+    }
+
+    /// What a namespace shows; of one release only, if it is named.
+    pub(super) fn view(&self, namespace: &str, only: Option<&str>) -> NamespaceView {
+        let is_meant = |name: Option<&Arc<str>>| match (name, only) {
+            (Some(name), Some(only)) => **name == *only,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        let stored = self.releases.store().in_namespace(namespace);
+        let stored = stored.iter().filter(|object| is_meant(object.labels.get("name")));
+        let mut objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]> = HashMap::new();
+        for (kind, watch) in self.contents.iter().enumerate() {
+            for object in watch.store().in_namespace(namespace) {
+                let Some(release) = object.labels.get(INSTANCE).filter(|name| is_meant(Some(name))).cloned() else {
+                    continue;
+                };
+                if let Some(list) = objects.entry(release).or_default().get_mut(kind) {
+                    list.push(object);
+                }
+            }
+        }
+        let given = match self.ids.store().get(&ObjectKey::new(namespace, SECRET)) {
+            Some(secret) => GivenId::of_content(&secret.content.value()),
+            None => GivenId::None,
+        };
+        NamespaceView { newest: newest(stored), objects, given }
+    }
+
+    /// Every namespace with a release.
+    pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
+        self.releases.store().objects().iter().map(|object| Arc::clone(&object.key.namespace)).collect()
+    }
+
+    /// The owners of all objects.
+    pub(super) fn owners(&self) -> Owners {
+        let mut owners = Owners::default();
+        for (of_kind, watch) in owners.0.iter_mut().zip(&self.contents) {
+            let objects = watch.store().objects();
+            *of_kind = objects.iter().filter_map(|object| Some((object.key.clone(), release(object)?))).collect();
+        }
+        owners
+    }
+
+    /// The releases that a change of an object concerns: the one that it belongs to, and the one that it belonged to before.
+    pub(super) fn concerned(&self, owners: &mut Owners, kind: usize, key: &ObjectKey) -> Vec<ObjectKey> {
+        let (Some(watch), Some(of_kind)) = (self.contents.get(kind), owners.0.get_mut(kind)) else { return Vec::new() };
+        let now = watch.store().get(key).and_then(|object| release(&object));
+        let before = match &now {
+            Some(release) => of_kind.insert(key.clone(), Arc::clone(release)),
+            None => of_kind.remove(key),
+        };
+        let mut names: Vec<Arc<str>> = now.into_iter().chain(before).collect();
+        names.dedup();
+        names.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.namespace), name)).collect()
+    }
+}
+
+fn release(object: &Object) -> Option<Arc<str>> {
+    object.labels.get(INSTANCE).cloned()
+}
+
+impl NamespaceView {
+    /// The names of the releases that have a revision.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.newest.keys()
+    }
+
+    /// What it shows of one release.
+    pub(super) fn seen(&mut self, name: &str) -> Seen {
+        Seen {
+            newest: self.newest.get(name).cloned(),
+            given: self.given.clone(),
+            contents: Contents::of(self.objects.remove(name).unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! The actor that decides what is told of each release.
+//!
+//! State it owns: the [`Index`], which knows every release by its key, and what its steps have under way: records that are read, the
+//! project's status that is written, posts. The watches send it [`Changed`] keys, operators [`Ask`]s; it sends [`Deliver`] to the
+//! poster. Full mailbox: a watch waits, and its stream is not read further. Restart: the index begins with the project's status and with
+//! new lists. Drain: what is under way may end, and what was acknowledged is written to the status.
+//!
+//! While no project counts, or it is stopped, only the kind of the projects is watched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, select_all};
+use futures::stream::FuturesUnordered;
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use super::caches::{Caches, Owners};
+use super::follower::Changed;
+use super::kinds;
+use super::poster::{Deliver, Delivered};
+use super::record;
+use super::rules::index::{Index, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, Step, View};
+use super::rules::project::{Choice, Ignored, Project};
+use super::rules::release::{Facts, Storage};
+use super::rules::status::Remembered;
+use super::shown::{ProjectState, Shown};
+use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope};
+use crate::cluster::{
+    Cluster, Demand, FIELD_MANAGER, Fence, Listed, ObjectKey, Payload, Request, Watch, full_text, is_at_least,
+};
+
+/// How long a drain waits for what is under way: a post that hangs is repeated under its key.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// What an operator asks.
+pub(super) enum Ask {
+    /// To send a release again, or all of them.
+    Resync {
+        /// The release; all if none is named.
+        only: Option<ObjectKey>,
+        /// How many are sent again.
+        reply: oneshot::Sender<usize>,
+    },
+    /// What is known of a release.
+    Explain {
+        /// The release.
+        key: ObjectKey,
+        /// The lines; none for a release that is not known.
+        reply: oneshot::Sender<Option<Vec<String>>>,
+    },
+}
+
+/// The reconciler: what all its runs have in common.
+pub(super) struct Reconciler {
+    pub(super) settings: Settings,
+    pub(super) storage: Storage,
+    /// Under the section's fence.
+    pub(super) cluster: Cluster,
+    pub(super) fence: Option<Fence>,
+    pub(super) projects: Arc<Watch>,
+    pub(super) caches: Caches,
+    pub(super) poster: Mailbox<Deliver>,
+    pub(super) token: watch::Receiver<u64>,
+    pub(super) shown: Arc<Shown>,
+}
+
+/// What has ended.
+enum Done {
+    /// A step for the project with this UID.
+    Step { project: String, end: End },
+    /// The condition of an ignored project was written, or not.
+    Marked { uid: String, is_done: bool },
+}
+
+/// How a step has ended.
+enum End {
+    Read { key: ObjectKey, version: Arc<str>, outcome: Result<Facts, ReadFailure> },
+    Written { outcome: Result<Arc<str>, String> },
+    Answered { key: PostKey, delivered: Option<Delivered> },
+}
+
+/// One run.
+struct Run {
+    reconciler: Arc<Reconciler>,
+    project_demand: Demand,
+    index: Option<Index>,
+    /// Empty while nothing is collected.
+    demands: Vec<Demand>,
+    owners: Owners,
+    /// What has changed and was not looked at yet.
+    changed: BTreeSet<ObjectKey>,
+    changed_namespaces: BTreeSet<Arc<str>>,
+    everything: bool,
+    projects: bool,
+    token: watch::Receiver<u64>,
+    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    until: Option<Instant>,
+    /// The version of the project after the last write of its status.
+    last_written: Option<Arc<str>>,
+    /// Ignored projects whose condition is being written, or was.
+    marked: BTreeMap<String, bool>,
+}
+
+impl Reconciler {
+    /// The actor's body.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        scope: Scope,
+        mut inbox: KeyInbox<Changed>,
+        mut asks: Inbox<Ask>,
+    ) -> Result<(), BoxError> {
+        let watches: Vec<Arc<Watch>> = std::iter::once(&self.projects).chain(self.caches.all()).cloned().collect();
+        let mut listed: Vec<_> = watches.iter().map(|watch| watch.store().listed()).collect();
+        let mut availability = self.cluster.availability();
+        let mut permissions = self.cluster.permissions_given();
+        let mut run = Run {
+            project_demand: self.projects.demand(self.fence.as_ref()),
+            index: None,
+            demands: Vec::new(),
+            owners: Owners::default(),
+            changed: BTreeSet::new(),
+            changed_namespaces: BTreeSet::new(),
+            everything: true,
+            projects: true,
+            token: self.token.clone(),
+            under_way: FuturesUnordered::new(),
+            until: None,
+            last_written: None,
+            marked: BTreeMap::new(),
+            reconciler: self,
+        };
+        loop {
+            run.turn(&scope);
+            // The receivers' senders are in the watches and in the cluster.
+            let relisted = select_all(listed.iter_mut().map(|listed| Box::pin(listed.changed())));
+            tokio::select! {
+                () = scope.draining() => break,
+                Some(done) = run.under_way.next(), if !run.under_way.is_empty() => run.ended(done),
+                changed = inbox.next() => {
+                    let Some(changed) = changed else { break };
+                    run.note(changed);
+                    while let Some(changed) = inbox.try_next() {
+                        run.note(changed);
+                    }
+                }
+                ask = asks.next() => match ask {
+                    Some(ask) => run.answer(ask),
+                    None => break,
+                },
+                _ = relisted => {}
+                Ok(()) = run.token.changed() => {
+                    if let Some(index) = &mut run.index {
+                        index.token_changed();
+                    }
+                }
+                _ = availability.changed() => run.cluster_changed(),
+                _ = permissions.changed() => run.cluster_changed(),
+                () = sleep_until(run.until) => {}
+            }
+        }
+        run.finish().await;
+        Ok(())
+    }
+
+    fn now() -> Moment {
+        Moment { at: Instant::now(), wall: jiff::Timestamp::now() }
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Run {
+    fn note(&mut self, changed: Changed) {
+        match changed {
+            Changed::Project => self.projects = true,
+            Changed::Release(key) => drop(self.changed.insert(key)),
+            Changed::Content(kind, key) => {
+                let concerned = self.reconciler.caches.concerned(&mut self.owners, kind, &key);
+                self.changed.extend(concerned);
+            }
+            Changed::Namespace(namespace) => drop(self.changed_namespaces.insert(namespace)),
+            Changed::Everything => (self.everything, self.projects) = (true, true),
+        }
+    }
+
+    fn cluster_changed(&mut self) {
+        if let Some(index) = &mut self.index {
+            index.cluster_changed();
+        }
+        // A condition that could not be written is written again.
+        self.marked.retain(|_, is_done| *is_done);
+        self.projects = true;
+    }
+
+    /// Looks at what has changed, and begins what is to be done.
+    fn turn(&mut self, scope: &Scope) {
+        let now = Reconciler::now();
+        let mut state = ProjectState::Unknown;
+        if self.project_demand.is_met() {
+            if std::mem::take(&mut self.projects) {
+                self.choose();
+            }
+            state = match &self.index {
+                None => ProjectState::None,
+                Some(index) if index.project().spec.stop => ProjectState::Stopped,
+                Some(_) => ProjectState::Counts,
+            };
+        }
+        self.demand(state == ProjectState::Counts);
+        let obstacle = self.obstacle(state);
+        let is_complete = state == ProjectState::Counts && obstacle.is_none() && self.is_complete();
+        if is_complete {
+            self.look(now);
+        }
+        let view = match &obstacle {
+            Some(obstacle) => View::Obstructed(obstacle),
+            None if is_complete => View::Complete,
+            None => View::Listing,
+        };
+        self.until = None;
+        let mut steps = Vec::new();
+        while let Some(index) = &mut self.index {
+            let next = index.next(view, now);
+            self.until = next.until;
+            steps.extend(next.steps);
+            if next.observe.is_empty() {
+                break;
+            }
+            self.changed.extend(next.observe);
+            self.look(now);
+        }
+        for step in steps {
+            self.begin(step);
+        }
+        scope.set_state(match (state, view) {
+            (ProjectState::Unknown, _) => "connecting",
+            (ProjectState::None, _) => "no project",
+            (ProjectState::Stopped, _) => "stopped",
+            (ProjectState::Counts, View::Complete) => "collecting",
+            (ProjectState::Counts, _) => "listing",
+        });
+        self.reconciler.shown.observed(state, self.index.as_ref().map(Index::summary));
+    }
+
+    /// Finds the project that counts.
+    fn choose(&mut self) {
+        let objects = self.reconciler.projects.store().objects();
+        let Choice { chosen, ignored } = Choice::among(objects.iter().map(|object| Project::of(object)).collect());
+        self.notice_pruning(chosen.as_ref());
+        let Some(project) = chosen else {
+            self.index = None;
+            self.mark(&ignored);
+            return;
+        };
+        match &mut self.index {
+            Some(index) if index.project().uid == project.uid => {
+                self.everything |= index.project().spec != project.spec;
+                index.project_changed(project);
+            }
+            _ => {
+                self.last_written = None;
+                self.reconciler.shown.prunes(false);
+                self.index = Some(Index::new(self.reconciler.settings.clone(), project, rand::random()));
+                self.everything = true;
+            }
+        }
+        self.mark(&ignored);
+    }
+
+    /// Whether a CRD without `sentHash` has dropped the hashes from the status that was written.
+    fn notice_pruning(&self, chosen: Option<&Project>) {
+        let (Some(project), Some(written)) = (chosen, &self.last_written) else { return };
+        let objects = self.reconciler.projects.store().objects();
+        let held = objects.iter().find(|object| *object.uid == *project.uid);
+        if !held.is_some_and(|held| is_at_least(&held.resource_version, written)) {
+            return;
+        }
+        let remembered = Remembered::of(&project.status());
+        let has_hash = remembered.entries.values().any(|entry| !entry.sent_hash.is_empty());
+        let is_expected = self.index.as_ref().is_some_and(Index::has_written_hashes);
+        self.reconciler.shown.prunes(is_expected && !has_hash);
+    }
+
+    /// Gives ignored projects their condition.
+    fn mark(&mut self, ignored: &[(Project, Ignored)]) {
+        self.marked.retain(|uid, _| ignored.iter().any(|(project, _)| project.uid == *uid));
+        for (project, why) in ignored {
+            let (reason, message) = why.explanation();
+            let conditions = json!([{"type": "Ignored", "status": "True", "reason": reason, "message": message}]);
+            let status = project.status();
+            let is_marked = status.get("conditions") == Some(&conditions);
+            if is_marked || self.marked.contains_key(&project.uid) {
+                continue;
+            }
+            self.marked.insert(project.uid.clone(), false);
+            let test = json!({"op": "test", "path": "/metadata/uid", "value": project.uid});
+            let add = if status.is_object() {
+                json!({"op": "add", "path": "/status/conditions", "value": conditions})
+            } else {
+                json!({"op": "add", "path": "/status", "value": {"conditions": conditions}})
+            };
+            let writing = self.reconciler.write(project.name.clone(), json!([test, add]));
+            let uid = project.uid.clone();
+            self.under_way.push(Box::pin(async move { Done::Marked { uid, is_done: writing.await.is_ok() } }));
+        }
+    }
+
+    /// Has the watches run, or not.
+    fn demand(&mut self, collects: bool) {
+        if !collects {
+            self.demands.clear();
+        } else if self.demands.is_empty() {
+            let fence = self.reconciler.fence.as_ref();
+            self.demands = self.reconciler.caches.all().map(|watch| watch.demand(fence)).collect();
+            self.everything = true;
+        }
+    }
+
+    /// Why nothing can be collected, if that does not pass by itself.
+    fn obstacle(&self, state: ProjectState) -> Option<Obstacle> {
+        match state {
+            ProjectState::Unknown | ProjectState::None => None,
+            ProjectState::Stopped => {
+                Some(Obstacle { reason: "Stopped", message: "spec.stop is true: nothing is collected".to_owned() })
+            }
+            ProjectState::Counts => self.demands.iter().find_map(|demand| {
+                let listed = demand.watch().store().listed();
+                let message = match &*listed.borrow() {
+                    Listed::No { reason: Some(reason), unreachable: false } => reason.clone(),
+                    _ => return None,
+                };
+                Some(Obstacle { reason: "NotListed", message })
+            }),
+        }
+    }
+
+    /// Whether the caches show the cluster as it is now. After a lost connection only a new list proves that: an absence that another
+    /// cluster shows must not be told.
+    fn is_complete(&self) -> bool {
+        let is_current = |watch: &Arc<Watch>| {
+            let is_current = watch.is_current();
+            if !is_current {
+                watch.become_current();
+            }
+            is_current
+        };
+        let current = std::iter::once(&self.reconciler.projects)
+            .chain(self.reconciler.caches.all())
+            .filter(|watch| is_current(watch));
+        let count = current.count();
+        count == self.demands.len() + 1 && self.demands.iter().all(Demand::is_met)
+    }
+
+    /// Takes what the caches show of what has changed.
+    fn look(&mut self, now: Moment) {
+        let Some(index) = &mut self.index else { return };
+        let caches = &self.reconciler.caches;
+        if std::mem::take(&mut self.everything) {
+            self.owners = caches.owners();
+            self.changed_namespaces.extend(caches.namespaces());
+            self.changed_namespaces.extend(index.keys().map(|key| Arc::clone(&key.namespace)));
+        }
+        for namespace in std::mem::take(&mut self.changed_namespaces) {
+            self.changed.retain(|key| key.namespace != namespace);
+            let mut view = caches.view(&namespace, None);
+            let known = index.keys().filter(|key| key.namespace == namespace).map(|key| Arc::clone(&key.name));
+            let names: BTreeSet<Arc<str>> = known.chain(view.names().cloned()).collect();
+            for name in names {
+                let seen = view.seen(&name);
+                index.observe(&ObjectKey::new(Arc::clone(&namespace), name), seen, now);
+            }
+        }
+        for key in std::mem::take(&mut self.changed) {
+            let mut view = caches.view(&key.namespace, Some(&key.name));
+            index.observe(&key, view.seen(&key.name), now);
+        }
+    }
+
+    fn begin(&mut self, step: Step) {
+        let Some(index) = &self.index else { return };
+        let reconciler = &self.reconciler;
+        let Project { name, uid, .. } = index.project();
+        let (name, project) = (name.clone(), uid.clone());
+        let end: BoxFuture<'static, End> = match step {
+            Step::Read { key, object, version } => {
+                let read = record::read(
+                    reconciler.cluster.clone(),
+                    reconciler.storage,
+                    ObjectKey::new(Arc::clone(&key.namespace), object),
+                    Arc::clone(&version),
+                );
+                Box::pin(async move { End::Read { key, version, outcome: read.await } })
+            }
+            Step::Write(patch) => {
+                let writing = reconciler.write(name, patch);
+                Box::pin(async move { End::Written { outcome: writing.await } })
+            }
+            Step::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
+        };
+        self.under_way.push(Box::pin(async move { Done::Step { project, end: end.await } }));
+    }
+
+    fn ended(&mut self, done: Done) {
+        let now = Reconciler::now();
+        let end = match done {
+            Done::Marked { uid, is_done } => {
+                self.marked.insert(uid, is_done);
+                return;
+            }
+            Done::Step { project, end } => {
+                // What was begun for another project is none of this one's.
+                if self.index.as_ref().is_none_or(|index| index.project().uid != project) {
+                    return;
+                }
+                end
+            }
+        };
+        let Some(index) = &mut self.index else { return };
+        match end {
+            End::Read { key, version, outcome } => {
+                index.read(&key, &version, outcome, now);
+                self.changed.insert(key);
+            }
+            End::Written { outcome } => {
+                if let Ok(version) = &outcome {
+                    self.last_written = Some(Arc::clone(version));
+                }
+                index.written(outcome.map(drop), now);
+            }
+            End::Answered { key, delivered } => {
+                let is_stale = delivered.as_ref().is_some_and(|delivered| delivered.token != *self.token.borrow());
+                let outcome = match delivered.map(|delivered| delivered.outcome) {
+                    // The token has changed meanwhile.
+                    Some(Err(Refusal::Unauthorized)) if is_stale => Err(Refusal::NotSent),
+                    Some(outcome) => outcome,
+                    None => Err(Refusal::Later { reason: "NoAnswer".to_owned(), after: None }),
+                };
+                index.answered(&key, outcome, now);
+                if let PostKey::Release(key) = key {
+                    self.changed.insert(key);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        // Nobody waits for a reply whose request was given up.
+        match ask {
+            Ask::Resync { only, reply } => {
+                let count = self.index.as_mut().map_or(0, |index| index.resync(only.as_ref()));
+                self.everything |= count > 0;
+                let _ = reply.send(count);
+            }
+            Ask::Explain { key, reply } => {
+                let explanation = self.index.as_ref().and_then(|index| index.explain(&key, Reconciler::now()));
+                let _ = reply.send(explanation.map(|explanation| explanation.0));
+            }
+        }
+    }
+
+    /// Waits for what is under way, and writes what was acknowledged.
+    async fn finish(&mut self) {
+        let deadline = Instant::now() + DRAIN_WITHIN;
+        loop {
+            if let Some(patch) = self.index.as_mut().and_then(|index| index.last_write(Reconciler::now())) {
+                self.begin(Step::Write(patch));
+            }
+            if self.under_way.is_empty() {
+                return;
+            }
+            let next = tokio::time::timeout_at(deadline, self.under_way.next());
+            match next.await {
+                Ok(Some(done)) => self.ended(done),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Reconciler {
+    /// Writes the status of a project. Returns its version after that.
+    fn write(&self, name: String, patch: Value) -> impl Future<Output = Result<Arc<str>, String>> + Send + use<> {
+        let cluster = self.cluster.clone();
+        async move {
+            let kind = kinds::projects();
+            let key = ObjectKey::new("", name);
+            let request = Request::patch(&kind, &key, Payload::json_patch(&patch)).on("status").by(FIELD_MANAGER);
+            match cluster.write(request).await {
+                Ok(written) => Ok(written.resource_version),
+                Err(error) => {
+                    tracing::debug!(project = %key, error = %full_text(&error), "failed to write the status");
+                    Err(error.to_string())
+                }
+            }
+        }
+    }
+}
+
+async fn deliver(poster: Mailbox<Deliver>, post: Post) -> End {
+    let key = post.key.clone();
+    let (reply, answer) = oneshot::channel();
+    // The mailbox is closed, and the reply dropped, only while the process ends or when the poster restarts.
+    let delivered = match poster.send(Deliver { post, reply }).await {
+        Ok(()) => answer.await.ok(),
+        Err(_) => None,
+    };
+    End::Answered { key, delivered }
+}

@@ -1,0 +1,183 @@
+//! What the cluster shows of a release.
+
+use super::release::{Known, Release};
+use super::{Index, Moment};
+use crate::cluster::ObjectKey;
+use crate::inventory::rules::body::{Body, Told};
+use crate::inventory::rules::contents::Contents;
+use crate::inventory::rules::identity::GivenId;
+use crate::inventory::rules::revision::{Revision, Stage};
+use crate::inventory::rules::status::Entry;
+
+/// What the caches show of a release.
+#[derive(Debug)]
+pub(in crate::inventory) struct Seen {
+    /// Its newest revision.
+    pub(in crate::inventory) newest: Option<Revision>,
+    /// What the Secret `uuid` of its namespace says.
+    pub(in crate::inventory) given: GivenId,
+    /// What runs in it.
+    pub(in crate::inventory) contents: Contents,
+}
+
+/// What follows from an observation of a release's revisions alone.
+enum Standing {
+    /// It is reported with this record.
+    Reported(Known, Stage),
+    /// Its last report stands.
+    Stands,
+    /// This record has to be read first.
+    Unread(Revision),
+    /// There is nothing to say of it, and never was.
+    Unknown,
+}
+
+impl Index {
+    /// Takes what the caches show of a release, and decides whether something is to be sent.
+    pub(in crate::inventory) fn observe(&mut self, key: &ObjectKey, seen: Seen, now: Moment) {
+        if self.project.spec.deny_namespaces.contains(&*key.namespace) {
+            self.forget(key);
+            return;
+        }
+        let Seen { newest, given, contents } = seen;
+        let is_excluded = self.is_excluded(key);
+        let release = self.releases.entry(key.clone()).or_default();
+        let is_new = release.newest.as_ref().map(|known| &known.version) != newest.as_ref().map(|seen| &seen.version);
+        release.newest = newest;
+        release.is_gone = release.newest.as_ref().is_none_or(|newest| newest.stage == Stage::Uninstalled);
+        if is_new {
+            // A record that failed has changed.
+            (release.reading, release.unreadable, release.undecodable) = Default::default();
+        }
+        release.unread = None;
+        release.is_excluded = is_excluded && !release.is_gone;
+        if release.is_excluded {
+            release.wanted = None;
+            let had_entry = release.entry.take().is_some();
+            self.status.is_dirty |= had_entry;
+            return;
+        }
+        let (told, stage) = match standing(release) {
+            Standing::Reported(told, stage) => (told, stage),
+            Standing::Stands => return,
+            Standing::Unread(revision) => {
+                release.unread = Some(revision).filter(|_| release.undecodable.is_none());
+                return;
+            }
+            Standing::Unknown => {
+                if release.is_idle() {
+                    self.releases.remove(key);
+                }
+                return;
+            }
+        };
+        let contents = if stage == Stage::Uninstalled { Contents::default() } else { contents };
+        // A release that is gone keeps its id, whatever the namespace has now.
+        let given = if stage == Stage::Uninstalled { GivenId::None } else { given };
+        release.has_no_id = given == GivenId::Unusable;
+        if release.has_no_id {
+            return;
+        }
+        self.identify(key, &given, &told, stage);
+        self.compare(key, told, stage, contents, now);
+    }
+
+    /// Gives a release its id. It is in the status before anything is sent, and not earlier: with what is about to be sent.
+    fn identify(&mut self, key: &ObjectKey, given: &GivenId, told: &Known, stage: Stage) {
+        let new_id = self.releases.get(key).is_some_and(|release| release.entry.is_none()).then(|| self.new_id());
+        let Some(release) = self.releases.get_mut(key) else { return };
+        let entry = release.entry.get_or_insert_with(|| Entry {
+            app_id: new_id.unwrap_or_default(),
+            is_given: false,
+            revision: told.revision,
+            stage,
+            facts: told.facts.clone(),
+            version: told.version.to_string(),
+            sent_hash: String::new(),
+            sent: 0,
+            sending_hash: String::new(),
+        });
+        let is_given = match given {
+            GivenId::Given(id) => {
+                entry.app_id.clone_from(id);
+                true
+            }
+            // Of a release that is gone, what was told stays true.
+            GivenId::None | GivenId::Unusable => entry.is_given && stage == Stage::Uninstalled,
+        };
+        entry.is_given = is_given;
+    }
+
+    /// Compares a release with what was acknowledged.
+    fn compare(&mut self, key: &ObjectKey, told: Known, stage: Stage, contents: Contents, now: Moment) {
+        let body = self.body(key, &told, stage, contents);
+        let Some(release) = self.releases.get_mut(key) else { return };
+        let Some(body) = body else { return };
+        let differs = release.differs(&body, &told, stage, self.settings.counts);
+        let rewritten = release.entry.as_mut().filter(|entry| !differs && *entry.version != *told.version);
+        if let Some(entry) = rewritten {
+            // The record was written again and says the same: it need not be read after a restart.
+            entry.version = told.version.to_string();
+            self.status.is_dirty = true;
+        }
+        if !differs {
+            release.parts = Some(body.parts);
+        }
+        self.status.is_dirty |= release.want(differs.then_some((body, told, stage)), now);
+    }
+
+    fn body(&self, key: &ObjectKey, told: &Known, stage: Stage, contents: Contents) -> Option<Body> {
+        let entry = self.releases.get(key)?.entry.as_ref()?;
+        let of = Told {
+            key,
+            app_id: &entry.app_id,
+            is_given: entry.is_given,
+            revision: told.revision,
+            stage,
+            facts: &told.facts,
+        };
+        Some(self.settings.sender.release(&self.cluster_id, &of, contents))
+    }
+
+    /// Whether as many releases as are reported come before this one.
+    fn is_excluded(&self, key: &ObjectKey) -> bool {
+        let most = self.settings.max_releases;
+        self.releases.len() >= most
+            && self.releases.range(..key).filter(|(_, release)| !release.is_gone).nth(most.saturating_sub(1)).is_some()
+    }
+
+    /// Forgets a release without a word.
+    fn forget(&mut self, key: &ObjectKey) {
+        let forgotten = self.releases.remove(key);
+        self.status.is_dirty |= forgotten.is_some_and(|release| release.entry.is_some());
+    }
+}
+
+/// What the revisions of a release say.
+fn standing(release: &Release) -> Standing {
+    let known = release.known.clone();
+    match (&release.newest, &release.entry) {
+        (Some(newest), _) if newest.stage.is_reported() => match known {
+            Some(known) if known.version == newest.version => Standing::Reported(known, newest.stage),
+            _ => Standing::Unread(newest.clone()),
+        },
+        (Some(newest), Some(_)) if newest.stage == Stage::Uninstalled => match known {
+            // Its status is all that has changed in it.
+            Some(known) if known.revision == newest.number => {
+                Standing::Reported(Known { version: newest.version.clone(), ..known }, Stage::Uninstalled)
+            }
+            _ => Standing::Unread(newest.clone()),
+        },
+        (None, Some(entry)) => {
+            let told = known.unwrap_or_else(|| Known {
+                version: entry.version.as_str().into(),
+                revision: entry.revision,
+                facts: entry.facts.clone(),
+            });
+            Standing::Reported(told, Stage::Uninstalled)
+        }
+        // Its history was kept, and it was forgotten or never told.
+        (Some(Revision { stage: Stage::Uninstalled, .. }) | None, None) => Standing::Unknown,
+        (Some(_), _) => Standing::Stands,
+    }
+}

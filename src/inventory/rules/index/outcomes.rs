@@ -1,0 +1,156 @@
+//! How steps have ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::release::Known;
+use super::steps::PostKey;
+use super::{Index, Moment};
+use crate::cluster::ObjectKey;
+use crate::inventory::rules::release::{Facts, Undecodable};
+
+/// The longest time that the API may ask to wait.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// Why a record was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) enum ReadFailure {
+    /// It can't be decoded.
+    Undecodable(Undecodable),
+    /// It has changed meanwhile, or is gone; the watch will show that.
+    Changed,
+    /// The cluster did not answer as it should.
+    Cluster(String),
+}
+
+/// Why a body was not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) enum Refusal {
+    /// It is sent again, after the time that the API asks for.
+    Later {
+        /// `HTTP503`, `NoAnswer`.
+        reason: String,
+        /// How long the API asks to wait.
+        after: Option<Duration>,
+    },
+    /// The token is not accepted, or there is none.
+    Unauthorized,
+    /// The body is not accepted.
+    Rejected {
+        /// `HTTP400`.
+        reason: String,
+    },
+    /// It was not sent: the section's lease has expired.
+    NotSent,
+}
+
+impl Index {
+    /// A record was read.
+    pub(in crate::inventory) fn read(
+        &mut self,
+        key: &ObjectKey,
+        version: &Arc<str>,
+        outcome: Result<Facts, ReadFailure>,
+        now: Moment,
+    ) {
+        self.reads = self.reads.saturating_sub(1);
+        let Some(release) = self.releases.get_mut(key) else { return };
+        release.is_reading = false;
+        let Some(newest) = release.newest.as_ref().filter(|newest| newest.version == *version) else { return };
+        match outcome {
+            Ok(facts) => {
+                release.known = Some(Known { version: Arc::clone(version), revision: newest.number, facts });
+                release.unread = None;
+                (release.reading, release.unreadable) = Default::default();
+            }
+            Err(ReadFailure::Undecodable(undecodable)) => {
+                release.undecodable = Some((Arc::clone(version), undecodable));
+                release.unread = None;
+            }
+            Err(ReadFailure::Changed) => release.reading.failed(None, now.at, &mut self.random),
+            Err(ReadFailure::Cluster(reason)) => {
+                release.unreadable = Some(reason);
+                release.reading.failed(None, now.at, &mut self.random);
+            }
+        }
+    }
+
+    /// A status was written, or not.
+    pub(in crate::inventory) fn written(&mut self, outcome: Result<(), String>, now: Moment) {
+        let writing = self.status.writing.take();
+        match outcome {
+            Ok(()) => {
+                self.status.written = writing.or(self.status.written.take());
+                self.status.retry = super::Retry::default();
+                self.status.failure = None;
+                self.status.ended = Some(now.at);
+            }
+            Err(failure) => {
+                self.status.retry.failed(None, now.at, &mut self.random);
+                self.status.failure = Some(failure);
+                self.status.is_dirty = true;
+            }
+        }
+    }
+
+    /// A body was acknowledged, or not.
+    pub(in crate::inventory) fn answered(&mut self, key: &PostKey, outcome: Result<(), Refusal>, now: Moment) {
+        self.posts = self.posts.saturating_sub(1);
+        if outcome == Err(Refusal::Unauthorized) {
+            self.is_unauthorized = true;
+        }
+        match key {
+            PostKey::Registration => self.registration_answered(outcome, now),
+            PostKey::Release(key) => self.release_answered(key, outcome, now),
+        }
+    }
+
+    fn registration_answered(&mut self, outcome: Result<(), Refusal>, now: Moment) {
+        let registration = &mut self.registration;
+        let Some(hash) = registration.posting.take() else { return };
+        registration.failure = None;
+        match outcome {
+            Ok(()) => {
+                registration.acknowledged = hash;
+                registration.retry = super::Retry::default();
+                self.status.is_dirty = true;
+                return;
+            }
+            Err(Refusal::Later { after, .. }) => {
+                registration.retry.failed(capped(after), now.at, &mut self.random);
+            }
+            Err(Refusal::Rejected { .. }) => registration.rejected = Some(hash),
+            Err(Refusal::Unauthorized | Refusal::NotSent) => {}
+        }
+        registration.failure = outcome.err().filter(|refusal| *refusal != Refusal::NotSent);
+    }
+
+    fn release_answered(&mut self, key: &ObjectKey, outcome: Result<(), Refusal>, now: Moment) {
+        let Some(release) = self.releases.get_mut(key) else { return };
+        let Some(posting) = release.posting.take() else { return };
+        release.failure = None;
+        match outcome {
+            Ok(()) => {
+                self.status.is_dirty = true;
+                if release.acknowledge(posting, now) {
+                    self.releases.remove(key);
+                }
+                return;
+            }
+            Err(Refusal::Later { after, .. }) => {
+                release.delivery.failed(capped(after), now.at, &mut self.random);
+            }
+            Err(Refusal::Rejected { .. }) => release.rejected = Some(posting.wanted.body.hash.clone()),
+            Err(Refusal::Unauthorized | Refusal::NotSent) => {}
+        }
+        if let Some(wanted) = &mut release.wanted {
+            // It has waited since its first change.
+            wanted.since = posting.wanted.since;
+        }
+        release.failure = outcome.err().filter(|refusal| *refusal != Refusal::NotSent);
+    }
+}
+
+fn capped(after: Option<Duration>) -> Option<Duration> {
+    after.map(|after| after.min(LONGEST_WAIT))
+}

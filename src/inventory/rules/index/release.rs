@@ -1,0 +1,217 @@
+//! One release: what was acknowledged, what the cluster shows, and what is to be sent.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::outcomes::Refusal;
+use super::{Counts, Moment, Retry};
+use crate::cluster::ObjectKey;
+use crate::inventory::rules::body::{Body, Parts};
+use crate::inventory::rules::release::{Facts, Undecodable};
+use crate::inventory::rules::revision::{Revision, Stage};
+use crate::inventory::rules::status::Entry;
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// The version of the object that stores it.
+    pub(super) version: Arc<str>,
+    /// The revision.
+    pub(super) revision: u64,
+    /// What it says.
+    pub(super) facts: Facts,
+}
+
+/// A body that is to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) body: Body,
+    /// What the status says of it when it is acknowledged.
+    pub(super) told: Known,
+    pub(super) stage: Stage,
+    /// When the release first differed from what was acknowledged.
+    pub(super) since: Moment,
+}
+
+/// A body that is being sent.
+#[derive(Debug)]
+pub(super) struct Posting {
+    pub(super) wanted: Wanted,
+    /// The release has changed again since: it will be sent again after the delay.
+    pub(super) changed: Option<Moment>,
+}
+
+/// One release.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each told by its name")]
+pub(super) struct Release {
+    /// What the status holds; none before the release was reported first.
+    pub(super) entry: Option<Entry>,
+    /// The newest revision; none if there is no revision, or none was observed yet.
+    pub(super) newest: Option<Revision>,
+    /// The record that was read last.
+    pub(super) known: Option<Known>,
+    /// The record that is to be read.
+    pub(super) unread: Option<Revision>,
+    /// A record is being read.
+    pub(super) is_reading: bool,
+    pub(super) reading: Retry,
+    /// Why the record could not be read; it will be tried again.
+    pub(super) unreadable: Option<String>,
+    /// The version of the object that can't be decoded.
+    pub(super) undecodable: Option<(Arc<str>, Undecodable)>,
+    /// The Secret `uuid` has no usable id.
+    pub(super) has_no_id: bool,
+    /// There are too many releases before it.
+    pub(super) is_excluded: bool,
+    /// It has no revision any more, or its history is all that is left of it.
+    pub(super) is_gone: bool,
+    pub(super) wanted: Option<Wanted>,
+    pub(super) posting: Option<Posting>,
+    /// The body with `sending_hash` may have been accepted.
+    pub(super) is_uncertain: bool,
+    pub(super) delivery: Retry,
+    pub(super) failure: Option<Refusal>,
+    /// The hash of the body that was rejected.
+    pub(super) rejected: Option<String>,
+    /// The parts of what was acknowledged last, as far as this process knows.
+    pub(super) parts: Option<Parts>,
+    /// When the last acknowledged body was sent.
+    pub(super) told_at: Option<Moment>,
+}
+
+impl Release {
+    /// A release that a status remembers.
+    pub(super) fn remembered(entry: Entry) -> Self {
+        let known =
+            Known { version: entry.version.as_str().into(), revision: entry.revision, facts: entry.facts.clone() };
+        let is_uncertain = !entry.sending_hash.is_empty();
+        Self { known: Some(known), entry: Some(entry), is_uncertain, ..Self::default() }
+    }
+
+    /// Whether nothing is known or under way, so that it need not be kept.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entry.is_none() && self.posting.is_none() && !self.is_reading
+    }
+
+    /// Whether a body differs from what was acknowledged, in a way that counts.
+    pub(super) fn differs(&self, body: &Body, told: &Known, stage: Stage, counts: Counts) -> bool {
+        let Some(entry) = &self.entry else { return true };
+        if self.is_uncertain {
+            return true;
+        }
+        match counts {
+            Counts::Content => entry.sent_hash != body.hash,
+            Counts::Revision => {
+                let before = (entry.revision, &entry.facts.updated, entry.stage);
+                entry.sent_hash.is_empty() || before != (told.revision, &told.facts.updated, stage)
+            }
+        }
+    }
+
+    /// Takes a body that is to be sent, or that nothing is.
+    /// Returns whether the entry has changed.
+    pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) -> bool {
+        let mut has_changed = false;
+        if body.is_none()
+            && self.posting.is_none()
+            && let Some(entry) = &mut self.entry
+        {
+            // It was announced, and never sent.
+            has_changed = !entry.sending_hash.is_empty();
+            entry.sending_hash.clear();
+        }
+        if let Some(posting) = &mut self.posting {
+            let differs = body.as_ref().is_none_or(|(body, _, _)| *body != posting.wanted.body);
+            if differs {
+                posting.changed.get_or_insert(now);
+            }
+        }
+        self.wanted = body.map(|(body, told, stage)| {
+            let since = match (&self.wanted, &self.posting) {
+                (_, Some(Posting { changed: Some(changed), .. })) => *changed,
+                (Some(wanted), _) => wanted.since,
+                (None, _) => now,
+            };
+            Wanted { body, told, stage, since }
+        });
+        has_changed
+    }
+
+    /// Forgets what was acknowledged, so that the same body is sent again. Returns whether anything was.
+    pub(super) fn send_again(&mut self) -> bool {
+        let Some(entry) = self.entry.as_mut().filter(|entry| !entry.sent_hash.is_empty()) else { return false };
+        entry.sent_hash.clear();
+        self.rejected = None;
+        true
+    }
+
+    /// Takes over what was acknowledged. Returns whether the release can be forgotten.
+    pub(super) fn acknowledge(&mut self, posting: Posting, now: Moment) -> bool {
+        let Posting { wanted: Wanted { body, told, stage, .. }, .. } = posting;
+        self.delivery = Retry::default();
+        self.failure = None;
+        self.told_at = Some(now);
+        self.parts = Some(body.parts);
+        self.is_uncertain = false;
+        if let Some(entry) = &mut self.entry {
+            entry.revision = told.revision;
+            entry.facts = told.facts;
+            entry.version = told.version.to_string();
+            entry.stage = stage;
+            entry.sent_hash.clone_from(&body.hash);
+            entry.sending_hash.clear();
+            entry.sent += 1;
+        }
+        if self.wanted.as_ref().is_some_and(|wanted| wanted.body == body) {
+            self.wanted = None;
+        }
+        stage == Stage::Uninstalled && self.wanted.is_none() && self.is_gone
+    }
+
+    /// Notes in the entry what is about to be sent. Returns whether that was news.
+    pub(super) fn announce(&mut self) -> bool {
+        let (Some(entry), Some(wanted)) = (&mut self.entry, &self.wanted) else { return false };
+        if entry.sending_hash == wanted.body.hash {
+            return false;
+        }
+        if std::mem::take(&mut self.is_uncertain) {
+            // What may have been accepted is replaced: if it returns, that is another post, which needs another key.
+            entry.sent += 1;
+        }
+        entry.sending_hash.clone_from(&wanted.body.hash);
+        true
+    }
+
+    /// Whether a body is to be sent, and nothing but time and the status keeps it from that.
+    pub(super) fn is_sendable(&self) -> bool {
+        let is_rejected = |wanted: &Wanted| self.rejected.as_ref() == Some(&wanted.body.hash);
+        self.wanted.as_ref().is_some_and(|wanted| !is_rejected(wanted))
+            && self.posting.is_none()
+            && self.unread.is_none()
+            && !self.has_no_id
+    }
+
+    /// When the body that is to be sent may be sent, by the delay.
+    pub(super) fn due(&self, delay: std::time::Duration) -> Option<Instant> {
+        self.wanted.as_ref()?.since.at.checked_add(delay)
+    }
+}
+
+/// The first condition that keeps a release from being sent, in words.
+pub(super) fn waits_for(key: &ObjectKey, release: &Release) -> Option<String> {
+    if let Some((_, undecodable)) = &release.undecodable {
+        return Some(undecodable.to_string());
+    }
+    if let Some(reason) = &release.unreadable {
+        return Some(reason.clone());
+    }
+    if release.has_no_id {
+        return Some(format!("the Secret uuid in namespace {} has no usable id", key.namespace));
+    }
+    if release.is_excluded {
+        return Some("there are more releases than max_releases".to_owned());
+    }
+    None
+}

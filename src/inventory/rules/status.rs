@@ -1,0 +1,297 @@
+//! The status of the project: what has been told of each release, and what keeps the rest from being told.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::identity::{is_app_id, is_cluster_id};
+use super::release::Facts;
+use super::revision::Stage;
+use super::text::tame;
+use crate::cluster::ObjectKey;
+
+/// What the status holds of a release: what was acknowledged last, or, until something is, what is to be told first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) struct Entry {
+    /// The id of the release.
+    pub(in crate::inventory) app_id: String,
+    /// Whether the id comes from the Secret `uuid`.
+    pub(in crate::inventory) is_given: bool,
+    /// The revision.
+    pub(in crate::inventory) revision: u64,
+    /// Its status.
+    pub(in crate::inventory) stage: Stage,
+    /// What Helm's record says.
+    pub(in crate::inventory) facts: Facts,
+    /// The version of the object that stored the revision: an object of the same version need not be read after a restart.
+    pub(in crate::inventory) version: String,
+    /// The hash of the body that was acknowledged last; empty if none was.
+    pub(in crate::inventory) sent_hash: String,
+    /// How many bodies were acknowledged; and those that may have been accepted, and were replaced before that was known.
+    pub(in crate::inventory) sent: u64,
+    /// The hash of the body that is about to be sent, or was, until it is acknowledged: a process that was killed meanwhile leaves it
+    /// behind, and what the API knows then is unknown. Empty if nothing is under way.
+    pub(in crate::inventory) sending_hash: String,
+}
+
+/// The types of the conditions of a project that counts.
+const KINDS: [&str; 3] = ["Ready", "Delivered", "TooMany"];
+
+/// A condition of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) struct Condition {
+    /// Its type.
+    pub(in crate::inventory) kind: &'static str,
+    /// Whether it is true.
+    pub(in crate::inventory) is_true: bool,
+    /// Why, in one word; empty if there is nothing to say.
+    pub(in crate::inventory) reason: String,
+    /// Why, in a sentence.
+    pub(in crate::inventory) message: String,
+}
+
+impl Condition {
+    /// A condition that says nothing more.
+    pub(in crate::inventory) fn plain(kind: &'static str, is_true: bool) -> Self {
+        Self { kind, is_true, reason: String::new(), message: String::new() }
+    }
+
+    /// A condition with its reason.
+    pub(in crate::inventory) fn because(kind: &'static str, is_true: bool, reason: &str, message: &str) -> Self {
+        Self { kind, is_true, reason: reason.to_owned(), message: tame(message) }
+    }
+
+    /// Reads a condition. One of another type differs from all that are written.
+    fn of(condition: &Value) -> Self {
+        let or_empty = |field| text(condition, field).unwrap_or_default();
+        let kind = or_empty("type");
+        Self {
+            kind: KINDS.into_iter().find(|known| **known == kind).unwrap_or_default(),
+            is_true: or_empty("status") == "True",
+            reason: or_empty("reason"),
+            message: or_empty("message"),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut condition = Map::new();
+        condition.insert("type".to_owned(), json!(self.kind));
+        condition.insert("status".to_owned(), json!(if self.is_true { "True" } else { "False" }));
+        for (field, text) in [("reason", &self.reason), ("message", &self.message)] {
+            if !text.is_empty() {
+                condition.insert(field.to_owned(), json!(text));
+            }
+        }
+        Value::Object(condition)
+    }
+}
+
+/// What is read of a status when a section begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::inventory) struct Remembered {
+    /// The id of the cluster.
+    pub(in crate::inventory) cluster_id: Option<String>,
+    /// The hash of the registration that was acknowledged last.
+    pub(in crate::inventory) registered: String,
+    /// The releases.
+    pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
+    /// The conditions.
+    pub(in crate::inventory) conditions: Vec<Condition>,
+}
+
+impl Remembered {
+    /// Reads a status. What can't be read counts as absent: ids are parts of URLs and keys.
+    pub(in crate::inventory) fn of(status: &Value) -> Self {
+        let cluster_id = text(status, "clusterUUID").filter(|id| is_cluster_id(id));
+        let list = |field| status.get(field).and_then(Value::as_array).into_iter().flatten();
+        Self {
+            cluster_id,
+            registered: text(status, "registeredHash").unwrap_or_default(),
+            entries: list("helmStatus").filter_map(entry).collect(),
+            conditions: list("conditions").map(Condition::of).collect(),
+        }
+    }
+}
+
+fn text(value: &Value, field: &str) -> Option<String> {
+    value.get(field)?.as_str().map(str::to_owned)
+}
+
+fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
+    let key = ObjectKey::new(text(value, "namespace")?, text(value, "name")?);
+    let or_empty = |field| text(value, field).unwrap_or_default();
+    let entry = Entry {
+        app_id: text(value, "appUUID").filter(|id| is_app_id(id))?,
+        is_given: value.get("hossted_helm").and_then(Value::as_bool).unwrap_or_default(),
+        revision: value.get("revision").and_then(Value::as_u64).unwrap_or_default(),
+        stage: Stage::parse(&or_empty("status")),
+        facts: Facts {
+            updated: tame(&or_empty("updated")),
+            chart: tame(&or_empty("chart")),
+            app_version: tame(&or_empty("appVersion")),
+        },
+        version: or_empty("resourceVersion"),
+        sent_hash: or_empty("sentHash"),
+        sent: value.get("sent").and_then(Value::as_u64).unwrap_or_default(),
+        sending_hash: or_empty("sendingHash"),
+    };
+    Some((key, entry))
+}
+
+/// The status that is written. `lastReconcileTimestamp` is not part of it: it changes with other fields, never alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::inventory) struct Written {
+    /// The id of the cluster.
+    pub(in crate::inventory) cluster_id: String,
+    /// The hash of the registration that was acknowledged last.
+    pub(in crate::inventory) registered: String,
+    /// The releases.
+    pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
+    /// The conditions.
+    pub(in crate::inventory) conditions: Vec<Condition>,
+}
+
+impl Written {
+    /// As JSON, with the time of the change.
+    pub(in crate::inventory) fn to_json(&self, now: jiff::Timestamp) -> Value {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for key in self.entries.keys() {
+            *names.entry(&key.name).or_default() += 1;
+        }
+        let mut reconciled = Map::new();
+        let mut releases = Vec::with_capacity(self.entries.len());
+        for (key, entry) in &self.entries {
+            let is_unique = names.get(&*key.name) == Some(&1);
+            let name = if is_unique { key.name.to_string() } else { key.to_string() };
+            reconciled.insert(name, json!(format!("{key} {}", entry.revision)));
+            releases.push(release(key, entry));
+        }
+        let revisions: Vec<u64> = self.entries.values().map(|entry| entry.revision).collect();
+        let mut status = Map::new();
+        for (field, value) in [
+            ("clusterUUID", json!(self.cluster_id)),
+            ("lastReconcileTimestamp", json!(seconds(now))),
+            ("reconcileHelmReleases", Value::Object(reconciled)),
+            ("revision", json!(revisions)),
+            ("helmStatus", Value::Array(releases)),
+            ("conditions", self.conditions.iter().map(Condition::to_json).collect()),
+        ] {
+            status.insert(field.to_owned(), value);
+        }
+        if !self.registered.is_empty() {
+            status.insert("registeredHash".to_owned(), json!(self.registered));
+        }
+        Value::Object(status)
+    }
+}
+
+/// RFC 3339 to the second.
+fn seconds(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn release(key: &ObjectKey, entry: &Entry) -> Value {
+    let mut release = json!({
+        "name": &*key.name, "namespace": &*key.namespace, "appUUID": entry.app_id, "hossted_helm": entry.is_given,
+        "revision": entry.revision, "updated": entry.facts.updated, "status": entry.stage.as_str(),
+        "chart": entry.facts.chart, "appVersion": entry.facts.app_version, "resourceVersion": entry.version,
+        "sent": entry.sent,
+    });
+    for (field, hash) in [("sentHash", &entry.sent_hash), ("sendingHash", &entry.sending_hash)] {
+        if let Some(fields) = release.as_object_mut().filter(|_| !hash.is_empty()) {
+            fields.insert(field.to_owned(), json!(hash));
+        }
+    }
+    release
+}
+
+/// A JSON patch that replaces a status as a whole. It fails for a project that was deleted and created again.
+pub(in crate::inventory) fn replacing(uid: &str, status: &Value) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status", "value": status},
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(revision: u64) -> Entry {
+        Entry {
+            app_id: format!("A-{revision}"),
+            is_given: revision == 7,
+            revision,
+            stage: Stage::Failed,
+            facts: Facts {
+                updated: format!("2026-11-21T21:58:0{revision}Z"),
+                chart: format!("chart-{revision}"),
+                app_version: format!("1.{revision}"),
+            },
+            version: format!("10{revision}"),
+            sent_hash: format!("5f0{revision}"),
+            sent: revision + 10,
+            sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
+        }
+    }
+
+    fn written() -> Written {
+        let keys = [("default", "keycloak", 3), ("default", "web", 7), ("shop", "web", 4)];
+        Written {
+            cluster_id: "K-1".into(),
+            registered: "cafe".into(),
+            entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
+            conditions: vec![
+                Condition::plain("Ready", true),
+                Condition::because("Delivered", false, "HTTP503", "1 release waits since 22:04:11"),
+            ],
+        }
+    }
+
+    fn now() -> jiff::Timestamp {
+        "2026-11-21T22:04:11.123456Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_status_is_read_as_it_was_written() {
+        let status = written().to_json(now());
+        let remembered = Remembered::of(&status);
+        assert_eq!((remembered.cluster_id.as_deref(), remembered.registered.as_str()), (Some("K-1"), "cafe"));
+        assert_eq!((remembered.entries, remembered.conditions), (written().entries, written().conditions));
+        assert_eq!(Remembered::of(&Value::Null), Remembered::default());
+    }
+
+    #[test]
+    fn a_status_has_the_fields_of_the_specification() {
+        let status = written().to_json(now());
+        assert_eq!(status["lastReconcileTimestamp"], "2026-11-21T22:04:11Z");
+        let reconciled =
+            json!({"keycloak": "default/keycloak 3", "default/web": "default/web 7", "shop/web": "shop/web 4"});
+        assert_eq!(status["reconcileHelmReleases"], reconciled);
+        assert_eq!(status["revision"], json!([3, 7, 4]));
+        let web = json!({"name": "web", "namespace": "default", "appUUID": "A-7", "hossted_helm": true, "revision": 7,
+            "updated": "2026-11-21T21:58:07Z", "status": "failed", "chart": "chart-7", "appVersion": "1.7",
+            "resourceVersion": "107", "sentHash": "5f07", "sent": 17});
+        assert_eq!(status["helmStatus"][1], web);
+        let conditions = json!([{"type": "Ready", "status": "True"},
+            {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);
+        assert_eq!(status["conditions"], conditions);
+    }
+
+    #[test]
+    fn ids_that_lead_elsewhere_and_entries_without_a_name_are_not_taken_over() {
+        let of = |cluster: &str, release: Value| {
+            Remembered::of(&json!({"clusterUUID": cluster, "helmStatus": [release, 7, null]}))
+        };
+        let whole = json!({"name": "web", "namespace": "shop", "appUUID": "A-1"});
+        let least = of("K-../x", whole.clone());
+        assert_eq!((least.cluster_id, least.entries.len()), (None, 1));
+        for (field, value) in
+            [("appUUID", json!("A-/x")), ("appUUID", json!("B-1")), ("name", Value::Null), ("namespace", json!(1))]
+        {
+            let mut wrong = whole.clone();
+            wrong[field] = value;
+            assert_eq!(of("K-1", wrong.clone()).entries.len(), 0, "{wrong}");
+        }
+    }
+}
