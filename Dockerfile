@@ -35,6 +35,8 @@ COPY --from=build /src/rootfs/ /
 ENV PATH=/usr/bin
 # Where the system has huge pages for everybody, the allocator would take twice the memory of a small daemon.
 ENV MIMALLOC_ALLOW_THP=0
+# Freed memory goes back at once instead of after a second: 3 MiB less with 1,000 leases, and 40 with 5,000 clusters (docs/costs.md).
+ENV MIMALLOC_PURGE_DELAY=0
 # Goes over the file's: an address of loopback can't be reached from outside the container.
 ENV TOWLINE__DAEMON__LISTEN=0.0.0.0:8384
 USER 65532:65532

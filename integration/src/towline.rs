@@ -282,12 +282,18 @@ fn run_args(config: &Path) -> Vec<OsString> {
     vec!["run".into(), "--config".into(), config.into()]
 }
 
+/// What the Dockerfile sets for the allocator.
+fn as_in_the_image() -> impl Iterator<Item = (String, String)> {
+    let set = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
+    set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
 fn spec(binary: &Path, args: &[OsString], env: &[(String, String)], log: &Path) -> Spec {
     Spec {
         name: "towline".to_owned(),
         program: binary.to_owned(),
         args: args.to_vec(),
-        env: env.to_vec(),
+        env: as_in_the_image().chain(env.iter().cloned()).collect(),
         log: log.to_owned(),
         piped_stdin: false,
     }

@@ -50,6 +50,11 @@ const HUB_PANELS: [&str; 6] = [
     "Rows of the log",
 ];
 
+/// What tells somebody that events or work do not go over the broker.
+const BUS_ALERTS: [&str; 4] = ["TowlineBusLag", "TowlineBusAway", "TowlineBusDeadLetters", "TowlineBusRefused"];
+/// What stands in the dashboard's row of the bus.
+const BUS_PANELS: [&str; 5] = ["Events relayed", "Event lag", "Broker connected", "Dead letters", "Messages rejected"];
+
 /// What tells somebody that syncsets are not applied.
 const SYNCSETS_ALERTS: [&str; 7] = [
     "TowlineSyncsetsFailing",
@@ -154,7 +159,8 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let namespace = "towline";
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    for alert in STATUS_SYNC_ALERTS.into_iter().chain(HUB_ALERTS).chain(SYNCSETS_ALERTS).chain(INVENTORY_ALERTS) {
+    let all = [&STATUS_SYNC_ALERTS[..], &HUB_ALERTS, &BUS_ALERTS, &SYNCSETS_ALERTS, &INVENTORY_ALERTS];
+    for &alert in all.into_iter().flatten() {
         assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
     }
     let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -162,13 +168,15 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
     assert_eq!(panels_of(&dashboard, "Status sync"), STATUS_SYNC_PANELS);
     assert_eq!(panels_of(&dashboard, "Hub"), HUB_PANELS);
+    assert_eq!(panels_of(&dashboard, "Bus"), BUS_PANELS);
     assert_eq!(panels_of(&dashboard, "Syncsets"), SYNCSETS_PANELS);
     assert_eq!(panels_of(&dashboard, "Inventory"), INVENTORY_PANELS);
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
     }
-    for directory in ["syncsets/overlays/trial", "syncsets/overlays/production", "syncsets/overlays/applying"] {
+    for overlay in ["trial", "production", "applying", "rabbitmq"] {
+        let directory = &format!("syncsets/overlays/{overlay}");
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
     }

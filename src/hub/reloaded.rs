@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
             Err(error) => {
                 if self.fault.borrow().is_none() {
                     let source = std::error::Error::source(&error);
-                    tracing::error!(%error, source, "failed to load a file, what was loaded before stays in force");
+                    tracing::error!(%error, source, "failed to load a file, what was loaded from it before, if anything, stays in force");
                 }
                 self.fault.send_replace(Some(Arc::new(error)));
             }

@@ -1,6 +1,7 @@
 //! What the admin server shows of the hub.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -96,12 +97,11 @@ impl telemetry::Section for HubReport {
             SchemaState::Current => "current".to_owned(),
             SchemaState::Missing(reason) => reason.clone(),
         };
-        let roles = std::iter::once(&hub.leadership).chain(hub.bus.iter().map(|(_, relay)| relay));
-        let claims = roles.filter_map(|leadership| {
-            let grant = leadership.grant()?;
-            Some(json!({"role": leadership.role().as_str(), "holder": grant.holder.as_str(), "token": grant.token,
-                "held_seconds": grant.since.elapsed().as_secs()}))
-        });
+        let held = |of: &str, name: &str, token: i64, age: Duration| json!({of: name, "holder": hub.holder.as_str(), "token": token, "held_seconds": age.as_secs()});
+        let claims =
+            hub.claims.grants().map(|(role, grant)| held("role", role.as_str(), grant.token, grant.since.elapsed()));
+        let work = hub.claims.held_work();
+        let work = work.iter().map(|claim| held("cluster", &claim.cluster.to_string(), claim.token, claim.age));
         let bus = hub.bus.as_ref().map(|(broker, _)| {
             let standing = |(purpose, standing): (Purpose, Standing)| {
                 (purpose.as_str().to_owned(), json!({"state": standing.as_str(), "detail": standing.to_string()}))
@@ -122,6 +122,7 @@ impl telemetry::Section for HubReport {
             "waiting_bytes": hub.handle.waiting_bytes(),
             "holder": hub.holder.as_str(),
             "claims": claims.collect::<Vec<_>>(),
+            "work_claims": work.collect::<Vec<_>>(),
             "bus": bus,
             "tokens": hub.tokens.as_ref().map(|tokens| tokens.content().borrow().tokens()),
             "seals": hub.keys.is_some(),

@@ -260,7 +260,8 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         Some(files) => Some(ServerTls::load(files).await?),
         None => None,
     };
-    let listener = TcpListener::bind(address).await?;
+    let bound = TcpListener::bind(address).await;
+    let listener = bound.map_err(|error| format!("failed to listen on {address} (`listen` of the hub): {error}"))?;
     let listening = listener.local_addr()?;
     tracing::info!(api = %listening, tls = tls.is_some(), "the hub listens");
     hub.listening.send_replace(Some(listening));

@@ -76,6 +76,11 @@ fn a_pass_that_has_waited_for_its_turn_deletes_nothing_that_is_wanted_again_or_w
         stage.succeeds("west-1", "overtaken-site", 1).await;
         for change in [json!({"labels": {"env": "prod"}}), json!({"paused": true})] {
             let servers = occupied(&stage).await;
+            let hub = stage.replicas[0].towline().admin().section("hub").await.unwrap();
+            let (roles, work) = (hub["claims"].as_array().unwrap(), hub["work_claims"].as_array().unwrap());
+            assert!(roles.iter().any(|claim| claim["role"] == "dispatcher" && claim["token"] == 1), "{hub}");
+            let is_held = |claim: &Value| claim["holder"] == hub["holder"] && claim["held_seconds"].is_u64();
+            assert!(work.len() >= 2 && work.iter().all(is_held), "two clusters are being written to: {hub}");
             let watching = Watching::begin(&stage, plane).await;
             let mut requests = Requests::from_now(&stage, plane).await;
             stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "lost"}})).await;

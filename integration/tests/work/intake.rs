@@ -61,7 +61,7 @@ fn a_request_of_another_process_wakes_a_worker() {
         let (worker, asker) = (stage.process(), stage.process());
         let mut waiting = Waiting::start(&worker, 4);
         let listens = "select count(*) from pg_stat_activity where datname = current_database() and application_name like '%work' \
-             and query like 'LISTEN%' and state = 'idle'";
+             and query like '%LISTEN%' and state = 'idle'";
         stage.becomes("the worker to listen", listens, 1).await;
         let mut taken = Vec::new();
         for number in 1..=40 {

@@ -1,5 +1,8 @@
 //! What becomes of messages that are in nobody's way: refused, stolen, lost, too many.
 
+use std::sync::atomic::Ordering;
+
+use integration::eventually;
 use lapin::BasicProperties;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, QueueDeleteOptions,
@@ -107,6 +110,82 @@ fn a_row_that_somebody_keeps_locked_delays_no_other_announcement() {
     });
 }
 
+/// M2, Q3: three of four deliveries are urgent while both queues have some, also at a worker that takes one at a time.
+#[test]
+fn what_is_not_urgent_has_the_fourth_turn() {
+    run(async {
+        let world = World::new("fourth").await;
+        world.process.ask(&(0..12).collect::<Vec<_>>(), false).await;
+        world.process.ask(&(12..24).collect::<Vec<_>>(), true).await;
+        world.holds("what is not urgent", WORK, (12, 0)).await;
+        world.holds("what is urgent", URGENT, (12, 0)).await;
+        let (worker, mut waiting) = world.worker(1).await;
+        let mut turns = Vec::new();
+        for _ in 0..12 {
+            let (work, permit) = waiting.next().await;
+            turns.push(work.urgent);
+            assert_eq!(worker.done(work).await, Finished::Settled);
+            drop(permit);
+        }
+        let others = turns.iter().filter(|urgent| !**urgent).count();
+        assert_eq!(others, 3, "{turns:?}");
+    });
+}
+
+/// M4: what waits in a queue is not lost, however long it waits. A look that finds nothing lost announces nothing.
+#[test]
+fn nothing_is_announced_again_while_messages_wait() {
+    run(async {
+        let world = World::new("waiting").await;
+        world.process.ask(&[1], false).await;
+        world.process.ask(&[2], true).await;
+        world.holds("what is not urgent", WORK, (1, 0)).await;
+        world.holds("what is urgent", URGENT, (1, 0)).await;
+        // As if that had been an hour ago.
+        let text =
+            "update towline_work set ready_at = ready_at - interval '1 h', announced = announced - interval '1 h'";
+        world.stage.run(text).await;
+        let looks = world.letters.load(Ordering::Relaxed);
+        eventually("two looks", LIMIT, async || match world.letters.load(Ordering::Relaxed) {
+            more if more >= looks + 2 => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
+        let again =
+            "select count(*) from towline_work where announced is null or announced > now() - interval '30 min'";
+        assert_eq!(world.stage.number(again).await, 0);
+        world.holds("one message", WORK, (1, 0)).await;
+        // One queue is empty now, but not both.
+        world.server.control(&["purge_queue", URGENT]).await.expect("it is purged");
+        let looks = world.letters.load(Ordering::Relaxed);
+        eventually("two looks", LIMIT, async || match world.letters.load(Ordering::Relaxed) {
+            more if more >= looks + 2 => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
+        assert_eq!(world.stage.number(again).await, 0);
+    });
+}
+
+/// M1: a row whose claim has ended without an end of its pass is announced again. No worker is there that would find it overdue.
+#[test]
+fn what_a_worker_has_left_is_announced_again_when_its_claim_ends() {
+    run(async {
+        let world = World::new("orphaned").await;
+        let (worker, mut waiting) = world.worker(1).await;
+        world.process.ask(&[1], false).await;
+        let (work, _permit) = waiting.next().await;
+        world.holds("its message to be acknowledged", WORK, (0, 0)).await;
+        drop((waiting, work, worker));
+        // As if half a minute had passed. That it was announced is later than that it was ready.
+        let text = "update towline_work set until = now(), ready_at = announced - interval '1 s'";
+        world.stage.run(text).await;
+        world.holds("it to be announced again", WORK, (1, 0)).await;
+    });
+}
+
 /// What was delivered 20 times more to workers that died is a dead letter with its reason, and its row is announced again.
 #[test]
 fn a_message_that_no_worker_survives_becomes_a_dead_letter_and_its_row_is_worked_on() {
@@ -117,7 +196,7 @@ fn a_message_that_no_worker_survives_becomes_a_dead_letter_and_its_row_is_worked
         world.holds("it to be announced", WORK, (1, 0)).await;
         let mut deliveries = 0;
         let mut letter = None;
-        integration::eventually("a dead letter", LIMIT, async || {
+        eventually("a dead letter", LIMIT, async || {
             // The same as a connection that ends without an acknowledgement.
             while let Some(message) =
                 channel.basic_get(WORK.into(), BasicGetOptions::default()).await.expect("an answer")
@@ -160,7 +239,7 @@ fn a_queue_that_somebody_deletes_is_there_again() {
             let (work, _permit) = waiting.next().await;
             assert_eq!(clusters(std::slice::from_ref(&work)), [cluster]);
             assert_eq!(worker.done(work).await, Finished::Settled);
-            integration::eventually("the worker to consume again", LIMIT, async || {
+            eventually("the worker to consume again", LIMIT, async || {
                 let consumers = world.server.control(&["-q", "list_queues", "name", "consumers"]).await;
                 let consumers = consumers.expect("the queues");
                 let is_consumed = |queue: &str| consumers.lines().any(|line| line.split_whitespace().eq([queue, "1"]));
@@ -183,7 +262,7 @@ fn a_full_queue_is_named_and_its_rows_are_worked_on() {
         world.server.control(&limit).await.expect("a policy");
         // A quorum queue takes some more before it refuses.
         let mut asked = Vec::new();
-        integration::eventually("the announcer to be refused", LIMIT, async || {
+        eventually("the announcer to be refused", LIMIT, async || {
             let next = u64::try_from(asked.len()).expect("few") + 1;
             world.process.ask(&[next], false).await;
             asked.push(next);
@@ -222,7 +301,7 @@ fn announcements_that_are_never_confirmed_are_made_again() {
         world.server.control(&["eval", &format!("sys:suspend({leader}).")]).await.expect("it is suspended");
         world.process.ask(&[1], false).await;
         stands(&world.announcer, Purpose::Announcer, "away", "did not answer within 20 s").await;
-        integration::eventually("another connection", LIMIT, async || match connections(&world) {
+        eventually("another connection", LIMIT, async || match connections(&world) {
             more if more > connected => Ok(()),
             other => Err(other.to_string()),
         })

@@ -40,18 +40,19 @@ impl Opens for Deliveries {
         let channel = link.channel().await?;
         let limited = channel.basic_qos(PREFETCH, BasicQosOptions::default()).await;
         limited.map_err(Error::of("limit deliveries"))?;
-        let consumers = Some(Consumers::begin(&channel).await?);
+        let consumers = Some(Consumers::begin(&channel, true).await?);
         Ok(Self { channel, consumers })
     }
 }
 
 impl Deliveries {
-    /// Begins to consume, if that is not so yet. Returns since when.
-    pub(in crate::documents) async fn begin(&mut self) -> Result<Instant, Error> {
+    /// Begins to consume, if that is not so yet; first what is preferred, so that its delivery is there when the other one comes. Returns
+    /// since when.
+    pub(in crate::documents) async fn begin(&mut self, urgent_first: bool) -> Result<Instant, Error> {
         if let Some(Consumers { since, .. }) = self.consumers {
             return Ok(since);
         }
-        let begun = timeout(ANSWER_WITHIN, Consumers::begin(&self.channel)).await;
+        let begun = timeout(ANSWER_WITHIN, Consumers::begin(&self.channel, urgent_first)).await;
         let consumers = begun.map_err(|_| Error::Silent { within: ANSWER_WITHIN })??;
         let since = consumers.since;
         self.consumers = Some(consumers);
@@ -92,8 +93,14 @@ impl Deliveries {
 }
 
 impl Consumers {
-    async fn begin(channel: &Channel) -> Result<Self, Error> {
-        let (urgent, other) = (consume(channel, URGENT).await?, consume(channel, WORK).await?);
+    async fn begin(channel: &Channel, urgent_first: bool) -> Result<Self, Error> {
+        let (urgent, other) = if urgent_first {
+            let urgent = consume(channel, URGENT).await?;
+            (urgent, consume(channel, WORK).await?)
+        } else {
+            let other = consume(channel, WORK).await?;
+            (consume(channel, URGENT).await?, other)
+        };
         Ok(Self { urgent, other, since: Instant::now() })
     }
 }

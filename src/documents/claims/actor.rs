@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::candidate::Candidate;
-use super::role::{Holder, Leadership, Role};
+use super::role::{Grant, Holder, Leadership, Role};
 use super::statements::{Granted, Link, Statement};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::{Clock, full_text};
 use crate::db::{Database, Error};
-use crate::documents::work::HeldWork;
+use crate::documents::work::{HeldClaim, HeldWork};
 
 /// Between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(6);
@@ -82,6 +82,16 @@ impl Claims {
     /// All roles, and whether this process fills them.
     pub fn filled(&self) -> impl Iterator<Item = (Role, bool)> {
         self.candidates.iter().map(|candidate| (candidate.role(), candidate.leadership().grant().is_some()))
+    }
+
+    /// What this process holds of the roles.
+    pub fn grants(&self) -> impl Iterator<Item = (Role, Grant)> {
+        self.candidates.iter().filter_map(|candidate| Some((candidate.role(), candidate.leadership().grant()?)))
+    }
+
+    /// What this process holds of the work queue.
+    pub fn held_work(&self) -> Vec<HeldClaim> {
+        self.work.list()
     }
 
     /// The work claims of this process.

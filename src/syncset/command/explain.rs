@@ -47,6 +47,10 @@ fn object(text: &str) -> Result<Object, String> {
     if kind.is_empty() || name.is_empty() {
         return Err(allowed());
     }
+    // `cm`, `configmaps` and a namespace without its kind are no kinds, and nothing would be found. With its group a kind may be spelled so.
+    if !kind.contains('.') && !kind.starts_with(|first: char| first.is_ascii_uppercase()) {
+        return Err(format!("{kind} is no kind: write it as manifests do, such as ConfigMap; {}", allowed()));
+    }
     let (kind, group) = kind.split_once('.').map_or((kind, None), |(kind, group)| (kind, Some(group.to_owned())));
     Ok(Object { kind: kind.to_owned(), group, namespace: namespace.to_owned(), name: name.to_owned() })
 }
@@ -115,7 +119,17 @@ mod tests {
         assert_eq!(of("ConfigMap/default/site"), parts(["ConfigMap", "", "default", "site"]));
         assert_eq!(of("Deployment.apps/default/a.b"), parts(["Deployment", "apps", "default", "a.b"]));
         assert_eq!(of("Namespace/team"), parts(["Namespace", "", "", "team"]));
-        for wrong in ["", "site", "/a/b", "ConfigMap/default/", "a/b/c/d"] {
+        assert_eq!(of("foo.example.com/a/b"), parts(["foo", "example.com", "a", "b"]));
+        for wrong in [
+            "",
+            "site",
+            "/a/b",
+            "ConfigMap/default/",
+            "A/b/c/d",
+            "configmap/default/site",
+            "cm/default/site",
+            "default/site",
+        ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }

@@ -114,7 +114,7 @@ impl Intake {
                     Ok(permit) = Arc::clone(&self.permits).acquire_owned() => permit,
                 }
             };
-            let since = deliveries.begin().await?;
+            let since = deliveries.begin(self.turns.prefers_urgent()).await?;
             let next_look = late_at.map_or(look_at, |late| look_at.min(late.max(since + GRACE)));
             let delivery = tokio::select! {
                 biased;
