@@ -433,6 +433,8 @@ impl Run {
             End::Written { outcome } => {
                 if let Ok(version) = &outcome {
                     self.last_written = Some(Arc::clone(version));
+                    // The watch may have shown it before the answer came: what was kept of it is compared again.
+                    self.projects = true;
                 }
                 index.written(outcome.map(drop), now);
             }

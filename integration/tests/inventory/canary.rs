@@ -14,7 +14,12 @@ fn no_value_is_told_logged_stored_or_shown() {
         let daemon = world.start("").await;
         let chart = world.helm.chart(&chart()).unwrap();
         world.helm.run(&["install", "keycloak", &chart, "--description", CANARY]).await.unwrap();
-        world.wait_for_condition("main", "Delivered", "False").await;
+        integration::eventually("the first content to be rejected", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["rejected"] == 1 { Ok(()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
         world.helm.run(&["upgrade", "keycloak", &chart, "--set", "image=keycloak:24"]).await.unwrap();
         world.told("keycloak", 1).await;
         // A record that no Helm has written, and a Secret with an id that is none.

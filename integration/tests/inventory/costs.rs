@@ -53,7 +53,7 @@ fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing()
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(summary(&world, mark, false).await, [""; 0]);
         assert_eq!(world.sink.told().len(), posts + 1);
-        let used = daemon.usage().unwrap().cpu - before.cpu;
+        let used = daemon.usage().unwrap().cpu.saturating_sub(before.cpu);
         // The mark is for the release build; a debug build may take five times as long.
         assert!(used < Duration::from_millis(500), "{used:?} in an idle minute");
 
@@ -142,7 +142,8 @@ fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
         let reads = Filter::since(mark).user(users::TOWLINE).verb("get").resource("secrets");
         assert_eq!(audit.count(&reads).await.unwrap(), 1);
         assert_eq!(world.sink.told().len(), MOST + 2);
-        let peak = daemon.usage().unwrap().rss_peak;
-        assert!(peak < 64 << 20, "{peak} bytes");
+        // Without the pages of the program itself, which a debug build has many of.
+        let used = daemon.usage().unwrap().anonymous;
+        assert!(used < 64 << 20, "{used} bytes");
     });
 }

@@ -107,11 +107,15 @@ fn a_rejected_content_is_not_sent_again_until_it_changes() {
         for (revision, status) in [(2, 400), (3, 302)] {
             world.sink.script([Reply::Status(status)]);
             world.helm.run(&["upgrade", "web", &chart, "--set", &format!("value={revision}")]).await.unwrap();
+            let problem = json!([{"release": "default/web", "reason": format!("rejected: HTTP{status}")}]);
+            eventually(format!("{status} to be shown"), LIMIT, async || {
+                let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+                if section["problems"] == problem { Ok(()) } else { Err(section.to_string()) }
+            })
+            .await
+            .unwrap();
             let condition = world.wait_for_condition("main", "Delivered", "False").await;
             assert_eq!(condition["reason"], "Rejected", "{status}");
-            let section = daemon.admin().section("inventory").await.unwrap();
-            let problem = json!([{"release": "default/web", "reason": format!("rejected: HTTP{status}")}]);
-            assert_eq!(section["problems"], problem);
             // Others go on.
             world.helm.run(&["install", &format!("other-{revision}"), &chart]).await.unwrap();
             world.told(&format!("other-{revision}"), 1).await;
