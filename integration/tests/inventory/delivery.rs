@@ -149,7 +149,6 @@ fn a_daemon_that_is_killed_in_the_midst_repeats_the_key() {
 fn a_content_that_returns_gets_a_new_key() {
     run(async {
         let (world, daemon, chart) = told_of_web("returns").await;
-        world.project("ignored", &json!({})).await;
         assert!(ask(&daemon, "resync", "default/web").await.0);
         let told = world.told("web", 2).await;
         assert_eq!(told[0], told[1], "the same content");

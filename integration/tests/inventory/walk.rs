@@ -56,12 +56,7 @@ fn every_change_of_a_release_is_told_once_and_field_by_field() {
         for list in ["pod_info", "service_info", "volume_info", "ingress_info"] {
             assert_eq!(told[4]["app_info"][list], json!([]), "{list}");
         }
-        eventually("the release to be forgotten", LIMIT, async || {
-            let status = world.status().await;
-            if status["helmStatus"] == json!([]) { Ok(()) } else { Err(status.to_string()) }
-        })
-        .await
-        .unwrap();
+        world.wait_until_forgotten().await;
         // Whatever follows would have come before the end of another release's report.
         world.helm.run(&["install", "other", &chart]).await.unwrap();
         world.told("other", 1).await;
@@ -81,6 +76,7 @@ fn a_history_that_is_kept_is_told_once_and_a_release_that_follows_anew() {
         world.told("web", 1).await;
         world.helm.run(&["uninstall", "web", "--keep-history"]).await.unwrap();
         assert_eq!(brief(&world.told("web", 2).await[1]), (1, "uninstalled".to_owned()));
+        world.wait_until_forgotten().await;
         daemon.start_again().await.unwrap();
         daemon.wait_ready(LIMIT).await.unwrap();
         world.helm.run(&["install", "web", &chart, "--replace"]).await.unwrap();

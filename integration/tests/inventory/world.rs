@@ -213,6 +213,16 @@ impl World {
         .unwrap();
     }
 
+    /// Waits until the status has no release any more.
+    pub(crate) async fn wait_until_forgotten(&self) {
+        eventually("all releases to be forgotten", LIMIT, async || {
+            let status = self.status().await;
+            if status["helmStatus"] == json!([]) { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await
+        .unwrap();
+    }
+
     // The cluster.
 
     /// Creates objects that the API server takes as they are.
