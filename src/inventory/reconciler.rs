@@ -278,7 +278,11 @@ impl Run {
 
     /// Whether a CRD without `sentHash` has dropped the hashes from the status that was written.
     fn notice_pruning(&self, chosen: Option<&Project>) {
-        let (Some(project), Some(written)) = (chosen, &self.last_written) else { return };
+        let (Some(project), Some(written), Some(index)) = (chosen, &self.last_written, &self.index) else { return };
+        if index.project().uid != project.uid {
+            // Nothing was written to this one yet.
+            return;
+        }
         let objects = self.reconciler.projects.store().objects();
         let held = objects.iter().find(|object| *object.uid == *project.uid);
         if !held.is_some_and(|held| is_at_least(&held.resource_version, written)) {
@@ -286,8 +290,7 @@ impl Run {
         }
         let remembered = Remembered::of(&project.status());
         let has_hash = remembered.entries.values().any(|entry| !entry.sent_hash.is_empty());
-        let is_expected = self.index.as_ref().is_some_and(Index::has_written_hashes);
-        self.reconciler.shown.prunes(is_expected && !has_hash);
+        self.reconciler.shown.prunes(index.has_written_hashes() && !has_hash);
     }
 
     /// Gives ignored projects their condition.

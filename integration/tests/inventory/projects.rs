@@ -24,8 +24,8 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
         assert_eq!(condition["reason"], "InstallsCharts");
         world.project("main", &json!({"monitoring": {"enable": true}})).await;
         world.told("web", 1).await;
-        world.project("another", &json!({})).await;
-        let condition = world.wait_for_condition("another", "Ignored", "True").await;
+        world.project("other", &json!({})).await;
+        let condition = world.wait_for_condition("other", "Ignored", "True").await;
         assert_eq!(condition["reason"], "NotTheFirst");
         let registration = &world.sink.told()[0];
         let cluster = world.status().await["clusterUUID"].as_str().unwrap().to_owned();
@@ -43,7 +43,7 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
         // A project that is gone means the same as one that was never there.
         world.projects().delete("main", &DeleteParams::default()).await.unwrap();
         let status = eventually("the other project to count", LIMIT, async || {
-            let project = world.projects().get("another").await.map_err(|error| error.to_string())?;
+            let project = world.projects().get("other").await.map_err(|error| error.to_string())?;
             let status = project.data["status"].clone();
             if status["helmStatus"][0]["sent"] == 1 { Ok(status) } else { Err(status.to_string()) }
         });

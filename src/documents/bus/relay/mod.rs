@@ -1,7 +1,7 @@
 //! The relay: publishes the log to the broker, in its order (R1 to R6).
 //!
 //! State: a connection to the broker, a session that listens to `towline`, and which rows close the channel; the cursor is in the database,
-//! in the row of the claim. Only the holder of the leader claim `relay` works. Nobody sends to this actor: any number of notifications
+//! in the row of the claim, and beside it whether a refusal was not told yet. Only the holder of the leader claim `relay` works. Nobody sends to this actor: any number of notifications
 //! causes one read, and a lost one costs a second. Unconfirmed messages are bounded, so a broker that accepts nothing delays the
 //! relay and nobody else. The cursor moves when the broker has confirmed all rows up to it, so a crash at any point repeats events and
 //! misses none. Restart: it continues at the cursor. Drain: it ends at once.
