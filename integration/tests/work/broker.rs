@@ -287,12 +287,13 @@ fn workers_with_and_without_the_broker_share_the_work() {
         // Each has one that is not at its end when the other one gets its first.
         let mut first = vec![(by_database.next().await, &without), (over_broker.next().await, &over)];
         for _ in 0..CLUSTERS {
-            let ((work, permit), process) = match first.pop() {
-                Some(found) => found,
-                None => tokio::select! {
+            let ((work, permit), process) = if let Some(found) = first.pop() {
+                found
+            } else {
+                tokio::select! {
                     work = over_broker.next() => (work, &over),
                     work = by_database.next() => (work, &without),
-                },
+                }
             };
             assert_eq!(work.token, 1, "nobody else has had it");
             worked.extend(clusters(std::slice::from_ref(&work)));

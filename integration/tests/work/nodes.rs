@@ -36,7 +36,7 @@ fn one_of_three_nodes_is_not_missed_and_two_delay_work_only() {
         let [first, second, third] = &nodes[..] else { panic!("{nodes:?}") };
         let process = stage.process();
         let announcer = broker(&first.url());
-        let announces = process.announces(&announcer);
+        let at_first = process.announces(&announcer);
         stands(&announcer, Purpose::Announcer, "ready", "").await;
         process.ask(&[1, 2, 3], false).await;
         process.ask(&[4], true).await;
@@ -57,7 +57,7 @@ fn one_of_three_nodes_is_not_missed_and_two_delay_work_only() {
         }
         stands(&at_second, Purpose::Worker, "ready", "").await;
         // An announcer that reaches one of the others.
-        drop(announces);
+        drop(at_first);
         let announcer = broker(&third.url());
         let _announces = process.announces(&announcer);
         stands(&announcer, Purpose::Announcer, "ready", "").await;

@@ -98,8 +98,8 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
                         oracle.until("a pass to stop", |seen| !seen.under_way(name).is_empty()).await;
                         worker.freeze();
                         let (stopped, ended) = {
-                            let seen = oracle.sights.borrow();
-                            (seen.under_way(name), seen.all_ended())
+                            let sights = oracle.sights.borrow();
+                            (sights.under_way(name), sights.all_ended())
                         };
                         oracle.until("the others to go on", |seen| seen.all_ended() > ended + 50).await;
                         oracle.until("others to take over", |seen| seen.are_replaced(&stopped)).await;
