@@ -48,11 +48,8 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::; \
 	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
 	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional:: ; \
-<<<<<<< HEAD
 	cargo test --workspace --locked --test bus --test work -- --nocapture --test-threads=1 rounds:: ; \
-=======
 	cargo test --workspace --locked --test inventory -- --nocapture delivery::through_faults ; \
->>>>>>> inventory
 	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm::
 
 .PHONY: clients

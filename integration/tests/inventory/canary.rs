@@ -24,7 +24,7 @@ fn no_value_is_told_logged_stored_or_shown() {
         world.told("keycloak", 1).await;
         // A record that no Helm has written, and a Secret with an id that is none.
         let secret = |name: &str, kind: &str, labels: &serde_json::Value, key: &str| {
-            json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "stringData": {(key): CANARY},
+            json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "stringData": {(key): format!("no id {CANARY}")},
                 "metadata": {"name": name, "namespace": "default", "labels": labels}})
         };
         let labels = json!({"owner": "helm", "name": "forged", "status": "deployed", "version": "1"});

@@ -93,6 +93,8 @@ pub(in crate::inventory) struct Remembered {
     pub(in crate::inventory) cluster_id: Option<String>,
     /// The hash of the registration that was acknowledged last.
     pub(in crate::inventory) registered: String,
+    /// How many registrations were acknowledged.
+    pub(in crate::inventory) registrations: u64,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -107,6 +109,7 @@ impl Remembered {
         Self {
             cluster_id,
             registered: text(status, "registeredHash").unwrap_or_default(),
+            registrations: status.get("registrations").and_then(Value::as_u64).unwrap_or_default(),
             entries: list("helmStatus").filter_map(entry).collect(),
             conditions: list("conditions").map(Condition::of).collect(),
         }
@@ -145,6 +148,8 @@ pub(in crate::inventory) struct Written {
     pub(in crate::inventory) cluster_id: String,
     /// The hash of the registration that was acknowledged last.
     pub(in crate::inventory) registered: String,
+    /// How many registrations were acknowledged.
+    pub(in crate::inventory) registrations: u64,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -180,6 +185,7 @@ impl Written {
         }
         if !self.registered.is_empty() {
             status.insert("registeredHash".to_owned(), json!(self.registered));
+            status.insert("registrations".to_owned(), json!(self.registrations));
         }
         Value::Object(status)
     }
@@ -240,6 +246,7 @@ mod tests {
         Written {
             cluster_id: "K-1".into(),
             registered: "cafe".into(),
+            registrations: 2,
             entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
             conditions: vec![
                 Condition::plain("Ready", true),
@@ -257,6 +264,7 @@ mod tests {
         let status = written().to_json(now());
         let remembered = Remembered::of(&status);
         assert_eq!((remembered.cluster_id.as_deref(), remembered.registered.as_str()), (Some("K-1"), "cafe"));
+        assert_eq!(remembered.registrations, 2);
         assert_eq!((remembered.entries, remembered.conditions), (written().entries, written().conditions));
         assert_eq!(Remembered::of(&Value::Null), Remembered::default());
     }

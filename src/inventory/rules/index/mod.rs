@@ -96,7 +96,8 @@ struct Retry {
 impl Retry {
     /// Another attempt has failed.
     fn failed(&mut self, asked: Option<Duration>, now: Instant, random: &mut impl Rng) {
-        let delay = asked.unwrap_or_else(|| BACKOFF.delay(self.attempts, random));
+        let backoff = BACKOFF.delay(self.attempts, random);
+        let delay = asked.map_or(backoff, |asked| asked.max(backoff));
         self.attempts = self.attempts.saturating_add(1);
         self.until = now.checked_add(delay);
     }
@@ -128,6 +129,8 @@ impl Wake {
 struct Registration {
     /// The hash that was acknowledged last.
     acknowledged: String,
+    /// How many were acknowledged: options that return are another registration, with another key.
+    sent: u64,
     /// The hash of the one that is under way.
     posting: Option<String>,
     /// The hash of the one that was rejected.
@@ -174,10 +177,12 @@ impl Index {
     /// What a project's status remembers. The seed decides new ids and the jitter of delays.
     pub(in crate::inventory) fn new(settings: Settings, project: Project, seed: [u8; 32]) -> Self {
         let mut random = StdRng::from_seed(seed);
-        let Remembered { cluster_id, registered, entries, conditions } = Remembered::of(&project.status());
+        let Remembered { cluster_id, registered, registrations, entries, conditions } =
+            Remembered::of(&project.status());
         let written = cluster_id.clone().map(|cluster_id| Written {
             cluster_id,
             registered: registered.clone(),
+            registrations,
             entries: entries.clone(),
             conditions,
         });
@@ -187,7 +192,7 @@ impl Index {
             settings,
             project,
             cluster_id,
-            registration: Registration { acknowledged: registered, ..Registration::default() },
+            registration: Registration { acknowledged: registered, sent: registrations, ..Registration::default() },
             releases,
             status: StatusState { written, is_dirty: true, ..StatusState::default() },
             is_unauthorized: false,

@@ -124,6 +124,10 @@ impl Index {
             release.parts = Some(body.parts);
         }
         self.status.is_dirty |= release.want(differs.then_some((body, told, stage)), now);
+        if release.is_told_to_be_gone(stage) {
+            self.releases.remove(key);
+            self.status.is_dirty = true;
+        }
     }
 
     fn body(&self, key: &ObjectKey, told: &Known, stage: Stage, contents: Contents) -> Option<Body> {

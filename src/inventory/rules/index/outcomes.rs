@@ -112,6 +112,8 @@ impl Index {
         match outcome {
             Ok(()) => {
                 registration.acknowledged = hash;
+                registration.sent += 1;
+                registration.rejected = None;
                 registration.retry = super::Retry::default();
                 self.status.is_dirty = true;
                 return;

@@ -114,6 +114,11 @@ impl Release {
     /// Returns whether the entry has changed.
     pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) -> bool {
         let mut has_changed = false;
+        let is_rejected = body.as_ref().is_some_and(|(body, _, _)| self.rejected.as_ref() == Some(&body.hash));
+        if !is_rejected {
+            // The content has changed: if what was rejected returns, it is tried again.
+            self.rejected = None;
+        }
         if body.is_none()
             && self.posting.is_none()
             && let Some(entry) = &mut self.entry
@@ -139,11 +144,20 @@ impl Release {
         has_changed
     }
 
-    /// Forgets what was acknowledged, so that the same body is sent again. Returns whether anything was.
+    /// Forgets what was acknowledged, announced and rejected, so that the same body is sent again, under a new key. Returns whether anything
+    /// was to be forgotten.
     pub(super) fn send_again(&mut self) -> bool {
-        let Some(entry) = self.entry.as_mut().filter(|entry| !entry.sent_hash.is_empty()) else { return false };
+        let Some(entry) = &mut self.entry else { return false };
+        let was_rejected = self.rejected.take().is_some();
+        if was_rejected || !entry.sending_hash.is_empty() {
+            entry.sending_hash.clear();
+            entry.sent += 1;
+        } else if entry.sent_hash.is_empty() {
+            return false;
+        }
         entry.sent_hash.clear();
-        self.rejected = None;
+        self.is_uncertain = false;
+        (self.delivery, self.failure) = Default::default();
         true
     }
 
@@ -168,6 +182,11 @@ impl Release {
             self.wanted = None;
         }
         stage == Stage::Uninstalled && self.wanted.is_none() && self.is_gone
+    }
+
+    /// Whether all has been said of it: that it is uninstalled was acknowledged while Helm was installing it anew, in vain.
+    pub(super) fn is_told_to_be_gone(&self, stage: Stage) -> bool {
+        stage == Stage::Uninstalled && self.is_gone && self.wanted.is_none() && self.posting.is_none()
     }
 
     /// Notes in the entry what is about to be sent. Returns whether that was news.

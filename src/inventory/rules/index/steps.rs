@@ -118,9 +118,11 @@ impl Index {
         next
     }
 
-    /// The last step of a process: what was acknowledged is written, and nothing else begins.
+    /// The last step of a process: what was acknowledged is written, and nothing else begins. A write that fails is not repeated: the next
+    /// process sends under the same key what it does not find there.
     pub(in crate::inventory) fn last_write(&mut self, now: Moment) -> Option<Value> {
-        if !self.status.is_dirty || self.status.writing.is_some() {
+        let is_due = self.status.retry.is_due(now.at, &mut Wake::default());
+        if !self.status.is_dirty || self.status.writing.is_some() || !is_due {
             return None;
         }
         let conditions = self.status.written.as_ref().map(|written| written.conditions.clone()).unwrap_or_default();
@@ -203,6 +205,7 @@ impl Index {
         Written {
             cluster_id: self.cluster_id.clone(),
             registered: self.registration.acknowledged.clone(),
+            registrations: self.registration.sent,
             entries: entries.collect(),
             conditions,
         }
@@ -282,7 +285,7 @@ impl Index {
                 let is_rejected = registration.rejected.as_ref() == Some(&body.hash);
                 let is_free = registration.posting.is_none() && self.posts < POSTS;
                 if is_free && !is_rejected && registration.retry.is_due(now, wake) {
-                    let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, 0);
+                    let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, registration.sent);
                     let path = format!("/clusters/{}/register", self.cluster_id);
                     registration.posting = Some(body.hash);
                     self.posts += 1;

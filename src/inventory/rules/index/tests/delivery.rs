@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::*;
-use super::world::{DELAY, World, key, settings};
+use super::world::{DELAY, World, key, project, settings};
 use crate::inventory::rules::revision::Stage;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -255,6 +255,80 @@ fn resync_sends_again_under_a_new_key() {
     world.settle();
     assert_eq!(world.told().len(), 5);
     assert_eq!(world.index.resync(Some(&key("nobody"))), 0);
+}
+
+/// Rule 15: only what was rejected last waits for another content.
+#[test]
+fn a_rejected_content_that_returns_is_tried_again() {
+    let (mut world, first) = due();
+    world.accept(&first);
+    world.answer(&first, Ok(()));
+    world.settle();
+    world.pods("web", &["refused"]);
+    let (_, refused) = next_post(&mut world);
+    world.answer(&refused, Err(rejected()));
+    assert!(world.posts().is_empty());
+    world.pods("web", &["fine"]);
+    let (_, fine) = next_post(&mut world);
+    world.accept(&fine);
+    world.answer(&fine, Ok(()));
+    world.pods("web", &["refused"]);
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, refused.body);
+}
+
+/// Rule 13: options that return are another registration.
+#[test]
+fn each_registration_has_a_key_of_its_own_also_over_a_restart() {
+    let mut world = World::new(settings());
+    let mut keys = Vec::new();
+    for (number, on) in [true, false, true, false].into_iter().enumerate() {
+        world.spec = json!({"monitoring": {"enable": on}});
+        world.index.project_changed(project(&world.spec, &world.status));
+        if number == 3 {
+            world.restart();
+        }
+        let [registration] = world.posts().try_into().expect("a registration");
+        world.accept(&registration);
+        world.answer(&registration, Ok(()));
+        assert!(world.posts().is_empty());
+        keys.push(registration.idempotency_key);
+    }
+    let all: std::collections::BTreeSet<&String> = keys.iter().collect();
+    assert_eq!(all.len(), 4, "{keys:?}");
+}
+
+/// A process that ends does not insist on a write that fails.
+#[test]
+fn the_last_write_of_a_process_is_tried_once() {
+    let (mut world, post) = due();
+    world.accept(&post);
+    world.answer(&post, Ok(()));
+    assert!(world.index.last_write(world.now).is_some());
+    world.index.written(Err("forbidden".into()), world.now);
+    assert_eq!(world.index.last_write(world.now), None);
+}
+
+/// Rule 16: also what was never acknowledged, since it was rejected.
+#[test]
+fn resync_sends_what_was_rejected_again_under_a_new_key() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(rejected()));
+    assert!(world.posts().is_empty());
+    assert_eq!(world.index.resync(Some(&key("web"))), 1);
+    world.observe_all();
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, post.body);
+    assert_ne!(again.idempotency_key, post.idempotency_key);
+}
+
+/// An API that asks for no pause does not end the back-off.
+#[test]
+fn a_retry_after_of_nothing_keeps_the_delay() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(later(Some(Duration::ZERO))));
+    let (waited, _) = next_post(&mut world);
+    assert!(waited >= SECOND / 2, "{waited:?}");
 }
 
 #[test]

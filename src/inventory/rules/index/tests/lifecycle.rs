@@ -268,3 +268,18 @@ fn the_time_of_the_status_never_changes_alone() {
     assert_ne!(world.status["lastReconcileTimestamp"], time);
     assert_eq!(world.writes, writes + 2, "one before the post and one after it");
 }
+
+/// Rule 5: that it is uninstalled was acknowledged while Helm began to install it anew, which failed and left nothing.
+#[test]
+fn a_release_that_is_told_to_be_uninstalled_is_forgotten_when_nothing_is_left_of_it() {
+    let mut world = World::new(settings());
+    world.helm("web", 1, Stage::Deployed);
+    world.settle();
+    world.uninstall("web");
+    world.helm("web", 1, Stage::UnderWay);
+    world.settle();
+    world.uninstall("web");
+    world.settle();
+    assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 uninstalled []"]);
+    assert_eq!(world.status["helmStatus"], json!([]));
+}
