@@ -113,7 +113,7 @@ fn a_consumer_that_follows_the_rules_misses_nothing_whatever_fails() {
         world.relayed().await;
         let mut mirror = Mirror::default();
         let follower = Follower::start(&world, &replicas[1]).await;
-        for round in 0..rounds(8) {
+        for round in 0..rounds(4) {
             let fault = faults.next().expect("there are some");
             println!("round {round}: {fault:?}");
             let url = world.broker.url();
