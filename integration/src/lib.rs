@@ -13,7 +13,7 @@
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
-//! | [`helm`], [`sink`] | releases, and an API that is told of them |
+//! | [`helm`], [`sink`] | releases, and an HTTP API that records what is posted to it |
 //! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |

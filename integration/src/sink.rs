@@ -1,4 +1,4 @@
-//! An HTTP API that is told something: it writes down every request, and answers as a test says.
+//! An HTTP API that records every request, and answers as a test says.
 //!
 //! It takes JSON over HTTP/1.1, with or without TLS, and knows requests by their `Idempotency-Key`: one that it has accepted before is
 //! accepted again and changes nothing.

@@ -26,7 +26,7 @@ use super::record;
 use super::rules::index::{Index, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, Step, View};
 use super::rules::project::{Choice, Ignored, Project};
 use super::rules::release::{Facts, Storage};
-use super::rules::status::Remembered;
+use super::rules::status::{Remembered, others};
 use super::shown::{ProjectState, Shown};
 use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope};
 use crate::cluster::{
@@ -70,8 +70,8 @@ pub(super) struct Reconciler {
 
 /// What has ended.
 enum Done {
-    /// A step for the project with this UID.
-    Step { project: String, end: End },
+    /// A step of the index with this number.
+    Step { index: u64, end: End },
     /// The condition of an ignored project was written, or not.
     Marked { uid: String, is_done: bool },
 }
@@ -88,6 +88,8 @@ struct Run {
     reconciler: Arc<Reconciler>,
     project_demand: Demand,
     index: Option<Index>,
+    /// How many there were: what was begun for one is none of the next one's, even if both are for one project.
+    indexes: u64,
     /// Empty while nothing is collected.
     demands: Vec<Demand>,
     owners: Owners,
@@ -120,6 +122,7 @@ impl Reconciler {
         let mut run = Run {
             project_demand: self.projects.demand(self.fence.as_ref()),
             index: None,
+            indexes: 0,
             demands: Vec::new(),
             owners: Owners::default(),
             changed: BTreeSet::new(),
@@ -270,6 +273,7 @@ impl Run {
                 self.last_written = None;
                 self.reconciler.shown.prunes(false);
                 self.index = Some(Index::new(self.reconciler.settings.clone(), project, rand::random()));
+                self.indexes += 1;
                 self.everything = true;
             }
         }
@@ -298,8 +302,9 @@ impl Run {
         self.marked.retain(|uid, _| ignored.iter().any(|(project, _)| project.uid == *uid));
         for (project, why) in ignored {
             let (reason, message) = why.explanation();
-            let conditions = json!([{"type": "Ignored", "status": "True", "reason": reason, "message": message}]);
             let status = project.status();
+            let ignored = json!({"type": "Ignored", "status": "True", "reason": reason, "message": message});
+            let conditions = json!(others(&status).chain([&ignored]).collect::<Vec<_>>());
             let is_marked = status.get("conditions") == Some(&conditions);
             if is_marked || self.marked.contains_key(&project.uid) {
                 continue;
@@ -391,8 +396,7 @@ impl Run {
     fn begin(&mut self, step: Step) {
         let Some(index) = &self.index else { return };
         let reconciler = &self.reconciler;
-        let Project { name, uid, .. } = index.project();
-        let (name, project) = (name.clone(), uid.clone());
+        let (name, number) = (index.project().name.clone(), self.indexes);
         let end: BoxFuture<'static, End> = match step {
             Step::Read { key, object, version } => {
                 let read = record::read(
@@ -409,7 +413,7 @@ impl Run {
             }
             Step::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
         };
-        self.under_way.push(Box::pin(async move { Done::Step { project, end: end.await } }));
+        self.under_way.push(Box::pin(async move { Done::Step { index: number, end: end.await } }));
     }
 
     fn ended(&mut self, done: Done) {
@@ -419,9 +423,8 @@ impl Run {
                 self.marked.insert(uid, is_done);
                 return;
             }
-            Done::Step { project, end } => {
-                // What was begun for another project is none of this one's.
-                if self.index.as_ref().is_none_or(|index| index.project().uid != project) {
+            Done::Step { index, end } => {
+                if index != self.indexes {
                     return;
                 }
                 end

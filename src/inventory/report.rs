@@ -128,7 +128,7 @@ impl telemetry::Section for InventoryReport {
             if count == 0 {
                 return Err(Refused::Conflict { reason: "no such release was sent".to_owned() });
             }
-            tracing::info!(releases = count, "resync requested");
+            tracing::info!(releases = count, "releases are sent again");
             Ok(json!({ "releases": count }))
         })
     }

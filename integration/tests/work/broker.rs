@@ -29,7 +29,7 @@ pub(crate) struct World {
     /// What the announcer knows of the broker.
     pub(crate) announcer: Broker,
     /// How often it has looked for dead letters, and for what was lost.
-    pub(crate) letters: Arc<AtomicUsize>,
+    letters: Arc<AtomicUsize>,
     _announces: Running,
 }
 
@@ -69,6 +69,17 @@ impl World {
         let waiting = Waiting::start_over(&process, permits, Some(broker.clone()));
         stands(&broker, Purpose::Worker, "ready", "").await;
         (process, waiting)
+    }
+
+    /// Waits until the announcer has looked twice for what was lost.
+    pub(crate) async fn looks_twice(&self) {
+        let before = self.letters.load(Ordering::Relaxed);
+        eventually("two looks", LIMIT, async || match self.letters.load(Ordering::Relaxed) {
+            more if more >= before + 2 => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
     }
 
     /// A connection of a stranger.

@@ -1,7 +1,5 @@
 //! What becomes of messages that are in nobody's way: refused, stolen, lost, too many.
 
-use std::sync::atomic::Ordering;
-
 use integration::eventually;
 use lapin::BasicProperties;
 use lapin::options::{
@@ -145,26 +143,14 @@ fn nothing_is_announced_again_while_messages_wait() {
         let text =
             "update towline_work set ready_at = ready_at - interval '1 h', announced = announced - interval '1 h'";
         world.stage.run(text).await;
-        let looks = world.letters.load(Ordering::Relaxed);
-        eventually("two looks", LIMIT, async || match world.letters.load(Ordering::Relaxed) {
-            more if more >= looks + 2 => Ok(()),
-            other => Err(other.to_string()),
-        })
-        .await
-        .unwrap();
+        world.looks_twice().await;
         let again =
             "select count(*) from towline_work where announced is null or announced > now() - interval '30 min'";
         assert_eq!(world.stage.number(again).await, 0);
         world.holds("one message", WORK, (1, 0)).await;
         // One queue is empty now, but not both.
         world.server.control(&["purge_queue", URGENT]).await.expect("it is purged");
-        let looks = world.letters.load(Ordering::Relaxed);
-        eventually("two looks", LIMIT, async || match world.letters.load(Ordering::Relaxed) {
-            more if more >= looks + 2 => Ok(()),
-            other => Err(other.to_string()),
-        })
-        .await
-        .unwrap();
+        world.looks_twice().await;
         assert_eq!(world.stage.number(again).await, 0);
     });
 }

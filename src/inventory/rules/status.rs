@@ -37,6 +37,15 @@ pub(in crate::inventory) struct Entry {
 /// The types of the conditions of a project that counts.
 const KINDS: [&str; 3] = ["Ready", "Delivered", "TooMany"];
 
+/// The conditions of a project that are none of Towline's: somebody else keeps them in a project that is ignored.
+pub(in crate::inventory) fn others(status: &Value) -> impl Iterator<Item = &Value> {
+    let all = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+    let is_ours = |condition: &Value| {
+        condition.get("type").and_then(Value::as_str).is_some_and(|kind| kind == "Ignored" || KINDS.contains(&kind))
+    };
+    all.filter(move |condition| !is_ours(condition))
+}
+
 /// A condition of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) struct Condition {
@@ -222,6 +231,13 @@ pub(in crate::inventory) fn replacing(uid: &str, status: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_of_others_are_kept_in_a_project_that_is_ignored() {
+        let status = json!({"conditions": [{"type": "Ready"}, {"type": "Installed"}, {"type": "Ignored"}, 7]});
+        assert_eq!(others(&status).collect::<Vec<_>>(), [&json!({"type": "Installed"}), &json!(7)]);
+        assert_eq!(others(&Value::Null).count(), 0);
+    }
 
     fn entry(revision: u64) -> Entry {
         Entry {
