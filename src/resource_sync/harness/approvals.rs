@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::absences::not_found;
-use super::{Harness, LOCAL_NAME, NAMESPACE, OBJECTS, local, remote};
+use super::{Harness, LOCAL_NAME, NAMESPACE, OBJECTS, local, namespace, remote};
 use crate::actor::Outcome;
 use crate::telemetry::ObjectState;
 
@@ -86,4 +86,37 @@ async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
     assert_eq!(harness.edge.asked(), [format!("PATCH {NAMESPACE}")]);
     let states = harness.section.index(|index| index.table.states());
     assert_eq!(states.get(&ObjectState::InStep), Some(&1), "{states:?}");
+}
+
+/// Every pair whose object is gone could delete the empty namespace. It is one namespace, and the approval of the objects was one of
+/// what was created for them.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_an_approved_deletion_empties_is_not_held_again() {
+    let names: Vec<String> = (0..25).map(|number| format!("o{number}")).collect();
+    let harness = Harness::new("");
+    let locals: Vec<Value> = names.iter().map(|name| local(name, 7)).collect();
+    harness.list(&[], &locals, &[namespace(8, "o7", "databases")]).await;
+    harness.hub.answer(not_found);
+    for _ in 0..2 {
+        for name in &names {
+            harness.reconcile(name).await;
+        }
+    }
+    assert_eq!(harness.section.approve().await.unwrap()["approved"], json!(names.len()));
+    for name in &names {
+        harness.reconcile(name).await;
+    }
+    let deleted = harness.edge.asked();
+    assert!(deleted.iter().all(|asked| asked.starts_with(&format!("DELETE {OBJECTS}/"))), "{deleted:?}");
+    assert_eq!(deleted.len(), names.len());
+    for name in &names {
+        harness.watches().local.gone(&local(name, 1001)).await;
+    }
+    for _ in 0..2 {
+        for name in &names {
+            harness.reconcile(name).await;
+        }
+    }
+    assert!(harness.section.held_objects().is_empty(), "{:?}", harness.section.held_objects());
+    assert_eq!(harness.edge.asked(), [format!("DELETE {NAMESPACE}")]);
 }

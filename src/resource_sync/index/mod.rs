@@ -32,9 +32,9 @@ use tokio::time::Instant;
 
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::rules::guard::Guard;
+use crate::resource_sync::rules::guard::{Guard, Threat};
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::rules::plan::{Harm, Policy};
+use crate::resource_sync::rules::plan::Policy;
 use crate::resource_sync::rules::server_result::ServerResult;
 use crate::resource_sync::rules::waits::Waits;
 use crate::resource_sync::section::left_behind::LeftBehind;
@@ -71,8 +71,8 @@ pub(crate) struct Shown<'o> {
     pub(crate) remote: Option<&'o Object>,
     /// The local object in the cache.
     pub(crate) local: Option<&'o Object>,
-    /// The harm that threatens the pair, if any, and whether it is one of the section's own pairs.
-    pub(crate) threat: Option<(Harm, bool)>,
+    /// The harm that threatens the pair, if any.
+    pub(crate) threat: Option<Threat>,
     /// The direction in which the change has to be synced.
     pub(crate) direction: Direction,
 }
@@ -129,7 +129,10 @@ impl Index {
 
     /// Records a watch event of a pair. Returns whether other suspects may be free now.
     pub(crate) fn shown(&mut self, key: &PairKey, shown: &Shown<'_>, policy: &Policy, now: Instant) -> bool {
-        let freed = self.suspect(key, shown.threat);
+        let freed = self.suspect(key, shown.threat, now);
+        if shown.remote.is_some() {
+            self.guard.came_back(key);
+        }
         // The event that shows our own write is the one to compare with it.
         if let Some(pair) = self.table.get(key) {
             pair.server_result.observe(shown.remote, shown.local, policy);
@@ -144,9 +147,9 @@ impl Index {
     }
 
     /// Records the harm that threatens a pair, or that none does any more. Returns whether other suspects may be free now.
-    pub(crate) fn suspect(&mut self, key: &PairKey, threat: Option<(Harm, bool)>) -> bool {
-        let Some((harm, own)) = threat else { return self.guard.clear(key) };
-        self.guard.suspect(key.clone(), harm, own);
+    pub(crate) fn suspect(&mut self, key: &PairKey, threat: Option<Threat>, now: Instant) -> bool {
+        let Some(threat) = threat else { return self.guard.clear(key) };
+        self.guard.suspect(key.clone(), threat, now);
         false
     }
 

@@ -12,6 +12,7 @@ use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
 use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::rules::guard::Threat;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{Harm, Policy};
 use crate::telemetry::ObjectState;
@@ -108,8 +109,12 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_threat_that_is_over_frees_others(
     let (mut index, policy, start) = (Index::default(), policy(), Instant::now());
     let (one, two) = (PairKey::alike("n", "one"), PairKey::alike("n", "two"));
     let local = object("one", "5");
-    let gone =
-        Shown { remote: None, local: Some(&local), threat: Some((Harm::Delete, true)), direction: Direction::Spec };
+    let gone = Shown {
+        remote: None,
+        local: Some(&local),
+        threat: Some(Threat { harm: Harm::Delete, own: true, to_namespace_only: false }),
+        direction: Direction::Spec,
+    };
     for pair in [&one, &two] {
         assert!(!index.shown(pair, &gone, &policy, start));
     }
@@ -129,7 +134,7 @@ fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
     index.phase.begin(true, now);
     index.clusters.identities.local = Some("edge".into());
     index.table.ended(&pair, ObjectState::Failing, now, None, now);
-    index.guard.suspect(pair.clone(), Harm::Delete, true);
+    index.guard.suspect(pair.clone(), Threat { harm: Harm::Delete, own: true, to_namespace_only: false }, now);
     index.expectations.change(&pair, |expected| expected.remote.unknown = true);
     index.requests.parked.insert(pair.clone());
     index.requests.unselected = true;

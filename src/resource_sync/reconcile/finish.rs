@@ -115,7 +115,9 @@ impl PairReconciler {
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.forget_terminated(&observed.pair.remote);
                 }
-                section.index(|index| index.guard.clear(&self.key));
+                if section.index(|index| index.guard.clear(&self.key)) {
+                    section.requeue_suspects();
+                }
                 return Outcome::Done;
             }
         };

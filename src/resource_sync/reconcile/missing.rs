@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{End, PairReconciler};
 use crate::cluster::{Error, Kind, Object};
 use crate::resource_sync::index::expectations::CATCH_UP;
-use crate::resource_sync::rules::guard::Verdict;
+use crate::resource_sync::rules::guard::{Threat, Verdict};
 use crate::resource_sync::rules::plan::{Absence, Harm, Observed, Remote, Rest};
 use crate::resource_sync::section::Section;
 use crate::telemetry::ObjectState as PairState;
@@ -104,7 +104,8 @@ impl PairReconciler {
             return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
         }
         let own = section.is_own_pair(observed);
-        section.index(|index| index.guard.suspect(self.key.clone(), harm, own));
+        let threat = Threat { harm, own, to_namespace_only: false };
+        section.index(|index| index.guard.suspect(self.key.clone(), threat, Instant::now()));
         self.confirmed(section, harm);
         match self.verdict(section) {
             Verdict::Go => observed.permitted = Some(harm),
@@ -126,7 +127,8 @@ impl PairReconciler {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
         let own = section.is_own_pair(observed);
-        section.index(|index| index.guard.suspect(self.key.clone(), Harm::Delete, own));
+        let threat = Threat { harm: Harm::Delete, own, to_namespace_only: observed.local.is_none() };
+        section.index(|index| index.guard.suspect(self.key.clone(), threat, Instant::now()));
         match self.verdict(section) {
             Verdict::Held => return Ok(Some(End::Held)),
             Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_RECHECK)))),

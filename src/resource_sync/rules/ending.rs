@@ -51,7 +51,7 @@ pub fn fate(local: &Object, is_proved: bool, policy: &Policy) -> Fate {
 
 /// Whether something is deleted because a remote object is missing: its local object, or the namespace that was created for
 /// it. An object that is already being deleted has been counted. `owns_namespace`: the local namespace is ours and not being
-/// deleted.
+/// deleted; without a local object, it was also created for this very pair.
 pub fn would_go(local: Option<&Object>, owns_namespace: bool, policy: &Policy) -> bool {
     local.map_or(owns_namespace, |local| {
         !local.deleting
@@ -129,7 +129,9 @@ pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>
             return Next::Rest(Rest::MappingChanged);
         }
         if !explained {
-            return Next::ConfirmAbsence;
+            // Of all pairs that have ended in the namespace only one asks for its end: it is one namespace, and counts once.
+            let leaves_it = observed.local.is_none() && observed.namespace_is_of_another;
+            return if leaves_it { Next::Rest(Rest::Gone) } else { Next::ConfirmAbsence };
         }
         return Next::Do(Step::DeleteNamespace);
     }

@@ -48,6 +48,17 @@ pub struct Bounds {
     pub blocked: bool,
 }
 
+/// What threatens a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threat {
+    /// The harm.
+    pub harm: Harm,
+    /// Whether it is one of the section's own pairs.
+    pub own: bool,
+    /// Its local object is gone. What is left is the namespace that was created for it.
+    pub to_namespace_only: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Suspect {
     harm: Harm,
@@ -92,11 +103,15 @@ pub struct Guard {
     most: usize,
     /// How many further suspects are approved as they come: the rest of an approval that was given before a restart.
     approved: usize,
+    /// The pairs whose approved deletion was sent within the window. The approval includes the namespaces that were created for
+    /// them, which follow when they are empty.
+    deleted: BTreeMap<PairKey, Instant>,
 }
 
 impl Guard {
-    /// Records a suspect. `own`: it is one of the section's own pairs.
-    pub fn suspect(&mut self, key: PairKey, harm: Harm, own: bool) {
+    /// Records a suspect.
+    pub fn suspect(&mut self, key: PairKey, threat: Threat, now: Instant) {
+        let Threat { harm, own, to_namespace_only } = threat;
         match self.suspects.get(&key) {
             // The missing object may have been found alive and outside the selector.
             Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
@@ -104,10 +119,16 @@ impl Guard {
             Some(_) => drop(self.remove(&key)),
             None => {}
         }
-        let approved = self.approved > 0;
-        self.approved = self.approved.saturating_sub(1);
+        let follows = to_namespace_only && self.deleted.get(&key).is_some_and(|when| is_recent(*when, now));
+        let approved = follows || self.approved > 0;
+        self.approved -= usize::from(approved && !follows);
         self.open += usize::from(!approved);
         self.suspects.insert(key, Suspect { harm, own, confirmed: false, approved });
+    }
+
+    /// The pair has a remote object: what was approved is no longer about it.
+    pub fn came_back(&mut self, key: &PairKey) {
+        self.deleted.remove(key);
     }
 
     /// Removes a suspect that is no longer threatened. Returns whether other suspects may be free now.
@@ -151,6 +172,9 @@ impl Guard {
                 _ => self.sent.push_back(Sent { when: now, count: counted }),
             }
         }
+        if suspect.is_some_and(|suspect| suspect.approved && suspect.harm == Harm::Delete) {
+            self.deleted.insert(key.clone(), now);
+        }
         let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
         if let Some(namespace) = namespace {
             let go_along = self.waiting().into_iter().filter(|key| *key.local.namespace == *namespace);
@@ -184,7 +208,8 @@ impl Guard {
     }
 
     /// Records an operator's approval of all present suspects, and returns them.
-    pub fn approve(&mut self) -> Vec<PairKey> {
+    pub fn approve(&mut self, now: Instant) -> Vec<PairKey> {
+        self.deleted.retain(|_, when| is_recent(*when, now));
         for suspect in self.suspects.values_mut() {
             suspect.approved = true;
         }
@@ -275,10 +300,14 @@ impl Guard {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        while self.sent.front().is_some_and(|sent| now.saturating_duration_since(sent.when) > WINDOW) {
+        while self.sent.front().is_some_and(|sent| !is_recent(sent.when, now)) {
             self.sent.pop_front();
         }
     }
+}
+
+fn is_recent(when: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(when) <= WINDOW
 }
 
 #[cfg(test)]

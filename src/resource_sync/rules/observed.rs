@@ -72,6 +72,8 @@ pub struct Observed {
     pub namespace_in_use: bool,
     /// The local namespace is being deleted, and another pair keeps its finalizer until the namespace is gone.
     pub namespace_end_is_awaited: bool,
+    /// The local namespace was created for another pair of this section, which deals with its end.
+    pub namespace_is_of_another: bool,
     /// When the section was about to create the local object, it existed already.
     pub local_was_there: bool,
     /// The remote object that the local one names as its source exists under this key, which is not the pair's: the mapping has

@@ -41,7 +41,7 @@ impl Section {
             };
             return Err(Refused::Conflict { reason: reason.into() });
         }
-        let freed = self.index(|index| index.guard.approve());
+        let freed = self.index(|index| index.guard.approve(Instant::now()));
         self.remember_guard();
         tracing::info!(section = %self.name(), objects = freed.len(), "mass change approved");
         let stored = self.wait_until_stored("the approval").await;

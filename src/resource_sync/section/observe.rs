@@ -37,6 +37,8 @@ impl Section {
             ending && matches!(namespace, Namespace::Present { ours: true, .. }) && self.is_in_use(key);
         let namespace_end_is_awaited = matches!(&namespace, Namespace::Present { object, ours: true }
             if ownership::namespace_proof(object, &self.policy).is_ok() && self.another_awaits_end_of(object, key));
+        let namespace_is_of_another = matches!(&namespace, Namespace::Present { object, ours: true }
+            if ending && self.owner_in(object).is_some_and(|owner| owner != *key));
         let source_lives_at =
             local.as_ref().filter(|_| ending).and_then(|local| self.source_lives_at(local, remote_key));
         let present = match &remote {
@@ -55,6 +57,7 @@ impl Section {
             namespace,
             namespace_in_use,
             namespace_end_is_awaited,
+            namespace_is_of_another,
             local_was_there,
             source_lives_at,
             clusters: self.clusters_view(),

@@ -12,6 +12,7 @@ use crate::cluster::{Follower, Object, ObjectKey, Watch};
 use crate::resource_sync::index::Shown;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::ending;
+use crate::resource_sync::rules::guard::Threat;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{self, Harm};
 
@@ -87,27 +88,37 @@ impl Section {
         let (remote, local) =
             (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
         let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
-        self.index(|index| index.suspect(key, threat))
+        self.index(|index| {
+            if remote.is_some() {
+                index.guard.came_back(key);
+            }
+            index.suspect(key, threat, Instant::now())
+        })
     }
 
-    /// The harm of which the guard limits how many pairs may suffer it at once, if the pair is about to suffer it, and whether
-    /// the pair is one of the section's own.
-    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<(Harm, bool)> {
+    /// The harm of which the guard limits how many pairs may suffer it at once, if the pair is about to suffer it.
+    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<Threat> {
         if local.is_some_and(|local| self.is_from_elsewhere(local)) {
             return None;
         }
         let harm = match remote {
             Some(remote) => plan::harm_to_living(remote, local?, &self.policy)?,
             None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
-            None => ending::would_go(local, self.owns_namespace_of(key), &self.policy).then_some(Harm::Delete)?,
+            None => {
+                let namespace = self.owned_namespace_of(key);
+                let is_of_another = |namespace: &Object| self.owner_in(namespace).is_some_and(|owner| owner != *key);
+                let owns = namespace.is_some_and(|namespace| local.is_some() || !is_of_another(&namespace));
+                ending::would_go(local, owns, &self.policy).then_some(Harm::Delete)?
+            }
         };
-        Some((harm, local.is_none_or(|local| self.is_own(local, remote))))
+        let own = local.is_none_or(|local| self.is_own(local, remote));
+        Some(Threat { harm, own, to_namespace_only: local.is_none() })
     }
 
-    /// Whether the local namespace of a pair is ours and is not being deleted.
-    fn owns_namespace_of(&self, key: &PairKey) -> bool {
+    /// The local namespace of a pair, if it is ours and is not being deleted.
+    fn owned_namespace_of(&self, key: &PairKey) -> Option<Arc<Object>> {
         let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
-        namespace.is_some_and(|namespace| !namespace.deleting && self.owns(&namespace))
+        namespace.filter(|namespace| !namespace.deleting && self.owns(namespace))
     }
 
     /// Compares what a watch shows of a pair with our last writes, at the very event that shows it, and updates the guard's

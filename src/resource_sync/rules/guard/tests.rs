@@ -13,8 +13,12 @@ fn own(own: usize) -> Bounds {
     Bounds { own, blocked: false }
 }
 
+fn threat(own: bool) -> Threat {
+    Threat { harm: Harm::Delete, own, to_namespace_only: false }
+}
+
 fn suspects(guard: &mut Guard, numbers: std::ops::Range<usize>, of_the_section: bool) {
-    numbers.for_each(|number| guard.suspect(key(number), Harm::Delete, of_the_section));
+    numbers.for_each(|number| guard.suspect(key(number), threat(of_the_section), Instant::now()));
 }
 
 /// Asks for verdicts until every suspect has to wait or is held. Returns how many went and how many were confirmed.
@@ -150,7 +154,7 @@ async fn approval_frees_those_that_wait_and_nobody_else() {
     let now = Instant::now();
     suspects(&mut guard, 0..30, true);
     assert_eq!(decide_all(&mut guard, own(30), now).0, 0);
-    let freed = guard.approve();
+    let freed = guard.approve(Instant::now());
     assert_eq!(freed.len(), 30);
     assert!(guard.held(own(30), now).is_empty());
     let (went, asked) = decide_all(&mut guard, own(30), now);
@@ -166,7 +170,7 @@ async fn an_approval_survives_a_restart_half_way_for_as_many_as_were_left() {
     let mut guard = Guard::default();
     suspects(&mut guard, 0..30, true);
     decide_all(&mut guard, own(30), now);
-    guard.approve();
+    guard.approve(Instant::now());
     for number in 0..12 {
         guard.confirm(&key(number), Harm::Delete);
         assert_eq!(guard.send(&key(number), 1, None, now).counted, 0, "what was approved does not count");
@@ -190,7 +194,7 @@ async fn what_was_approved_and_not_sent_is_approved_still_and_takes_nothing_out_
     assert_eq!(decide_all(&mut guard, own(50), now).0, 10);
     suspects(&mut guard, 10..30, true);
     assert_eq!(decide_all(&mut guard, own(40), now).0, 0);
-    guard.approve();
+    guard.approve(Instant::now());
     guard.confirm(&key(10), Harm::Delete);
     let sending = guard.send(&key(10), 1, None, now);
     guard.not_sent(sending);
@@ -219,4 +223,34 @@ async fn objects_that_come_back_lift_the_hold() {
     });
     assert!(guard.held(own(30), now).is_empty());
     assert!(guard.waiting().is_empty());
+}
+
+/// The namespace that was created for a pair follows its object, unless the pair has come back or the approval is old.
+#[tokio::test(start_paused = true)]
+async fn an_approved_deletion_includes_the_empty_namespace() {
+    let of_namespace = Threat { to_namespace_only: true, ..threat(true) };
+    let held_again = |guard: &mut Guard, threat: Threat, now: Instant| {
+        for number in 0..11 {
+            guard.suspect(key(number), threat, now);
+            guard.confirm(&key(number), Harm::Delete);
+        }
+        !guard.held(own(50), now).is_empty()
+    };
+    let deleted = || {
+        let (mut guard, now) = (Guard::default(), Instant::now());
+        suspects(&mut guard, 0..11, true);
+        guard.approve(now);
+        assert_eq!(decide_all(&mut guard, own(50), now).0, 11);
+        (guard, now)
+    };
+    let (mut guard, now) = deleted();
+    assert!(!held_again(&mut guard, of_namespace, now));
+    assert_eq!(guard.verdict(&key(3), own(50), now), Verdict::Go);
+    let (mut guard, now) = deleted();
+    assert!(held_again(&mut guard, threat(true), now), "other objects of these names");
+    let (mut guard, now) = deleted();
+    assert!(held_again(&mut guard, of_namespace, now + WINDOW + MOMENT), "too late");
+    let (mut guard, now) = deleted();
+    (0..11).for_each(|number| guard.came_back(&key(number)));
+    assert!(held_again(&mut guard, of_namespace, now), "they had come back");
 }

@@ -171,6 +171,8 @@ fn a_suspicious_absence_is_confirmed_before_anything_goes() {
     assert_eq!(scene.next(), Next::ConfirmAbsence);
     scene.local = Value::Null;
     assert_eq!(scene.next(), Next::ConfirmAbsence);
+    scene.namespace_is_of_another = true;
+    assert_eq!(scene.next(), Next::Rest(Rest::Gone), "the other pair asks for the end of the namespace");
 }
 
 #[test]

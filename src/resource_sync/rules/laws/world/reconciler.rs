@@ -58,6 +58,9 @@ impl World {
                 held.deleting
                     && self.pairs.iter().any(|(other, pair)| *other != name && pair.ends.as_ref() == Some(&held.uid))
             }),
+            namespace_is_of_another: namespace
+                .and_then(|held| owner(held, &self.policy))
+                .is_some_and(|owner| owner != name && self.pairs.contains_key(&*owner)),
             local_was_there: self.pairs[name].local_was_there && locals.cache.contains_key(name),
             source_lives_at: None,
             clusters: Clusters {
