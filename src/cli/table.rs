@@ -92,10 +92,20 @@ fn section_rows(sections: &[(&String, &Value)]) -> String {
             plain(section.get("state")),
             in_step,
             age(overview("oldest_seconds")),
-            or_nothing(&plain(section.get("message"))),
+            message(section),
         ]
     });
     table(["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST", "MESSAGE"], rows)
+}
+
+/// What a section says, and how old that is where it is counted from time to time.
+fn message(section: &Value) -> String {
+    let message = section.get("message").map(|message| plain(Some(message))).unwrap_or_default();
+    let as_of = section.get("as_of_seconds").filter(|seconds| seconds.is_number());
+    let as_of = as_of.map(|seconds| format!("as of {} ago", age(Some(seconds))));
+    let parts: Vec<String> =
+        [message].into_iter().chain(as_of).filter(|part| !part.is_empty() && part != NOTHING).collect();
+    or_nothing(&parts.join(", "))
 }
 
 /// The objects that fail or wait, by section.
@@ -238,7 +248,7 @@ mod tests {
             },
             "sections": {
                 "addons": {
-                    "job": "lease", "state": "ready", "well": true, "message": "",
+                    "job": "lease", "state": "ready", "well": true, "message": "", "as_of_seconds": 8,
                     "overview": { "flow": "edge→hub", "subject": "leases", "total": 1, "in_step": 1, "oldest_seconds": null },
                 },
                 "databases": {
@@ -291,7 +301,7 @@ SECTION     REMOTE→LOCAL   RESOURCE    STATE       IN STEP   OLDEST   MESSAGE
 databases   hub→edge       databases   blocked     10/12     27s      cluster edge unreachable; 1 paused, 1 deleting
 queues      hub→edge       queues      failing     2/3       3s       hu/queue-2: spec.n: 502 > 100; 1 failing
 others      hub→edge       users       elsewhere   -         -        runs in replica b
-addons      edge→hub       leases      ready       1/1       -        -
+addons      edge→hub       leases      ready       1/1       -        as of 8s ago
 
 OBJECT        SECTION     STATE      FOR   CAUSE → NEXT STEP
 hu/orders-0   databases   deleting   12m   waits for finalizer example.com/never (edge) → ask its owner

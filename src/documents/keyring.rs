@@ -144,6 +144,11 @@ impl Keyring {
         self.keys.first().map_or(SealedWith::Nothing, |key| SealedWith::Key(&key.id))
     }
 
+    /// Whether it has the key with this id.
+    pub fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id == id)
+    }
+
     /// Seals a value of a document. A nonce is used once.
     pub fn seal(&self, kind: Kind, id: Uuid, value: &[u8], nonce: [u8; NONCE]) -> Result<Vec<u8>, SealError> {
         if self.is_unread {

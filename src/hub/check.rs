@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use super::bus::Bus;
+use super::command::sealed_fields;
 use super::config::HubConfig;
 use super::reloaded::{FileError, Reloaded};
+use super::rotate;
 use super::tokens::Grants;
 use super::wiring::read_keys;
 use crate::amqp::AmqpSource;
 use crate::cluster::full_text;
+use crate::db::Database;
 use crate::documents::{self, Broker, Keyring, SCHEMA};
 use crate::http::ServerTls;
 use crate::job::check::say;
@@ -17,13 +20,24 @@ use crate::job::check::say;
 /// Prints what the section lacks, and returns how many faults that are.
 pub(super) async fn check_section(config: &HubConfig) -> usize {
     let mut faults = Vec::new();
-    faults.extend(check_database(config).await);
+    let database = documents::open(config.database.clone());
+    let has_schema = match check_database(config, &database).await {
+        Ok(has_schema) => has_schema,
+        Err(fault) => {
+            faults.push(fault);
+            false
+        }
+    };
     if let Some(path) = &config.tokens_file {
         faults.extend(fault_of(&Reloaded::open(path.clone(), Grants::read, Grants::default())));
     }
-    if let Some(path) = &config.keys_file {
-        faults.extend(fault_of(&Reloaded::open(path.clone(), read_keys, Keyring::unread())));
+    let keys = config.keys_file.as_ref().map(|path| Reloaded::open(path.clone(), read_keys, Keyring::unread()));
+    let fault = keys.as_ref().and_then(fault_of);
+    if has_schema && fault.is_none() {
+        let keyring = keys.map(|keys| Arc::clone(&keys.content().borrow())).unwrap_or_default();
+        faults.extend(check_sealed_fields(&database, &keyring).await);
     }
+    faults.extend(fault);
     if let Some(files) = &config.tls
         && let Err(error) = ServerTls::load(files.clone()).await
     {
@@ -54,16 +68,34 @@ async fn check_broker(source: &AmqpSource) -> Option<String> {
     }
 }
 
-/// Whether the database takes this release's statements, or will after the migrations at start.
-async fn check_database(config: &HubConfig) -> Option<String> {
-    let database = documents::open(config.database.clone());
+/// Whether this replica can open what is encrypted in the database.
+async fn check_sealed_fields(database: &Database, keyring: &Keyring) -> Vec<String> {
+    match rotate::count(database).await {
+        Ok(counts) => {
+            let unknown = counts.iter().filter(|(key, _)| !key.is_empty() && !keyring.has(key));
+            unknown
+                .map(|(key, count)| {
+                    format!("{} cannot be opened: keys_file lacks the key {key}", sealed_fields(*count))
+                })
+                .collect()
+        }
+        Err(error) => vec![format!("database {}: {}", database.place(), full_text(&error))],
+    }
+}
+
+/// Whether the database has the whole schema. An error: it does not take this release's statements, and will not after the migrations
+/// at start either.
+async fn check_database(config: &HubConfig, database: &Database) -> Result<bool, String> {
     let place = database.place();
-    match SCHEMA.status(&database).await.and_then(crate::db::migrations::Status::check) {
+    match SCHEMA.status(database).await.and_then(crate::db::migrations::Status::check) {
         Ok(status) if status.pending() > 0 && !config.migrate => {
             let pending = status.pending();
-            Some(format!("database {place}: {pending} migrations of the schema are missing, run `towline migrate`"))
+            Err(format!("database {place}: {pending} migrations of the schema are missing, run `towline migrate`"))
         }
-        Ok(_) => None,
-        Err(error) => Some(format!("database {place}: {}", full_text(&error))),
+        Ok(status) => {
+            say(&format!("{}: database {place}: answers", config.name));
+            Ok(status.pending() == 0)
+        }
+        Err(error) => Err(format!("database {place}: {}", full_text(&error))),
     }
 }

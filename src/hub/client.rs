@@ -90,13 +90,14 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let client = HubClient::new(&command.access).await?;
     let answer = client.ask(Method::POST, path, Some((media, Bytes::from(text)))).await?;
     let mut exit = Exit::Done;
+    let of_dry_run = if command.dry_run { " (dry run)" } else { "" };
     for (number, item) in (1..).zip(answer.get("items").and_then(Value::as_array).into_iter().flatten()) {
         let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
         let parts: Vec<&str> =
             [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
         let what = if parts.is_empty() { format!("document {number}") } else { parts.join("/") };
         match item.get("problem") {
-            None => say(&format!("{what} {}", text("result"))),
+            None => say(&format!("{what} {}{of_dry_run}", text("result"))),
             Some(problem) => {
                 exit = Exit::Failed;
                 complain(&format!("{what}: {}", told(problem, StatusCode::OK)));

@@ -194,6 +194,6 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
 }
 
 /// So many of them.
-fn sealed_fields(count: u64) -> String {
+pub(super) fn sealed_fields(count: u64) -> String {
     if count == 1 { "1 sealed field".to_owned() } else { format!("{count} sealed fields") }
 }

@@ -120,6 +120,7 @@ fn report(latest: &Latest) -> Value {
     let held = counted.held.iter().take(MOST_HELD).map(held);
     let failures = counted.failures.iter().map(failure);
     json!({
+        "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
         "held_syncsets": counted.held.len(),
         "not_in_step": held.chain(failures).collect::<Vec<_>>(),
@@ -259,6 +260,7 @@ mod tests {
         assert_eq!(
             shown,
             json!({
+                "as_of_seconds": null,
                 "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
                 "held_syncsets": 1,
                 "not_in_step": [

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use integration::postgres::{ADMIN, Transport};
 use integration::{Postgres, Towline};
 
-use crate::world::{LIMIT, run};
+use crate::world::{Hub, LIMIT, run};
 
 /// Exit code and everything that was said of a section with these keys.
 async fn check(name: &str, keys: &str) -> (Option<i32>, String) {
@@ -43,6 +43,21 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         assert_eq!(code, Some(1), "{told}");
         let migrations = "migrations of the schema are missing, run `towline migrate`";
         tells(&told, &[migrations, "check-keys: line 1 is no key", "check-tokens: it is empty", "3 fault(s)"]);
+
+        // Fields that another replica has encrypted.
+        let keys = file("good-keys", "first MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n");
+        let with_keys = format!("keys_file = {keys:?}\n");
+        let variables = [("TOWLINE__HUB__KEYS_FILE", keys.to_str().expect("a path"))];
+        let hub = Hub::start(&database, &variables).await;
+        let secret = r#"{"namespace": "foo", "name": "pull", "stringData": {"token": "x"}}"#;
+        hub.expect(201, "/v1/secrets", &["-d", secret]).await;
+        let (code, told) = check("sealed", &format!("{url}{with_keys}")).await;
+        assert_eq!(code, Some(0), "{told}");
+        tells(&told, &["answers"]);
+        let (code, told) = check("without-keys", &url).await;
+        assert_eq!(code, Some(1), "{told}");
+        tells(&told, &["1 sealed field cannot be opened: keys_file lacks the key first", "1 fault(s)"]);
+        drop(hub);
 
         // C3: a server in recovery.
         let standby = server.standby("hub-check-standby").await.expect("a standby");

@@ -34,7 +34,8 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         std::fs::write(&path, MANIFESTS).expect("a file");
         let run = async |args: &[&str]| towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
         let (code, told, error) = run(&["apply", "-f", &file, "--dry-run"]).await;
-        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west created\nSecret/foo/pull created\n"), "{error}");
+        let expected = "Cluster/foo/west created (dry run)\nSecret/foo/pull created (dry run)\n";
+        assert_eq!((code, told.as_str()), (Some(0), expected), "{error}");
         let (code, told, error) = run(&["apply", "-f", &file]).await;
         assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west created\nSecret/foo/pull created\n"), "{error}");
         let (_, told, _) = run(&["apply", "-f", &file]).await;

@@ -18,8 +18,8 @@ const MOST_NOTES: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub(super) struct DiffCommand {
     /// A file with syncsets in YAML or JSON; those of Hive, too
-    #[arg(short, long, value_name = "FILE")]
-    filename: PathBuf,
+    #[arg(short, long, value_name = "FILE", alias = "filename")]
+    file: PathBuf,
     /// On how many clusters each is tried
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     sample: u32,
@@ -34,7 +34,7 @@ pub(super) struct DiffCommand {
 }
 
 pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
-    let path = &command.filename;
+    let path = &command.file;
     let text = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let manifests = manifests_of_yaml(&text, &|_| Ok(())).map_err(|problem| of_file(&problem))?;
     let manifests: Result<Vec<Manifest>, Problem> = manifests.into_iter().collect();
@@ -129,8 +129,9 @@ fn told(cluster: &Value) -> String {
     };
     let objects = cluster.get("objects").and_then(Value::as_array).into_iter().flatten();
     let notes: Vec<String> = objects
-        .filter(|object| object.get("note").is_some())
+        .filter(|object| object.get("note").is_some() || text(object, "action") == "delete")
         .map(|object| match text(object, "object") {
+            name if text(object, "action") == "delete" => format!("{name} is deleted"),
             "" => text(object, "note").to_owned(),
             name if text(object, "action") == "change" => format!("{name} {}", text(object, "note")),
             name => format!("{name}: {}", text(object, "note")),
@@ -169,6 +170,14 @@ mod tests {
             "team-b/north-1  unreachable for 3 h",
         ];
         assert_eq!(lines(&answer), expected);
+    }
+
+    #[test]
+    fn what_would_be_deleted_is_named() {
+        let site = json!({"object": "ConfigMap default/site", "action": "delete"});
+        let made = json!({"object": "ConfigMap default/new", "action": "create"});
+        let line = told(&json!({"create": 1, "delete": 1, "objects": [site, made]}));
+        assert_eq!(line, "create 1  change 0  delete 1  conflict 0   ConfigMap default/site is deleted");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode};
 use crate::job::command::Exit;
 
-/// Most characters that are shown of a message.
-const LONGEST_MESSAGE: usize = 120;
+/// Characters that are shown of the beginning of a long message, and of its end, which says what to do.
+const BEGINNING: usize = 80;
+const END: usize = 60;
 /// Most clusters that are shown of a group.
 const MOST_CLUSTERS: usize = 2;
 
@@ -84,9 +85,14 @@ fn row(group: &Value) -> [String; 5] {
 
 /// A message in one line.
 fn shortened(message: &str) -> String {
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let short: String = message.chars().take(LONGEST_MESSAGE).map(line).collect();
-    if message.chars().nth(LONGEST_MESSAGE).is_some() { short + " …" } else { short }
+    let letters = || message.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let count = letters().count();
+    if count <= BEGINNING + END + 3 {
+        return letters().collect();
+    }
+    let beginning: String = letters().take(BEGINNING).collect();
+    let end: String = letters().skip(count - END).collect();
+    format!("{} … {}", beginning.trim_end(), end.trim_start())
 }
 
 #[cfg(test)]
@@ -99,13 +105,17 @@ mod tests {
     fn groups_are_rows_of_a_table_with_the_first_clusters() {
         let cluster = |name: &str| json!({"namespace": "foo", "name": name});
         let answer = json!({"total": 5, "items": [
-            {"kind": "SelectorSyncSet", "name": "monitoring", "reason": "Rejected", "message": "m".repeat(121), "count": 214,
+            {"kind": "SelectorSyncSet", "name": "monitoring", "reason": "Rejected", "message": format!("{}{}", "m".repeat(100), "e".repeat(60)), "count": 214,
              "clusters": [cluster("a"), cluster("b"), cluster("c")]},
             {"kind": "SyncSet", "namespace": "foo", "name": "base", "reason": "Forbidden", "message": "no\nway", "count": 1,
              "clusters": [cluster("z")]}]});
         let expected = [
-            format!("214  SelectorSyncSet monitoring  Rejected   {} …  foo/a, foo/b, …", "m".repeat(120)),
-            format!("  1  SyncSet foo/base            Forbidden  {:122}  foo/z", "no way"),
+            format!(
+                "214  SelectorSyncSet monitoring  Rejected   {} … {}  foo/a, foo/b, …",
+                "m".repeat(80),
+                "e".repeat(60)
+            ),
+            format!("  1  SyncSet foo/base            Forbidden  {:143}  foo/z", "no way"),
             "and 3 further groups: --limit shows more".to_owned(),
         ];
         assert_eq!(lines(&answer), expected);

@@ -46,6 +46,8 @@ pub(super) struct Overview {
 pub(super) struct Latest {
     /// None before the first count.
     pub(super) counted: Option<Counted>,
+    /// When that was.
+    pub(super) counted_at: Option<Instant>,
     /// Why the last count failed, with its causes.
     pub(super) failure: Option<String>,
     /// None in a replica that is not the dispatcher.
@@ -118,7 +120,7 @@ impl Overview {
         self.latest.send_modify(|latest| match counted {
             Ok(counted) => {
                 self.metrics.counted(&counted);
-                (latest.counted, latest.failure) = (Some(counted), None);
+                (latest.counted, latest.counted_at, latest.failure) = (Some(counted), Some(Instant::now()), None);
             }
             Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),
             Err(error) => latest.failure = Some(full_text(&error)),

@@ -89,14 +89,16 @@ impl Unreachable {
     }
 }
 
-/// The conditions in the order of their types. One whose status is that of the previous one keeps its time.
+/// The conditions in the order of their types. One whose status is that of the previous one keeps its time. `is_applied`: each
+/// syncset of the cluster has an outcome.
 pub(super) fn shown(
     conditions: &Conditions,
     failing: &[&SyncSetName],
+    is_applied: bool,
     previous: &Map<String, Value>,
     now: Timestamp,
 ) -> Value {
-    let mut all = vec![failed(failing), unreachable(&conditions.reachability)];
+    let mut all = vec![failed(failing, is_applied), unreachable(&conditions.reachability)];
     all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
     if !conditions.held.is_empty() {
         let held: Vec<&SyncSetName> = conditions.held.iter().collect();
@@ -145,8 +147,12 @@ impl Condition {
     }
 }
 
-fn failed(failing: &[&SyncSetName]) -> Condition {
+fn failed(failing: &[&SyncSetName], is_applied: bool) -> Condition {
     const KIND: &str = "Failed";
+    if failing.is_empty() && !is_applied {
+        let message = "not all SyncSets and SelectorSyncSets have been applied to the cluster yet".to_owned();
+        return Condition { kind: KIND, status: "Unknown", reason: "Pending", message };
+    }
     if failing.is_empty() {
         let message = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
         return Condition { kind: KIND, status: "False", reason: "Success", message };

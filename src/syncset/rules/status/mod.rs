@@ -56,12 +56,16 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
         .filter(|(_, result)| result.failure.is_some() || !observed.live.contains(&result.syncset))
         .map(|(name, _)| *name)
         .collect();
+    let first = first_success(observed, previous, now);
+    let has_outcome = |syncset: &Uuid| results.values().any(|result| result.syncset == *syncset);
+    let is_reached = first.is_some() || !matches!(observed.conditions.reachability, Reachability::Unreachable { .. });
+    let is_applied = is_reached && observed.live.iter().all(has_outcome);
     let mut status = Map::new();
-    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, previous, now));
+    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, is_applied, previous, now));
     status.insert("controlledBy".to_owned(), json!(observed.controlled_by));
     status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
     status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
-    if let Some(first) = first_success(observed, previous, now) {
+    if let Some(first) = first {
         status.insert("firstSuccessTime".to_owned(), first);
     }
     status
@@ -85,14 +89,16 @@ fn was_shown(name: &SyncSetName, previous: &Map<String, Value>) -> bool {
     entries.into_iter().any(|entry| entry["name"] == name.name.as_str())
 }
 
-/// When all syncsets had succeeded for the first time. It is never reset; none before that.
+/// When all syncsets had succeeded for the first time. It is never reset; none before that, and none of a cluster that was never
+/// reached.
 fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Option<Value> {
     const FIELD: &str = "firstSuccessTime";
     if let Some(known) = previous.get(FIELD).filter(|known| known.is_string()) {
         return Some(known.clone());
     }
     let is_known = |syncset: &Uuid| observed.results.iter().any(|result| result.syncset == *syncset);
-    if !observed.live.iter().all(is_known) {
+    let is_silent = matches!(observed.conditions.reachability, Reachability::Unreachable { .. });
+    if !observed.live.iter().all(is_known) || (is_silent && observed.results.is_empty()) {
         return None;
     }
     let times: Option<Vec<Timestamp>> = observed.results.iter().map(|result| result.first_success).collect();

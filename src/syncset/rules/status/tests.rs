@@ -115,6 +115,35 @@ fn the_condition_names_what_is_failing() {
 }
 
 #[test]
+fn before_the_first_outcome_nothing_is_said_to_be_applied() {
+    let failed = |results: &[ResultRow], live: &[u8], reachability: &Reachability, previous: &Map<String, Value>| {
+        let live = live.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
+        let conditions = Conditions { reachability: reachability.clone(), ..Conditions::default() };
+        let observed = Observed { results, live: &live, spared: None, conditions, controlled_by: "towline-1" };
+        let status = status(&observed, previous, at(1000));
+        let failed = condition(&status, "Failed").expect("there")["status"].clone();
+        (failed, status.contains_key("firstSuccessTime"), status)
+    };
+    let silent = Reachability::Unreachable {
+        reason: Unreachable::ErrorConnectingToCluster,
+        message: "connection refused".to_owned(),
+    };
+    let (none, one) = (Map::new(), [result(1, SyncSetKind::SyncSet, "a")]);
+    for reachability in [Reachability::Unknown, Reachability::Reachable, silent.clone()] {
+        let (status, has_succeeded, _) = failed(&[], &[1], &reachability, &none);
+        assert_eq!((status, has_succeeded), (json!("Unknown"), false), "{reachability:?}");
+    }
+    let (status, has_succeeded, _) = failed(&[], &[], &silent, &none);
+    assert_eq!((status, has_succeeded), (json!("Unknown"), false), "never reached, also without syncsets");
+    let (status, has_succeeded, applied) = failed(&one, &[1], &Reachability::Reachable, &none);
+    assert_eq!((status, has_succeeded), (json!("False"), true));
+    let (status, has_succeeded, _) = failed(&one, &[1], &silent, &applied);
+    assert_eq!((status, has_succeeded), (json!("False"), true), "silent, and what was applied still is");
+    let (status, has_succeeded, _) = failed(&one, &[1, 2], &silent, &applied);
+    assert_eq!((status, has_succeeded), (json!("Unknown"), true), "a new one waits until it is reached");
+}
+
+#[test]
 fn the_first_success_is_the_latest_of_all_and_never_reset() {
     let results = [result(1, SyncSetKind::SyncSet, "a"), result(2, SyncSetKind::SyncSet, "b")];
     let status = of(&results, &[], Conditions::default(), &Map::new());
@@ -138,7 +167,8 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
         duplicate: Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() }),
         has_moved: true,
     };
-    let first = of(&[], &[], conditions.clone(), &Map::new());
+    let before = of(&[], &[], Conditions::default(), &Map::new());
+    let first = of(&[], &[], conditions.clone(), &before);
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
     assert_eq!(kinds, ["AnotherCluster", "Duplicate", "Failed", "Held", "Paused", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
