@@ -60,8 +60,8 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let proposed =
             [map("changed", "two"), map("new", "one"), map("same", "one"), map("taken", "three"), namespace, inside];
         let proposed = syncset(&proposed, &["west-1"]);
-        let line =
-            "diff/west-1  create 3  change 2  delete 1  conflict 1   ConfigMap diff/taken: .data.value belongs to hpa";
+        let line = "diff/west-1  create 3  change 2  delete 1  conflict 1   ConfigMap diff/taken: .data.value belongs to hpa; \
+             ConfigMap diff/dropped is deleted";
         let told = stage.tells(&proposed, line).await;
         assert!(told.starts_with(first), "{told}");
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
@@ -340,6 +340,7 @@ fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
         let before = state(&stage, plane).await;
         let expected = "SyncSet diff-losses/base: 1 cluster (0 new, 0 no longer); held: no (1 of at most 10 lose objects)\n\
              diff-losses/west-1  create 0  change 0  delete 1  conflict 0   \
+             ConfigMap diff-losses/deleted is deleted; \
              ConfigMap diff-losses/adopted: it stays, since it was there before, or somebody else created it anew; \
              ConfigMap diff-losses/pruned: it stays, since it has the annotation towline.dev/prune; \
              ConfigMap diff-losses/stolen: it stays, since this syncset is not the one that sent it last; \
