@@ -49,7 +49,7 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         let with_keys = format!("keys_file = {keys:?}\n");
         let variables = [("TOWLINE__HUB__KEYS_FILE", keys.to_str().expect("a path"))];
         let hub = Hub::start(&database, &variables).await;
-        let secret = r#"{"namespace": "foo", "name": "pull", "stringData": {"token": "x"}}"#;
+        let secret = r#"{"namespace": "foo", "name": "pull", "data": {"token": "eA=="}}"#;
         hub.expect(201, "/v1/secrets", &["-d", secret]).await;
         let (code, told) = check("sealed", &format!("{url}{with_keys}")).await;
         assert_eq!(code, Some(0), "{told}");
