@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::identity::{is_app_id, is_cluster_id};
 use super::release::Facts;
 use super::revision::Stage;
-use super::text::tame;
+use super::text::{brief, stored_size, tame};
 use crate::cluster::ObjectKey;
 
 /// What the status holds of a release: what was acknowledged last, or, until something is, what is to be told first.
@@ -32,6 +32,46 @@ pub(in crate::inventory) struct Entry {
     /// The hash of the body that is about to be sent, or was, until it is acknowledged: a process that was killed meanwhile leaves it
     /// behind, and what the API knows then is unknown. Empty if nothing is under way.
     pub(in crate::inventory) sending_hash: String,
+}
+
+impl Entry {
+    /// The entry as the status holds it: long strings are cut. The version is left out if one was, so that the record is read again
+    /// after a restart.
+    pub(in crate::inventory) fn stored(&self) -> Self {
+        let Facts { updated, chart, app_version } = &self.facts;
+        let facts = Facts {
+            updated: brief(updated).to_owned(),
+            chart: brief(chart).to_owned(),
+            app_version: brief(app_version).to_owned(),
+        };
+        let version = if facts == self.facts { self.version.clone() } else { String::new() };
+        Self { facts, version, ..self.clone() }
+    }
+
+    /// The most bytes that a release with these facts takes in the API server's store. Room for all hashes is included, so that the
+    /// size does not depend on what is under way.
+    pub(in crate::inventory) fn size(key: &ObjectKey, entry: Option<&Self>, facts: Option<&Facts>) -> usize {
+        let of_facts = |facts: &Facts| {
+            let texts = [&facts.updated, &facts.chart, &facts.app_version];
+            texts.into_iter().map(|text| stored_size(brief(text))).sum::<usize>()
+        };
+        let of_facts = entry.map(|entry| &entry.facts).into_iter().chain(facts).map(of_facts).max();
+        let names = key.name.len() + key.namespace.len();
+        let of_entry = entry.map_or(NEW_ID, |entry| {
+            entry.app_id.len() + 3 * digits(entry.revision) + digits(entry.sent) + entry.version.len()
+        });
+        FIXED + 4 * names + of_entry + of_facts.unwrap_or_default()
+    }
+}
+
+/// The bytes of all field names and hashes of an entry, of its line in `reconcileHelmReleases`, and of the name of that line in the
+/// object's managed fields.
+const FIXED: usize = 520;
+/// The bytes of the id of a release that has none yet.
+const NEW_ID: usize = 38;
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |last| usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1))
 }
 
 /// The types of the conditions of a project that counts.
@@ -300,6 +340,47 @@ mod tests {
         let conditions = json!([{"type": "Ready", "status": "True"},
             {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);
         assert_eq!(status["conditions"], conditions);
+    }
+
+    #[test]
+    fn a_long_string_is_cut_in_the_status_and_its_record_is_read_again() {
+        let mut long = entry(3);
+        assert_eq!(long.stored(), long);
+        long.facts.chart = "é".repeat(1024);
+        let stored = long.stored();
+        assert_eq!((stored.facts.chart.as_str(), stored.version.as_str()), (&*"é".repeat(64), ""));
+        assert_eq!(stored.stored(), stored);
+    }
+
+    #[test]
+    fn no_release_takes_more_of_the_status_than_its_size() {
+        for text in ["a", "é", "\"", "&"] {
+            let text = text.repeat(1024);
+            let hash = "0".repeat(64);
+            let key = ObjectKey::new("n".repeat(63), "a".repeat(63));
+            let largest = Entry {
+                app_id: format!("A-{}", "0".repeat(64)),
+                is_given: false,
+                revision: u64::MAX,
+                stage: Stage::Uninstalled,
+                facts: Facts { updated: text.clone(), chart: text.clone(), app_version: text.clone() },
+                version: "9".repeat(20),
+                sent_hash: hash.clone(),
+                sent: u64::MAX,
+                sending_hash: hash.clone(),
+            };
+            let size = Entry::size(&key, Some(&largest), None);
+            let of = |entries: BTreeMap<ObjectKey, Entry>| {
+                let json = Written { entries, ..written() }.to_json(now()).to_string();
+                // As Go's JSON escapes it.
+                json.replace('&', "\\u0026").len()
+            };
+            let taken = of([(key.clone(), largest.stored())].into()) - of(BTreeMap::new());
+            let managed = format!("\"f:{key}\":{{}},").len();
+            assert!(taken + managed <= size, "{taken} and {managed} of {size}");
+            assert!(taken + managed + 300 > size, "it claims too much: {taken} and {managed} of {size}");
+            assert!(Entry::size(&key, None, Some(&largest.facts)) <= size);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod observe;
 mod outcomes;
+mod places;
 mod release;
 mod steps;
 mod summary;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 
 pub(in crate::inventory) use self::observe::Seen;
 pub(in crate::inventory) use self::outcomes::{ReadFailure, Refusal};
+pub(in crate::inventory) use self::places::STATUS_ROOM;
 use self::release::Release;
 pub(in crate::inventory) use self::steps::{Obstacle, Post, PostKey, Step, View};
 pub(in crate::inventory) use self::summary::Summary;
@@ -73,6 +75,8 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) wire: Wire,
     /// The most releases that are reported.
     pub(in crate::inventory) max_releases: usize,
+    /// The most bytes that releases may take in the status.
+    pub(in crate::inventory) status_room: usize,
     /// What every body says of its sender.
     pub(in crate::inventory) sender: Sender,
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::outcomes::Refusal;
+use super::places::Excluded;
 use super::{Counts, Moment, Retry};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::body::{Body, Parts};
 use crate::inventory::rules::release::{Facts, Undecodable};
 use crate::inventory::rules::revision::{Revision, Stage};
 use crate::inventory::rules::status::Entry;
+use crate::inventory::rules::text::brief;
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +65,8 @@ pub(super) struct Release {
     pub(super) undecodable: Option<(Arc<str>, Undecodable)>,
     /// The Secret `uuid` has no usable id.
     pub(super) has_no_id: bool,
-    /// There are too many releases before it.
-    pub(super) is_excluded: bool,
+    /// Why it is not reported, if there are too many releases.
+    pub(super) excluded: Option<Excluded>,
     /// It has no revision any more, or its history is all that is left of it.
     pub(super) is_gone: bool,
     pub(super) wanted: Option<Wanted>,
@@ -104,8 +106,8 @@ impl Release {
         match counts {
             Counts::Content => entry.sent_hash != body.hash,
             Counts::Revision => {
-                let before = (entry.revision, &entry.facts.updated, entry.stage);
-                entry.sent_hash.is_empty() || before != (told.revision, &told.facts.updated, stage)
+                let before = (entry.revision, brief(&entry.facts.updated), entry.stage);
+                entry.sent_hash.is_empty() || before != (told.revision, brief(&told.facts.updated), stage)
             }
         }
     }
@@ -229,8 +231,5 @@ pub(super) fn waits_for(key: &ObjectKey, release: &Release) -> Option<String> {
     if release.has_no_id {
         return Some(format!("the Secret uuid in namespace {} has no usable id", key.namespace));
     }
-    if release.is_excluded {
-        return Some("there are more releases than max_releases".to_owned());
-    }
-    None
+    release.excluded.map(|why| why.explanation().to_owned())
 }

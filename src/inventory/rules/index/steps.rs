@@ -102,7 +102,7 @@ impl Index {
             View::Complete => None,
         };
         if obstacle.is_none() {
-            next.observe = self.misplaced();
+            next.observe = self.place();
             if !next.observe.is_empty() {
                 return next;
             }
@@ -127,17 +127,6 @@ impl Index {
         }
         let conditions = self.status.written.as_ref().map(|written| written.conditions.clone()).unwrap_or_default();
         self.write(self.status_with(conditions), now)
-    }
-
-    /// Releases that are reported though there are enough before them, or the other way round.
-    fn misplaced(&self) -> Vec<ObjectKey> {
-        let most = self.settings.max_releases;
-        if self.releases.len() <= most && !self.releases.values().any(|release| release.is_excluded) {
-            return Vec::new();
-        }
-        let live = self.releases.iter().filter(|(_, release)| !release.is_gone);
-        let misplaced = live.enumerate().filter(|(rank, (_, release))| release.is_excluded != (*rank >= most));
-        misplaced.map(|(_, (key, _))| key.clone()).collect()
     }
 
     fn begin_reads(&mut self, steps: &mut Vec<Step>, wake: &mut Wake, now: Instant) {
@@ -201,12 +190,11 @@ impl Index {
     }
 
     fn status_with(&self, conditions: Vec<Condition>) -> Written {
-        let entries = self.releases.iter().filter_map(|(key, release)| Some((key.clone(), release.entry.clone()?)));
         Written {
             cluster_id: self.cluster_id.clone(),
             registered: self.registration.acknowledged.clone(),
             registrations: self.registration.sent,
-            entries: entries.collect(),
+            entries: self.stored_entries(),
             conditions,
         }
     }
@@ -231,12 +219,7 @@ impl Index {
             None => Condition::plain("Delivered", true),
             Some((reason, message)) => Condition::because("Delivered", false, &reason, &message),
         });
-        let too_many = self.releases.values().filter(|release| release.is_excluded).count();
-        if too_many > 0 {
-            let which = if too_many == 1 { "1 release is".to_owned() } else { format!("{too_many} releases are") };
-            let message = format!("{which} beyond the first {}, which are reported", self.settings.max_releases);
-            conditions.push(Condition::because("TooMany", true, "MaxReleases", &message));
-        }
+        conditions.extend(self.too_many());
         conditions
     }
 

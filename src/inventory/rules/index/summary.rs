@@ -57,7 +57,7 @@ impl Index {
             ..Summary::default()
         };
         for (key, release) in &self.releases {
-            summary.releases += usize::from(release.entry.is_some());
+            summary.releases += usize::from(release.entry.is_some() && release.excluded.is_none());
             if let Some(wanted) = &release.wanted {
                 summary.pending += 1;
                 let since = wanted.since.at;

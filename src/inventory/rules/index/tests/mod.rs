@@ -3,4 +3,5 @@
 mod delivery;
 mod faults;
 mod lifecycle;
+mod limits;
 mod world;
