@@ -450,7 +450,7 @@ impl Run {
                     // The token has changed meanwhile.
                     Some(Err(Refusal::Unauthorized)) if is_stale => Err(Refusal::NotSent),
                     Some(outcome) => outcome,
-                    None => Err(Refusal::Later { reason: "NoAnswer".to_owned(), after: None }),
+                    None => Err(Refusal::Later { reason: "NoAnswer".to_owned(), after: None, may_have_arrived: true }),
                 };
                 index.answered(&key, outcome, now);
                 if let PostKey::Release(key) = key {

@@ -32,6 +32,27 @@ pub(in crate::inventory) struct Entry {
     /// The hash of the body that is about to be sent, or was, until it is acknowledged: a process that was killed meanwhile leaves it
     /// behind, and what the API knows then is unknown. Empty if nothing is under way.
     pub(in crate::inventory) sending_hash: String,
+    /// What the API has rejected for good: it is not sent again until the release changes.
+    pub(in crate::inventory) rejected: Option<Rejection>,
+}
+
+/// A body that the API has rejected for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) struct Rejection {
+    /// Its hash.
+    pub(in crate::inventory) hash: String,
+    /// `HTTP400`.
+    pub(in crate::inventory) reason: String,
+}
+
+impl Rejection {
+    fn of(value: &Value) -> Option<Self> {
+        Some(Self { hash: hash(value, "hash"), reason: text(value, "reason")? }).filter(|found| !found.hash.is_empty())
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"hash": self.hash, "reason": self.reason})
+    }
 }
 
 impl Entry {
@@ -66,9 +87,12 @@ impl Entry {
 
 /// The bytes of all field names and hashes of an entry, of its line in `reconcileHelmReleases`, and of the name of that line in the
 /// object's managed fields.
-const FIXED: usize = 520;
+const FIXED: usize = 640;
 /// The bytes of the id of a release that has none yet.
 const NEW_ID: usize = 38;
+
+/// The digits of a hash.
+const HASH: usize = 64;
 
 fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |last| usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1))
@@ -144,6 +168,8 @@ pub(in crate::inventory) struct Remembered {
     pub(in crate::inventory) registered: String,
     /// How many registrations were acknowledged.
     pub(in crate::inventory) registrations: u64,
+    /// The registration that was rejected.
+    pub(in crate::inventory) rejected_registration: Option<Rejection>,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -157,7 +183,8 @@ impl Remembered {
         let list = |field| status.get(field).and_then(Value::as_array).into_iter().flatten();
         Self {
             cluster_id,
-            registered: text(status, "registeredHash").unwrap_or_default(),
+            registered: hash(status, "registeredHash"),
+            rejected_registration: status.get("rejectedRegistration").and_then(Rejection::of),
             registrations: status.get("registrations").and_then(Value::as_u64).unwrap_or_default(),
             entries: list("helmStatus").filter_map(entry).collect(),
             conditions: list("conditions").map(Condition::of).collect(),
@@ -167,6 +194,11 @@ impl Remembered {
 
 fn text(value: &Value, field: &str) -> Option<String> {
     value.get(field)?.as_str().map(str::to_owned)
+}
+
+/// A hash; empty for what can't be one.
+fn hash(value: &Value, field: &str) -> String {
+    text(value, field).filter(|hash| hash.len() <= HASH).unwrap_or_default()
 }
 
 fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
@@ -183,9 +215,10 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
             app_version: tame(&or_empty("appVersion")),
         },
         version: or_empty("resourceVersion"),
-        sent_hash: or_empty("sentHash"),
+        sent_hash: hash(value, "sentHash"),
         sent: value.get("sent").and_then(Value::as_u64).unwrap_or_default(),
-        sending_hash: or_empty("sendingHash"),
+        sending_hash: hash(value, "sendingHash"),
+        rejected: value.get("rejected").and_then(Rejection::of),
     };
     Some((key, entry))
 }
@@ -199,6 +232,8 @@ pub(in crate::inventory) struct Written {
     pub(in crate::inventory) registered: String,
     /// How many registrations were acknowledged.
     pub(in crate::inventory) registrations: u64,
+    /// The registration that was rejected.
+    pub(in crate::inventory) rejected_registration: Option<Rejection>,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -236,6 +271,9 @@ impl Written {
             status.insert("registeredHash".to_owned(), json!(self.registered));
             status.insert("registrations".to_owned(), json!(self.registrations));
         }
+        if let Some(rejected) = &self.rejected_registration {
+            status.insert("rejectedRegistration".to_owned(), rejected.to_json());
+        }
         Value::Object(status)
     }
 }
@@ -256,6 +294,9 @@ fn release(key: &ObjectKey, entry: &Entry) -> Value {
         if let Some(fields) = release.as_object_mut().filter(|_| !hash.is_empty()) {
             fields.insert(field.to_owned(), json!(hash));
         }
+    }
+    if let (Some(fields), Some(rejected)) = (release.as_object_mut(), &entry.rejected) {
+        fields.insert("rejected".to_owned(), rejected.to_json());
     }
     release
 }
@@ -294,6 +335,7 @@ mod tests {
             sent_hash: format!("5f0{revision}"),
             sent: revision + 10,
             sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
+            rejected: (revision == 4).then(|| Rejection { hash: "dead".into(), reason: "HTTP400".into() }),
         }
     }
 
@@ -303,6 +345,7 @@ mod tests {
             cluster_id: "K-1".into(),
             registered: "cafe".into(),
             registrations: 2,
+            rejected_registration: Some(Rejection { hash: "f00d".into(), reason: "HTTP413".into() }),
             entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
             conditions: vec![
                 Condition::plain("Ready", true),
@@ -320,7 +363,10 @@ mod tests {
         let status = written().to_json(now());
         let remembered = Remembered::of(&status);
         assert_eq!((remembered.cluster_id.as_deref(), remembered.registered.as_str()), (Some("K-1"), "cafe"));
-        assert_eq!(remembered.registrations, 2);
+        assert_eq!(
+            (remembered.registrations, &remembered.rejected_registration),
+            (2, &written().rejected_registration)
+        );
         assert_eq!((remembered.entries, remembered.conditions), (written().entries, written().conditions));
         assert_eq!(Remembered::of(&Value::Null), Remembered::default());
     }
@@ -337,6 +383,8 @@ mod tests {
             "updated": "2026-11-21T21:58:07Z", "status": "failed", "chart": "chart-7", "appVersion": "1.7",
             "resourceVersion": "107", "sentHash": "5f07", "sent": 17});
         assert_eq!(status["helmStatus"][1], web);
+        assert_eq!(status["helmStatus"][2]["rejected"], json!({"hash": "dead", "reason": "HTTP400"}));
+        assert_eq!(status["rejectedRegistration"], json!({"hash": "f00d", "reason": "HTTP413"}));
         let conditions = json!([{"type": "Ready", "status": "True"},
             {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);
         assert_eq!(status["conditions"], conditions);
@@ -368,6 +416,7 @@ mod tests {
                 sent_hash: hash.clone(),
                 sent: u64::MAX,
                 sending_hash: hash.clone(),
+                rejected: Some(Rejection { hash, reason: "HTTP422".into() }),
             };
             let size = Entry::size(&key, Some(&largest), None);
             let of = |entries: BTreeMap<ObjectKey, Entry>| {

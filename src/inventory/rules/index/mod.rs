@@ -37,12 +37,14 @@ pub(in crate::inventory) use self::summary::Summary;
 use super::body::{Body, Sender};
 use super::identity::{new_app_id, new_cluster_id};
 use super::project::Project;
-use super::status::{Remembered, Written};
+use super::status::{Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 
 /// Delays between two attempts, of posts, reads and status writes alike.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// The delay after an attempt that was not made: in the last second of a lease, no post begins.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Which changes are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +108,11 @@ impl Retry {
         self.until = now.checked_add(delay);
     }
 
+    /// Nothing was attempted: the next attempt waits a second, and is no repetition.
+    fn pause(&mut self, now: Instant) {
+        self.until = now.checked_add(PAUSE);
+    }
+
     /// Whether an attempt is due; if not, `wake` learns when it is.
     fn is_due(&self, now: Instant, wake: &mut Wake) -> bool {
         match self.until {
@@ -137,8 +144,8 @@ struct Registration {
     sent: u64,
     /// The hash of the one that is under way.
     posting: Option<String>,
-    /// The hash of the one that was rejected.
-    rejected: Option<String>,
+    /// The one that was rejected.
+    rejected: Option<Rejection>,
     retry: Retry,
     failure: Option<Refusal>,
 }
@@ -181,12 +188,13 @@ impl Index {
     /// What a project's status remembers. The seed decides new ids and the jitter of delays.
     pub(in crate::inventory) fn new(settings: Settings, project: Project, seed: [u8; 32]) -> Self {
         let mut random = StdRng::from_seed(seed);
-        let Remembered { cluster_id, registered, registrations, entries, conditions } =
+        let Remembered { cluster_id, registered, registrations, rejected_registration, entries, conditions } =
             Remembered::of(&project.status());
         let written = cluster_id.clone().map(|cluster_id| Written {
             cluster_id,
             registered: registered.clone(),
             registrations,
+            rejected_registration: rejected_registration.clone(),
             entries: entries.clone(),
             conditions,
         });
@@ -196,7 +204,13 @@ impl Index {
             settings,
             project,
             cluster_id,
-            registration: Registration { acknowledged: registered, sent: registrations, ..Registration::default() },
+            registration: Registration {
+                acknowledged: registered,
+                sent: registrations,
+                failure: rejected_registration.as_ref().map(Refusal::of),
+                rejected: rejected_registration,
+                ..Registration::default()
+            },
             releases,
             status: StatusState { written, is_dirty: true, ..StatusState::default() },
             is_unauthorized: false,

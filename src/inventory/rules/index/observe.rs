@@ -49,6 +49,7 @@ impl Index {
             (release.reading, release.unreadable, release.undecodable) = Default::default();
         }
         release.unread = None;
+        release.is_under_way = false;
         if release.is_gone {
             release.excluded = None;
         }
@@ -58,7 +59,10 @@ impl Index {
         }
         let (told, stage) = match standing(release) {
             Standing::Reported(told, stage) => (told, stage),
-            Standing::Stands => return,
+            Standing::Stands => {
+                release.is_under_way = true;
+                return;
+            }
             Standing::Unread(revision) => {
                 release.unread = Some(revision).filter(|_| release.undecodable.is_none());
                 return;
@@ -95,6 +99,7 @@ impl Index {
             sent_hash: String::new(),
             sent: 0,
             sending_hash: String::new(),
+            rejected: None,
         });
         let is_given = match given {
             GivenId::Given(id) => {

@@ -194,6 +194,7 @@ impl Index {
             cluster_id: self.cluster_id.clone(),
             registered: self.registration.acknowledged.clone(),
             registrations: self.registration.sent,
+            rejected_registration: self.registration.rejected.clone(),
             entries: self.stored_entries(),
             conditions,
         }
@@ -241,7 +242,7 @@ impl Index {
         }
         let reason = |refusal: &Refusal| match refusal {
             Refusal::Later { reason, .. } | Refusal::Rejected { reason } => reason.clone(),
-            Refusal::Unauthorized | Refusal::NotSent => "Unauthorized".to_owned(),
+            Refusal::Unauthorized | Refusal::NotSent | Refusal::Interrupted => "Unauthorized".to_owned(),
         };
         if let Some(refusal) = registration {
             let what = if matches!(refusal, Refusal::Rejected { .. }) { "is rejected" } else { "waits" };
@@ -265,7 +266,7 @@ impl Index {
             let body = self.registration_body();
             let registration = &mut self.registration;
             if registration.acknowledged != body.hash {
-                let is_rejected = registration.rejected.as_ref() == Some(&body.hash);
+                let is_rejected = registration.rejected.as_ref().is_some_and(|rejected| rejected.hash == body.hash);
                 let is_free = registration.posting.is_none() && self.posts < POSTS;
                 if is_free && !is_rejected && registration.retry.is_due(now, wake) {
                     let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, registration.sent);
@@ -295,8 +296,8 @@ impl Index {
                 body: wanted.body.text.clone(),
                 idempotency_key,
             };
-            release.posting = Some(Posting { wanted, changed: None });
-            release.is_uncertain = true;
+            let was_uncertain = std::mem::replace(&mut release.is_uncertain, true);
+            release.posting = Some(Posting { wanted, was_uncertain, changed: None });
             self.posts += 1;
             steps.push(Step::Post(post));
         }

@@ -4,4 +4,5 @@ mod delivery;
 mod faults;
 mod lifecycle;
 mod limits;
+mod refusals;
 mod world;
