@@ -44,7 +44,7 @@ impl Marks {
         let failures = known.map_or(0, |mark| mark.failures);
         let state = match known.map(|mark| (mark.state, mark.reason == reason)) {
             // What it is compared with may be older than what is being written.
-            Some((State::Writing, _)) | Some((State::Written, true)) => return false,
+            Some((State::Writing, _) | (State::Written, true)) => return false,
             _ if is_there => State::Written,
             Some((State::Failed(until), _)) if until > now => return false,
             Some(_) | None => State::Writing,

@@ -26,7 +26,7 @@ pub(in crate::inventory) fn stored_size(text: &str) -> usize {
     text.chars().map(stored_bytes).sum()
 }
 
-/// Go's JSON escapes some characters that serde_json leaves as they are.
+/// Go's JSON escapes some characters that `serde_json` leaves as they are.
 fn stored_bytes(character: char) -> usize {
     match character {
         '"' | '\\' => 2,
