@@ -168,7 +168,7 @@ fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
     assert_eq!(granted("deploy/base/rbac/inventory.yaml"), expected, "what the specification lists");
 }
 
-/// With ConfigMaps, the only Secrets are those with ids.
+/// With the driver `configmap`, the only Secrets are those with ids.
 #[test]
 fn the_role_of_the_inventory_in_config_maps_grants_what_the_check_asks_for() {
     const FILE: &str = "deploy/base/rbac/inventory-configmaps.yaml";
