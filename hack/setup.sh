@@ -4,7 +4,7 @@
 #
 # Usage: hack/setup.sh [tools|demo|test]
 #   tools  what is needed to build and lint Towline
-#   demo   the same, curl, a database server, and a control plane: built once, in about five minutes, and kept
+#   demo   the same, curl, a database server, a control plane and Helm: built once, in about seven minutes, and kept
 #   test   the same, and what the tests of network failures, of the bus (rabbitmq-server, whose service is not used: tests start
 #          brokers of their own) and of the hub's API need (default): schemathesis in a virtual
 #          environment of Python, and the generator of the Go client. If Go builds the control plane, it also builds the Go
@@ -90,13 +90,10 @@ else
     done
 fi
 
-# Go builds the control plane where nobody has built it, and the client of the hub that is tested.
-if [[ $purpose == test || $purpose == demo && -z ${KUBEBUILDER_ASSETS:-} ]]; then
+# Go builds the control plane and Helm where nobody has built them, and the client of the hub that is tested.
+if [[ $purpose != tools ]]; then
     if ! have go; then
-        remedy="install Go $go_wanted or newer"
-        [[ $purpose == test ]] ||
-            remedy+=", or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, kube-controller-manager and kubectl"
-        todo+=("go is missing: $remedy")
+        todo+=("go is missing: install Go $go_wanted or newer")
     else
         go_found=$(GOTOOLCHAIN=local go env GOVERSION)
         version_reaches "${go_found#go}" "$go_wanted" ||
@@ -117,12 +114,12 @@ fi
 
 if [[ $purpose != tools ]]; then
     integration/controlplane/build.sh >/dev/null
+    integration/helm/build.sh >/dev/null
 fi
 if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/reference/build.sh >/dev/null
     integration/linearizability/build.sh >/dev/null
     integration/templates/build.sh >/dev/null
-    integration/helm/build.sh >/dev/null
 fi
 if [[ $purpose == test ]]; then
     integration/schemathesis/build.sh >/dev/null

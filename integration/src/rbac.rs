@@ -290,6 +290,20 @@ pub async fn grant_inventory(client: &Client, group: Option<&'static str>) -> Re
     wait_for_access(client, users::TOWLINE, "", ("", "secrets", "", "watch"), true).await
 }
 
+/// Grants the user [`users::TOWLINE`] what `deploy/` grants to the inventory of releases in `ConfigMap`s, in the place of what
+/// [`grant_inventory`] grants, and waits until the API server acts accordingly.
+pub async fn grant_inventory_of_config_maps(client: &Client) -> Result<(), Error> {
+    const BEFORE: &str = "towline-inventory";
+    const NAME: &str = "towline-inventory-configmaps";
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let gone = bindings.delete(BEFORE, &DeleteParams::default()).await;
+    gone.map_err(Error::kubernetes(format!("revoke {BEFORE}")))?;
+    let rules = rules("deploy/base/rbac/inventory-configmaps.yaml", "ClusterRole", NAME)?;
+    bind(client, None, NAME, &rules, subject(None)).await?;
+    wait_for_access(client, users::TOWLINE, "", ("", "configmaps", "", "watch"), true).await?;
+    wait_for_access(client, users::TOWLINE, "", ("", "secrets", "", "watch"), false).await
+}
+
 /// Grants the user [`users::REFERENCE`] everything on a kind, and waits until the API server acts accordingly.
 pub async fn grant_reference(client: &Client, plural: &str, group: &str) -> Result<(), Error> {
     let rule = PolicyRule {

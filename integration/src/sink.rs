@@ -29,6 +29,8 @@ use crate::{Error, eventually};
 pub enum Reply {
     /// This status, with an empty body. A 2xx accepts the request.
     Status(u16),
+    /// This status, with this body.
+    Saying(u16, &'static str),
     /// This status and `Retry-After` in seconds.
     RetryAfter(u16, u64),
     /// The connection is closed, and the request not accepted.
@@ -42,7 +44,7 @@ pub enum Reply {
 impl Reply {
     fn accepts(self) -> bool {
         match self {
-            Self::Status(status) => (200..300).contains(&status),
+            Self::Status(status) | Self::Saying(status, _) => (200..300).contains(&status),
             Self::RetryAfter(..) | Self::CutBefore => false,
             Self::CutAfter | Self::Hang => true,
         }
@@ -244,6 +246,9 @@ async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &Mutex
         let answer = match reply {
             Reply::Status(status) => {
                 format!("HTTP/1.1 {status} Scripted\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
+            }
+            Reply::Saying(status, text) => {
+                format!("HTTP/1.1 {status} Scripted\r\ncontent-length: {}\r\n\r\n{text}", text.len())
             }
             Reply::RetryAfter(status, seconds) => {
                 format!("HTTP/1.1 {status} Scripted\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n")

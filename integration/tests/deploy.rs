@@ -79,8 +79,12 @@ const SYNCSETS_PANELS: [&str; 9] = [
 ];
 
 /// What tells somebody that an API is not told of Helm's releases.
-const INVENTORY_ALERTS: [&str; 3] =
-    ["TowlineInventoryPostsFailing", "TowlineInventoryUndelivered", "TowlineInventoryUndecodable"];
+const INVENTORY_ALERTS: [&str; 4] = [
+    "TowlineInventoryPostsFailing",
+    "TowlineInventoryPostsRefused",
+    "TowlineInventoryUndelivered",
+    "TowlineInventoryUndecodable",
+];
 /// What stands in the dashboard's row of the inventory.
 const INVENTORY_PANELS: [&str; 3] = ["Releases", "Posts by outcome", "Releases that can't be decoded"];
 
@@ -151,7 +155,9 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
     }
     let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    for directory in ["hub", "base", "side-car", "side-car/hub", "status-sync", "inventory", "syncsets/base"] {
+    for directory in
+        ["hub", "base", "side-car", "side-car/hub", "status-sync", "inventory", "inventory-configmaps", "syncsets/base"]
+    {
         apply(&kubeconfig, directory, &[]).await;
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");

@@ -1,10 +1,12 @@
 //! A kind as the API server serves it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use kube::core::ApiResource;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Cluster, Error, ObjectKey};
 use crate::config::ResourceId;
@@ -119,6 +121,25 @@ impl Kind {
             namespaced: served.namespaced,
             status_subresource,
         })
+    }
+
+    /// The schema by which the cluster prunes objects of this kind (`OpenAPI` v3, which every user may read); none if it publishes none.
+    pub async fn schema(&self, cluster: &Cluster) -> Result<Option<Value>, Error> {
+        #[derive(Deserialize)]
+        struct Document {
+            components: Components,
+        }
+        #[derive(Deserialize)]
+        struct Components {
+            schemas: BTreeMap<String, Value>,
+        }
+        let path = format!("/openapi/v3{}", Self::root(&self.resource.group, &self.resource.version));
+        let Document { components } = cluster.fetch(&path).await?;
+        let is_it = |schema: &Value| {
+            let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array).into_iter().flatten();
+            kinds.filter_map(|kind| kind.get("kind")).any(|kind| *kind == *self.resource.kind)
+        };
+        Ok(components.schemas.into_values().find(is_it))
     }
 }
 

@@ -10,7 +10,7 @@ use http::Uri;
 use secrecy::SecretString;
 
 use super::rules::body::Sender;
-use super::rules::index::{Counts, Settings, Wire};
+use super::rules::index::{Counts, STATUS_ROOM, Settings, Wire};
 use super::rules::release::Storage;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
@@ -48,8 +48,8 @@ pub(crate) struct InventoryConfig {
     pub(crate) wire: Wire,
     /// Where Helm stores releases; in Secrets by default.
     pub(crate) helm_driver: Storage,
-    /// The most releases that are reported; 2,000 by default. The project's status has 330 bytes for each, and the API server takes
-    /// about 1.4 MiB.
+    /// The most releases that are reported; 2,000 by default. Each takes about 500 bytes of the project's status, of which all may take
+    /// 1.25 MB together: beyond that, further releases are not reported, either.
     pub(crate) max_releases: usize,
 }
 
@@ -210,6 +210,7 @@ impl InventoryConfig {
             counts: self.changes,
             wire: self.wire,
             max_releases: self.max_releases,
+            status_room: STATUS_ROOM,
             sender: Sender {
                 email: self.email.clone(),
                 org_id: self.org_id.clone(),
@@ -263,8 +264,14 @@ mod tests {
         .expect("a section");
         let sender = Sender { email: "a@b.example".into(), org_id: String::new(), context_name: "edge-west".into() };
         let delay = Duration::from_secs(7);
-        let expected =
-            Settings { delay, counts: Counts::Revision, wire: Wire::Single, max_releases: MAX_RELEASES, sender };
+        let expected = Settings {
+            delay,
+            counts: Counts::Revision,
+            wire: Wire::Single,
+            max_releases: MAX_RELEASES,
+            status_room: STATUS_ROOM,
+            sender,
+        };
         assert_eq!((config.settings(), config.helm_driver), (expected, Storage::ConfigMap));
         assert_eq!(config.cluster.as_str(), "edge");
     }

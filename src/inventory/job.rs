@@ -11,7 +11,7 @@ use super::{command, metrics, permissions};
 use crate::config::ClusterName;
 use crate::config::SectionName;
 use crate::config::source::Node;
-use crate::job::check::Surroundings;
+use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission, Reviewer};
 use crate::job::{Job, Reading, Role, Sections, Wiring};
@@ -90,6 +90,14 @@ impl Sections for InventorySection {
             let who = section.name.to_string();
             let mut kinds = Kinds::default();
             let missing = kinds.discover(&who, cluster, &super::kinds::id_of_projects()).await;
+            if missing == 0 {
+                // No fault: the inventory works without what is dropped.
+                match super::crd::dropped(cluster).await {
+                    Ok(None) => {}
+                    Ok(Some(dropped)) => say(&format!("{who}: cluster {}: {dropped}", cluster.name())),
+                    Err(error) => say(&format!("{who}: cluster {}: the schema is unknown: {error}", cluster.name())),
+                }
+            }
             missing + Reviewer::Cluster(cluster).check(&who, &permissions::of_section(section)).await
         }
         .boxed()

@@ -61,7 +61,7 @@ impl InventoryMetrics {
         let [ok, later, unauthorized, rejected] = counters;
         match outcome {
             Ok(()) => ok.increment(1),
-            Err(Refusal::Later { .. }) => later.increment(1),
+            Err(Refusal::Later { .. } | Refusal::Interrupted) => later.increment(1),
             Err(Refusal::Unauthorized) => unauthorized.increment(1),
             Err(Refusal::Rejected { .. }) => rejected.increment(1),
             Err(Refusal::NotSent) => {}

@@ -3,9 +3,9 @@
 //! - [`rules`] holds every rule of the specification, and is pure: which project counts, what is read of a release and of what runs in
 //!   it, bodies and their keys, the project's status, and the index, which decides what is to be done next.
 //! - [`reconciler`] is the actor that owns the index and carries out its steps; `caches` says what the watches show, `follower` what
-//!   has changed, `record` reads a release. [`poster`] is the actor that posts.
+//!   has changed, `record` reads a release, `ignored` keeps the condition of ignored projects. [`poster`] is the actor that posts.
 //! - `wiring` builds the actors from [`config`], `report` shows them to operators, `alone` is the configuration of `towline
-//!   inventory`, and `job` makes all this a job of the daemon.
+//!   inventory`, `crd` what a cluster's CRD drops, and `job` makes all this a job of the daemon.
 //!
 //! Imports go one way: `rules` ← `kinds`, `record`, `caches` ← `poster`, `reconciler` ← `report` ← `wiring` ← `job`.
 
@@ -13,7 +13,9 @@ mod alone;
 mod caches;
 mod command;
 pub(crate) mod config;
+mod crd;
 mod follower;
+mod ignored;
 mod job;
 mod kinds;
 mod metrics;

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{oneshot, watch};
 use tokio::time::MissedTickBehavior;
@@ -110,7 +110,7 @@ impl Poster {
                         let means = Means { client: client.clone(), authorization: authorization.clone(), token };
                         under_way.push(Box::pin(Arc::clone(&self).deliver(means, deliver)));
                     } else {
-                        let outcome = Err(later("NoClient", None));
+                        let outcome = Err(Refusal::Later { reason: "NoClient".to_owned(), after: None, may_have_arrived: false });
                         // Nobody waits for it if the reconciler has ended.
                         let _ = deliver.reply.send(Delivered { outcome, token });
                     }
@@ -173,6 +173,10 @@ impl Poster {
     async fn send(&self, means: Means, post: &Post) -> Result<(), Refusal> {
         let Some(authorization) = means.authorization else { return Err(Refusal::Unauthorized) };
         let Ok(claim) = self.fence.as_ref().map(Fence::claim).transpose() else { return Err(Refusal::NotSent) };
+        // In the last second of a lease, nothing begins.
+        if claim.as_ref().is_some_and(|claim| claim.left_for_a_request().is_err()) {
+            return Err(Refusal::NotSent);
+        }
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, authorization);
         // Hexadecimal digits.
@@ -187,7 +191,7 @@ impl Poster {
         };
         tokio::select! {
             biased;
-            () = expired => Err(Refusal::NotSent),
+            () = expired => Err(Refusal::Interrupted),
             answer = means.client.post(request) => match answer {
                 Ok(_) => Ok(()),
                 Err(error) => {
@@ -212,8 +216,14 @@ fn header(wire: Wire, token: &SecretString) -> Option<HeaderValue> {
     }
 }
 
-fn later(reason: &str, after: Option<Duration>) -> Refusal {
-    Refusal::Later { reason: reason.to_owned(), after }
+/// Whether the API may have taken a post that ended so. One that is too much for it (429) it has not, nor one that no connection was
+/// made for; a server that fails, or a proxy before it, can have.
+fn may_have_arrived(error: &Error) -> bool {
+    match error {
+        Error::Refused { status, .. } => status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT,
+        Error::Exchange { .. } | Error::NoAnswer { .. } => true,
+        Error::Address | Error::Proxy | Error::Trust(_) | Error::Build(_) | Error::Connect { .. } => false,
+    }
 }
 
 /// What an error says of the next try.
@@ -222,9 +232,10 @@ fn refusal(error: &Error) -> Refusal {
         Error::Refused { status, .. } => format!("HTTP{}", status.as_u16()),
         _ => "NoAnswer".to_owned(),
     };
+    let may_have_arrived = may_have_arrived(error);
     match error.retry() {
-        Retry::Backoff => later(&reason, None),
-        Retry::After(after) => later(&reason, Some(after)),
+        Retry::Backoff => Refusal::Later { reason, after: None, may_have_arrived },
+        Retry::After(after) => Refusal::Later { reason, after: Some(after), may_have_arrived },
         Retry::WithOtherCredentials => Refusal::Unauthorized,
         Retry::Never => Refusal::Rejected { reason },
     }
@@ -232,9 +243,11 @@ fn refusal(error: &Error) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use super::*;
+
+    fn later(reason: &str, after: Option<Duration>, may_have_arrived: bool) -> Refusal {
+        Refusal::Later { reason: reason.to_owned(), after, may_have_arrived }
+    }
 
     fn of(status: u16, retry_after: Option<Duration>) -> Refusal {
         let status = StatusCode::from_u16(status).unwrap();
@@ -244,10 +257,10 @@ mod tests {
     #[test]
     fn every_answer_has_its_next_try() {
         for status in [500, 502, 503, 504, 408, 429] {
-            assert_eq!(of(status, None), later(&format!("HTTP{status}"), None));
+            assert_eq!(of(status, None), later(&format!("HTTP{status}"), None, status != 429));
         }
         let after = Some(Duration::from_secs(7));
-        assert_eq!((of(429, after), of(503, after)), (later("HTTP429", after), later("HTTP503", after)));
+        assert_eq!((of(429, after), of(503, after)), (later("HTTP429", after, false), later("HTTP503", after, true)));
         for status in [401, 403] {
             assert_eq!(of(status, None), Refusal::Unauthorized);
         }
@@ -255,7 +268,11 @@ mod tests {
             assert_eq!(of(status, None), Refusal::Rejected { reason: format!("HTTP{status}") });
         }
         let lost = Error::NoAnswer { server: "api".into(), within: ANSWER_WITHIN };
-        assert_eq!(refusal(&lost), later("NoAnswer", None));
+        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        let lost = Error::Exchange { server: "api".into(), source: "reset".into() };
+        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        let unconnected = Error::Connect { server: "api".into(), source: "refused".into() };
+        assert_eq!(refusal(&unconnected), later("NoAnswer", None, false), "nothing was sent");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! While no project counts, or it is stopped, only the kind of the projects is watched.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::caches::{Caches, Owners};
 use super::follower::Changed;
+use super::ignored::Marks;
 use super::kinds;
 use super::poster::{Deliver, Delivered};
 use super::record;
@@ -103,8 +104,8 @@ struct Run {
     until: Option<Instant>,
     /// The version of the project after the last write of its status.
     last_written: Option<Arc<str>>,
-    /// Ignored projects whose condition is being written, or was.
-    marked: BTreeMap<String, bool>,
+    /// The conditions of ignored projects.
+    marks: Marks,
 }
 
 impl Reconciler {
@@ -133,7 +134,7 @@ impl Reconciler {
             under_way: FuturesUnordered::new(),
             until: None,
             last_written: None,
-            marked: BTreeMap::new(),
+            marks: Marks::default(),
             reconciler: self,
         };
         loop {
@@ -199,8 +200,7 @@ impl Run {
         if let Some(index) = &mut self.index {
             index.cluster_changed();
         }
-        // A condition that could not be written is written again.
-        self.marked.retain(|_, is_done| *is_done);
+        self.marks.cluster_changed(Instant::now());
         self.projects = true;
     }
 
@@ -209,8 +209,9 @@ impl Run {
         let now = Reconciler::now();
         let mut state = ProjectState::Unknown;
         if self.project_demand.is_met() {
-            if std::mem::take(&mut self.projects) {
-                self.choose();
+            let is_mark_due = self.marks.until().is_some_and(|until| until <= now.at);
+            if std::mem::take(&mut self.projects) || is_mark_due {
+                self.choose(now.at);
             }
             state = match &self.index {
                 None => ProjectState::None,
@@ -241,6 +242,7 @@ impl Run {
             self.changed.extend(next.observe);
             self.look(now);
         }
+        self.until = self.until.into_iter().chain(self.marks.until()).min();
         for step in steps {
             self.begin(step);
         }
@@ -255,13 +257,13 @@ impl Run {
     }
 
     /// Finds the project that counts.
-    fn choose(&mut self) {
+    fn choose(&mut self, now: Instant) {
         let objects = self.reconciler.projects.store().objects();
         let Choice { chosen, ignored } = Choice::among(objects.iter().map(|object| Project::of(object)).collect());
         self.notice_pruning(chosen.as_ref());
         let Some(project) = chosen else {
             self.index = None;
-            self.mark(&ignored);
+            self.mark(&ignored, now);
             return;
         };
         match &mut self.index {
@@ -277,7 +279,7 @@ impl Run {
                 self.everything = true;
             }
         }
-        self.mark(&ignored);
+        self.mark(&ignored, now);
     }
 
     /// Whether a CRD without `sentHash` has dropped the hashes from the status that was written.
@@ -298,18 +300,17 @@ impl Run {
     }
 
     /// Gives ignored projects their condition.
-    fn mark(&mut self, ignored: &[(Project, Ignored)]) {
-        self.marked.retain(|uid, _| ignored.iter().any(|(project, _)| project.uid == *uid));
+    fn mark(&mut self, ignored: &[(Project, Ignored)], now: Instant) {
+        self.marks.retain(|uid| ignored.iter().any(|(project, _)| project.uid == *uid));
         for (project, why) in ignored {
             let (reason, message) = why.explanation();
             let status = project.status();
             let ignored = json!({"type": "Ignored", "status": "True", "reason": reason, "message": message});
             let conditions = json!(others(&status).chain([&ignored]).collect::<Vec<_>>());
             let is_marked = status.get("conditions") == Some(&conditions);
-            if is_marked || self.marked.contains_key(&project.uid) {
+            if !self.marks.begin(&project.uid, reason, is_marked, now) {
                 continue;
             }
-            self.marked.insert(project.uid.clone(), false);
             let test = json!({"op": "test", "path": "/metadata/uid", "value": project.uid});
             let add = if status.is_object() {
                 json!({"op": "add", "path": "/status/conditions", "value": conditions})
@@ -420,7 +421,9 @@ impl Run {
         let now = Reconciler::now();
         let end = match done {
             Done::Marked { uid, is_done } => {
-                self.marked.insert(uid, is_done);
+                self.marks.ended(&uid, is_done, now.at);
+                // The reason may have changed meanwhile.
+                self.projects = true;
                 return;
             }
             Done::Step { index, end } => {
@@ -450,7 +453,7 @@ impl Run {
                     // The token has changed meanwhile.
                     Some(Err(Refusal::Unauthorized)) if is_stale => Err(Refusal::NotSent),
                     Some(outcome) => outcome,
-                    None => Err(Refusal::Later { reason: "NoAnswer".to_owned(), after: None }),
+                    None => Err(Refusal::Later { reason: "NoAnswer".to_owned(), after: None, may_have_arrived: true }),
                 };
                 index.answered(&key, outcome, now);
                 if let PostKey::Release(key) = key {

@@ -77,3 +77,48 @@ fn the_kind_is_the_one_that_is_watched() {
     let version = &elements(&crd["spec"]["versions"])[0];
     assert_eq!((&version["name"], version["subresources"]["status"].is_object()), (&"v1".into(), true));
 }
+
+#[test]
+fn with_config_maps_it_has_the_role_for_them_and_no_other() {
+    const DIRECTORY: &str = "deploy/inventory-configmaps";
+    let binding = document(&format!("{DIRECTORY}/rbac-binding.yaml"));
+    let role = document("deploy/base/rbac/inventory-configmaps.yaml");
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    assert_eq!(binding["subjects"], document("deploy/inventory/rbac-binding.yaml")["subjects"]);
+    let removed = document(&format!("{DIRECTORY}/without-secrets.yaml"));
+    assert_eq!(removed["metadata"]["name"], document("deploy/inventory/rbac-binding.yaml")["metadata"]["name"]);
+    assert_eq!(removed["$patch"], "delete");
+    let driver = document(&format!("{DIRECTORY}/driver.yaml"));
+    let patched = &driver["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        (&driver["metadata"]["name"], &patched["name"]),
+        (&document(DEPLOYMENT)["metadata"]["name"], &container()["name"])
+    );
+    assert_eq!(patched["env"], serde_json::json!([{"name": "HELM_DRIVER", "value": "configmap"}]));
+}
+
+/// Minutes of a duration such as `15m`.
+fn minutes(text: &str) -> u64 {
+    text.strip_suffix('m').and_then(|minutes| minutes.parse().ok()).expect("minutes")
+}
+
+/// A refusal is one post: an alert that waits as long as its window looks back never fires for it.
+#[test]
+fn a_single_refusal_raises_an_alert() {
+    let rules = document("deploy/base/monitoring/prometheus-rule.yaml");
+    let alerts = elements(&rules["spec"]["groups"][0]["rules"]).to_vec();
+    for outcome in ["unauthorized", "rejected"] {
+        let of_outcome: Vec<&Value> = alerts
+            .iter()
+            .filter(|alert| {
+                let expression = alert["expr"].as_str().expect("an expression");
+                expression.contains("towline_inventory_posts_total") && expression.contains(outcome)
+            })
+            .collect();
+        assert_eq!(of_outcome.len(), 1, "{outcome}");
+        let expression = of_outcome[0]["expr"].as_str().expect("an expression");
+        let window = expression.split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a window").0;
+        let pending = of_outcome[0]["for"].as_str().map_or(0, minutes);
+        assert!(pending + 5 <= minutes(window), "{outcome}: {pending} of {window}");
+    }
+}

@@ -207,6 +207,7 @@ fn every_alert_says_what_to_do() {
         "WorkWaits",
         "WorkMended",
         "InventoryPostsFailing",
+        "InventoryPostsRefused",
         "InventoryUndelivered",
         "InventoryUndecodable",
         "ActorRestarting",

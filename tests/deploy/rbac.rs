@@ -168,6 +168,19 @@ fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
     assert_eq!(granted("deploy/base/rbac/inventory.yaml"), expected, "what the specification lists");
 }
 
+/// With the driver `configmap`, the only Secrets are those with ids.
+#[test]
+fn the_role_of_the_inventory_in_config_maps_grants_what_the_check_asks_for() {
+    const FILE: &str = "deploy/base/rbac/inventory-configmaps.yaml";
+    let text = format!("{}helm_driver = \"configmap\"\n", super::text("config/inventory.toml"));
+    let config = towline::jobs::JOBS.parse(&text, []).expect("a configuration");
+    assert_eq!(granted(FILE), needed(&config, &cluster("edge")));
+    let of_secrets: Vec<Permission> =
+        granted(FILE).into_iter().filter(|(_, _, resource, _)| resource == "secrets").collect();
+    let follow: &[&str] = &["list", "watch"];
+    assert_eq!(of_secrets, table(&[(follow, "", "secrets", "uuid")]).into_iter().collect::<Vec<_>>());
+}
+
 #[test]
 fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let config = configuration("config/lease.toml");

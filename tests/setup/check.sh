@@ -11,10 +11,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Nobody may read a checkout that is root's.
-mkdir -p "$work/hack" "$work/integration/controlplane" "$work/integration/reference" "$work/own" "$work/bin"
+mkdir -p "$work/hack" "$work/integration/controlplane" "$work/integration/helm" "$work/integration/reference" "$work/own" "$work/bin"
 cp "$root/hack/setup.sh" "$work/hack/"
 cp "$root/Cargo.toml" "$work/"
-for built in controlplane reference; do
+for built in controlplane helm reference; do
     printf '#!/bin/sh\necho built\n' > "$work/integration/$built/build.sh"
 done
 for tool in bash dirname env sed cut sort tr; do ln -s "$(command -v "$tool")" "$work/own/$tool"; done
@@ -33,7 +33,7 @@ complete() {
     stand_in cargo 'echo "cargo 99.0.0 (hash date)"'
     stand_in go 'echo go99.0'
     chmod -R a+rX "$work"
-    chmod 755 "$work/integration/controlplane/build.sh" "$work/integration/reference/build.sh"
+    chmod 755 "$work"/integration/*/build.sh
 }
 
 failed=0
@@ -61,7 +61,7 @@ case_of() {
 
 rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 no_rust="  - cargo is missing: install Rust $rust or newer with rustup, and put ~/.cargo/bin on the PATH"
-no_go="  - go is missing: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS to a directory with kube-apiserver, etcd, kube-controller-manager and kubectl"
+no_go="  - go is missing: install Go 1.26 or newer"
 packages() { echo "  - these packages are missing: apt-get install $* (as root)"; }
 
 complete

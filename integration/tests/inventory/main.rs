@@ -9,6 +9,8 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod alone;
+mod answers;
 mod canary;
 mod costs;
 mod delivery;

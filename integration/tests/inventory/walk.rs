@@ -1,5 +1,6 @@
 //! A release from its installation to its end: each change is told once.
 
+use integration::rbac::grant_inventory_of_config_maps;
 use integration::{Reply, Sink, eventually};
 use serde_json::{Value, json};
 
@@ -137,18 +138,16 @@ fn config_maps_store_releases_too() {
         let mut world = World::without_project("configmaps").await;
         world.project("main", &json!({})).await;
         world.helm = world.helm.storing_in("configmap");
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "config-maps"},
-            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]});
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "config-maps"}, "subjects": [{"kind": "User", "name": "towline"}],
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "config-maps"}});
-        world.create(&role).await;
-        world.create(&binding).await;
+        grant_inventory_of_config_maps(&world.admin).await.unwrap();
+        let id = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"},
+            "stringData": {"uuid": "given-1"}});
+        world.create(&id).await;
         let daemon = world.start("helm_driver = \"configmap\"").await;
         let chart = world.helm.chart(&chart()).unwrap();
         world.helm.run(&["install", "keycloak", &chart]).await.unwrap();
         let told = world.told("keycloak", 1).await;
         assert_eq!(told[0]["app_info"]["helm_info"]["chart"], "keycloak-chart");
+        assert_eq!(told[0]["app_api_info"]["app_uuid"], "A-given-1", "the only Secrets that it may read");
         drop(daemon);
     });
 }

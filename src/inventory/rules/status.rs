@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::identity::{is_app_id, is_cluster_id};
 use super::release::Facts;
 use super::revision::Stage;
-use super::text::tame;
+use super::text::{brief, stored_size, tame};
 use crate::cluster::ObjectKey;
 
 /// What the status holds of a release: what was acknowledged last, or, until something is, what is to be told first.
@@ -32,6 +32,70 @@ pub(in crate::inventory) struct Entry {
     /// The hash of the body that is about to be sent, or was, until it is acknowledged: a process that was killed meanwhile leaves it
     /// behind, and what the API knows then is unknown. Empty if nothing is under way.
     pub(in crate::inventory) sending_hash: String,
+    /// What the API has rejected for good: it is not sent again until the release changes.
+    pub(in crate::inventory) rejected: Option<Rejection>,
+}
+
+/// A body that the API has rejected for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) struct Rejection {
+    /// Its hash.
+    pub(in crate::inventory) hash: String,
+    /// `HTTP400`.
+    pub(in crate::inventory) reason: String,
+}
+
+impl Rejection {
+    fn of(value: &Value) -> Option<Self> {
+        Some(Self { hash: hash(value, "hash"), reason: text(value, "reason")? }).filter(|found| !found.hash.is_empty())
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"hash": self.hash, "reason": self.reason})
+    }
+}
+
+impl Entry {
+    /// The entry as the status holds it: long strings are cut. The version is left out if one was, so that the record is read again
+    /// after a restart.
+    pub(in crate::inventory) fn stored(&self) -> Self {
+        let Facts { updated, chart, app_version } = &self.facts;
+        let facts = Facts {
+            updated: brief(updated).to_owned(),
+            chart: brief(chart).to_owned(),
+            app_version: brief(app_version).to_owned(),
+        };
+        let version = if facts == self.facts { self.version.clone() } else { String::new() };
+        Self { facts, version, ..self.clone() }
+    }
+
+    /// The most bytes that a release with these facts takes in the API server's store. Room for all hashes is included, so that the
+    /// size does not depend on what is under way.
+    pub(in crate::inventory) fn size(key: &ObjectKey, entry: Option<&Self>, facts: Option<&Facts>) -> usize {
+        let of_facts = |facts: &Facts| {
+            let texts = [&facts.updated, &facts.chart, &facts.app_version];
+            texts.into_iter().map(|text| stored_size(brief(text))).sum::<usize>()
+        };
+        let of_facts = entry.map(|entry| &entry.facts).into_iter().chain(facts).map(of_facts).max();
+        let names = key.name.len() + key.namespace.len();
+        let of_entry = entry.map_or(NEW_ID, |entry| {
+            entry.app_id.len() + 3 * digits(entry.revision) + digits(entry.sent) + entry.version.len()
+        });
+        FIXED + 4 * names + of_entry + of_facts.unwrap_or_default()
+    }
+}
+
+/// The bytes of all field names and hashes of an entry, of its line in `reconcileHelmReleases`, and of the name of that line in the
+/// object's managed fields.
+const FIXED: usize = 640;
+/// The bytes of the id of a release that has none yet.
+const NEW_ID: usize = 38;
+
+/// The digits of a hash.
+const HASH: usize = 64;
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |last| usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1))
 }
 
 /// The types of the conditions of a project that counts.
@@ -104,6 +168,8 @@ pub(in crate::inventory) struct Remembered {
     pub(in crate::inventory) registered: String,
     /// How many registrations were acknowledged.
     pub(in crate::inventory) registrations: u64,
+    /// The registration that was rejected.
+    pub(in crate::inventory) rejected_registration: Option<Rejection>,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -117,7 +183,8 @@ impl Remembered {
         let list = |field| status.get(field).and_then(Value::as_array).into_iter().flatten();
         Self {
             cluster_id,
-            registered: text(status, "registeredHash").unwrap_or_default(),
+            registered: hash(status, "registeredHash"),
+            rejected_registration: status.get("rejectedRegistration").and_then(Rejection::of),
             registrations: status.get("registrations").and_then(Value::as_u64).unwrap_or_default(),
             entries: list("helmStatus").filter_map(entry).collect(),
             conditions: list("conditions").map(Condition::of).collect(),
@@ -127,6 +194,11 @@ impl Remembered {
 
 fn text(value: &Value, field: &str) -> Option<String> {
     value.get(field)?.as_str().map(str::to_owned)
+}
+
+/// A hash; empty for what can't be one.
+fn hash(value: &Value, field: &str) -> String {
+    text(value, field).filter(|hash| hash.len() <= HASH).unwrap_or_default()
 }
 
 fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
@@ -143,9 +215,10 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
             app_version: tame(&or_empty("appVersion")),
         },
         version: or_empty("resourceVersion"),
-        sent_hash: or_empty("sentHash"),
+        sent_hash: hash(value, "sentHash"),
         sent: value.get("sent").and_then(Value::as_u64).unwrap_or_default(),
-        sending_hash: or_empty("sendingHash"),
+        sending_hash: hash(value, "sendingHash"),
+        rejected: value.get("rejected").and_then(Rejection::of),
     };
     Some((key, entry))
 }
@@ -159,6 +232,8 @@ pub(in crate::inventory) struct Written {
     pub(in crate::inventory) registered: String,
     /// How many registrations were acknowledged.
     pub(in crate::inventory) registrations: u64,
+    /// The registration that was rejected.
+    pub(in crate::inventory) rejected_registration: Option<Rejection>,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -196,6 +271,9 @@ impl Written {
             status.insert("registeredHash".to_owned(), json!(self.registered));
             status.insert("registrations".to_owned(), json!(self.registrations));
         }
+        if let Some(rejected) = &self.rejected_registration {
+            status.insert("rejectedRegistration".to_owned(), rejected.to_json());
+        }
         Value::Object(status)
     }
 }
@@ -216,6 +294,9 @@ fn release(key: &ObjectKey, entry: &Entry) -> Value {
         if let Some(fields) = release.as_object_mut().filter(|_| !hash.is_empty()) {
             fields.insert(field.to_owned(), json!(hash));
         }
+    }
+    if let (Some(fields), Some(rejected)) = (release.as_object_mut(), &entry.rejected) {
+        fields.insert("rejected".to_owned(), rejected.to_json());
     }
     release
 }
@@ -254,6 +335,7 @@ mod tests {
             sent_hash: format!("5f0{revision}"),
             sent: revision + 10,
             sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
+            rejected: (revision == 4).then(|| Rejection { hash: "dead".into(), reason: "HTTP400".into() }),
         }
     }
 
@@ -263,6 +345,7 @@ mod tests {
             cluster_id: "K-1".into(),
             registered: "cafe".into(),
             registrations: 2,
+            rejected_registration: Some(Rejection { hash: "f00d".into(), reason: "HTTP413".into() }),
             entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
             conditions: vec![
                 Condition::plain("Ready", true),
@@ -280,7 +363,10 @@ mod tests {
         let status = written().to_json(now());
         let remembered = Remembered::of(&status);
         assert_eq!((remembered.cluster_id.as_deref(), remembered.registered.as_str()), (Some("K-1"), "cafe"));
-        assert_eq!(remembered.registrations, 2);
+        assert_eq!(
+            (remembered.registrations, &remembered.rejected_registration),
+            (2, &written().rejected_registration)
+        );
         assert_eq!((remembered.entries, remembered.conditions), (written().entries, written().conditions));
         assert_eq!(Remembered::of(&Value::Null), Remembered::default());
     }
@@ -297,9 +383,53 @@ mod tests {
             "updated": "2026-11-21T21:58:07Z", "status": "failed", "chart": "chart-7", "appVersion": "1.7",
             "resourceVersion": "107", "sentHash": "5f07", "sent": 17});
         assert_eq!(status["helmStatus"][1], web);
+        assert_eq!(status["helmStatus"][2]["rejected"], json!({"hash": "dead", "reason": "HTTP400"}));
+        assert_eq!(status["rejectedRegistration"], json!({"hash": "f00d", "reason": "HTTP413"}));
         let conditions = json!([{"type": "Ready", "status": "True"},
             {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);
         assert_eq!(status["conditions"], conditions);
+    }
+
+    #[test]
+    fn a_long_string_is_cut_in_the_status_and_its_record_is_read_again() {
+        let mut long = entry(3);
+        assert_eq!(long.stored(), long);
+        long.facts.chart = "é".repeat(1024);
+        let stored = long.stored();
+        assert_eq!((stored.facts.chart.as_str(), stored.version.as_str()), (&*"é".repeat(64), ""));
+        assert_eq!(stored.stored(), stored);
+    }
+
+    #[test]
+    fn no_release_takes_more_of_the_status_than_its_size() {
+        for text in ["a", "é", "\"", "&"] {
+            let text = text.repeat(1024);
+            let hash = "0".repeat(64);
+            let key = ObjectKey::new("n".repeat(63), "a".repeat(63));
+            let largest = Entry {
+                app_id: format!("A-{}", "0".repeat(64)),
+                is_given: false,
+                revision: u64::MAX,
+                stage: Stage::Uninstalled,
+                facts: Facts { updated: text.clone(), chart: text.clone(), app_version: text.clone() },
+                version: "9".repeat(20),
+                sent_hash: hash.clone(),
+                sent: u64::MAX,
+                sending_hash: hash.clone(),
+                rejected: Some(Rejection { hash, reason: "HTTP422".into() }),
+            };
+            let size = Entry::size(&key, Some(&largest), None);
+            let of = |entries: BTreeMap<ObjectKey, Entry>| {
+                let json = Written { entries, ..written() }.to_json(now()).to_string();
+                // As Go's JSON escapes it.
+                json.replace('&', "\\u0026").len()
+            };
+            let taken = of([(key.clone(), largest.stored())].into()) - of(BTreeMap::new());
+            let managed = format!("\"f:{key}\":{{}},").len();
+            assert!(taken + managed <= size, "{taken} and {managed} of {size}");
+            assert!(taken + managed + 300 > size, "it claims too much: {taken} and {managed} of {size}");
+            assert!(Entry::size(&key, None, Some(&largest.facts)) <= size);
+        }
     }
 
     #[test]

@@ -116,6 +116,20 @@ impl Cluster {
         made.map(|_| ()).map_err(Error::kubernetes(self.did(&format!("make {namespace}/{CREDENTIALS}"))))
     }
 
+    /// The status of a `Hosstedproject`.
+    pub(crate) async fn project_status(&self, name: &str) -> Result<Value, Error> {
+        let kind = ApiResource {
+            group: "hossted.com".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "hossted.com/v1".to_owned(),
+            kind: "Hosstedproject".to_owned(),
+            plural: "hosstedprojects".to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &kind);
+        let found = api.get(name).await.map_err(Error::kubernetes(self.did(&format!("read project {name}"))))?;
+        Ok(found.data.get("status").cloned().unwrap_or_default())
+    }
+
     /// The secrets in a namespace.
     pub(crate) fn secrets(&self, namespace: &str) -> Api<Secret> {
         Api::namespaced(self.user.clone(), namespace)

@@ -7,6 +7,7 @@ mod cluster;
 mod controller;
 mod error;
 mod hub_server;
+mod inventory;
 mod kubeconfigs;
 mod leaf_hubs;
 mod playground;

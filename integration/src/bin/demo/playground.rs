@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use integration::programs;
 
 use crate::error::Error;
+use crate::inventory::API_LOG;
 use crate::kubeconfigs::FLEET;
 use crate::screen::{Look, Screen};
 use crate::stage::Stage;
@@ -18,10 +19,11 @@ const DEFAULT_ADMIN: &str = "http://127.0.0.1:8384";
 pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
     let kubectl = directory(&programs::control_plane("kubectl").await?)?;
     let towline = directory(&programs::towline().await?)?;
+    let helm = directory(&programs::helm().await?)?;
     let title = |text: &str| screen.line(&screen.paint(Look::Bold, &format!("\n{text}")));
     title("Everything stays up until Ctrl-C. To play with it, in another terminal:");
     screen.line(&format!("export KUBECONFIG={}", stage.kubeconfig.display()));
-    screen.line(&format!("export PATH={}:{}:$PATH", kubectl.display(), towline.display()));
+    screen.line(&format!("export PATH={}:{}:{}:$PATH", kubectl.display(), towline.display(), helm.display()));
     title("Databases, from the hub to the edges and back");
     for command in databases() {
         screen.line(command);
@@ -34,6 +36,9 @@ pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
     screen.line("kubectl --context hub get policies -A -o yaml");
     title("Syncsets, from the hub server to the edges");
     syncsets(stage)?.iter().for_each(|command| screen.line(command));
+    title("The inventory, from Helm on east to an API");
+    screen.line(&format!("helm --kube-context east install again {}", stage.inventory.chart()));
+    screen.line(&format!("tail {}", absolute(Path::new(API_LOG))?.display()));
     title("What Towline reports");
     let admin = stage.towline.admin_url();
     let option = if admin == DEFAULT_ADMIN { String::new() } else { format!(" --admin {admin}") };

@@ -19,6 +19,7 @@ use crate::cluster::{Cluster, LIMIT, databases};
 use crate::controller::CREDENTIALS;
 use crate::error::Error;
 use crate::hub_server::HubServer;
+use crate::inventory::Inventory;
 use crate::kubeconfigs::write_merged;
 use crate::leaf_hubs::LeafHubs;
 use crate::requests::Requests;
@@ -49,6 +50,8 @@ pub(crate) struct Stage {
     // Dropped in this order: the daemon before the clusters.
     /// The edges' own controllers.
     pub(crate) controllers: JoinSet<()>,
+    /// `towline inventory` on east.
+    pub(crate) inventory: Inventory,
     /// The daemon.
     pub(crate) towline: Towline,
     /// Where people order databases.
@@ -83,7 +86,7 @@ impl Stage {
             tokio::try_join!(
                 Cluster::start("hub", users::HUB_USER, &[crds::POLICIES]),
                 Cluster::start("west", users::EDGE_CONTROLLER, &[]),
-                Cluster::start("east", users::EDGE_CONTROLLER, &[]),
+                Cluster::start("east", users::EDGE_CONTROLLER, &[crds::HOSSTED_PROJECTS]),
                 LeafHubs::start(&url_file),
             )
         });
@@ -120,9 +123,17 @@ impl Stage {
             &format!("towline hub with syncsets, two replicas on a database, ready at {}", hub_server.url()),
             began.elapsed(),
         );
+        let began = Instant::now();
+        let serving = Inventory::start(&east);
+        let inventory = screen.during(|| "waiting for towline inventory to be ready".to_owned(), serving).await?;
+        screen.done(
+            "towline inventory on east, configured by its environment alone, and an API that is told",
+            began.elapsed(),
+        );
         let (controllers, note) = (JoinSet::new(), Note::default());
         Ok(Self {
             controllers,
+            inventory,
             towline,
             hub,
             west,
@@ -192,6 +203,7 @@ impl Stage {
     /// Stops everything, the daemon as an operator would, and tells how the daemon ended.
     pub(crate) async fn stop(mut self) -> Result<ExitStatus, Error> {
         self.controllers.shutdown().await;
+        self.inventory.stop(LONGEST_SHUTDOWN).await?;
         let ended = self.towline.terminate(LONGEST_SHUTDOWN).await?;
         for cluster in [self.hub, self.west, self.east] {
             cluster.plane.stop().await?;

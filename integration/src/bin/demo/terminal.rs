@@ -33,10 +33,10 @@ pub(crate) enum Entry {
 }
 
 impl Terminal {
-    /// One in which `towline` and `kubectl` are known, and a context for each cluster.
+    /// One in which `towline`, `kubectl` and `helm` are known, and a context for each cluster.
     pub(crate) async fn new(kubeconfig: &Path) -> Result<Self, Error> {
         let (towline, kubectl) = (programs::towline().await?, programs::control_plane("kubectl").await?);
-        let mut directories = vec![directory(&towline)?, directory(&kubectl)?];
+        let mut directories = vec![directory(&towline)?, directory(&kubectl)?, directory(&programs::helm().await?)?];
         directories.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
         let path = env::join_paths(directories).map_err(|error| Error::wrong("PATH", error.to_string()))?;
         Ok(Self { path, kubeconfig: kubeconfig.to_owned(), lines: Vec::new() })

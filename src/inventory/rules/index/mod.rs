@@ -14,6 +14,7 @@
 
 mod observe;
 mod outcomes;
+mod places;
 mod release;
 mod steps;
 mod summary;
@@ -29,18 +30,21 @@ use tokio::time::Instant;
 
 pub(in crate::inventory) use self::observe::Seen;
 pub(in crate::inventory) use self::outcomes::{ReadFailure, Refusal};
+pub(in crate::inventory) use self::places::STATUS_ROOM;
 use self::release::Release;
 pub(in crate::inventory) use self::steps::{Obstacle, Post, PostKey, Step, View};
 pub(in crate::inventory) use self::summary::Summary;
 use super::body::{Body, Sender};
 use super::identity::{new_app_id, new_cluster_id};
 use super::project::Project;
-use super::status::{Remembered, Written};
+use super::status::{Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 
 /// Delays between two attempts, of posts, reads and status writes alike.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
+/// The delay after an attempt that was not made: in the last second of a lease, no post begins.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Which changes are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) wire: Wire,
     /// The most releases that are reported.
     pub(in crate::inventory) max_releases: usize,
+    /// The most bytes that releases may take in the status.
+    pub(in crate::inventory) status_room: usize,
     /// What every body says of its sender.
     pub(in crate::inventory) sender: Sender,
 }
@@ -100,6 +106,11 @@ impl Retry {
         let delay = asked.map_or(backoff, |asked| asked.max(backoff));
         self.attempts = self.attempts.saturating_add(1);
         self.until = now.checked_add(delay);
+    }
+
+    /// Nothing was attempted: the next attempt waits a second, and is no repetition.
+    fn pause(&mut self, now: Instant) {
+        self.until = now.checked_add(PAUSE);
     }
 
     /// Whether an attempt is due; if not, `wake` learns when it is.
@@ -133,8 +144,8 @@ struct Registration {
     sent: u64,
     /// The hash of the one that is under way.
     posting: Option<String>,
-    /// The hash of the one that was rejected.
-    rejected: Option<String>,
+    /// The one that was rejected.
+    rejected: Option<Rejection>,
     retry: Retry,
     failure: Option<Refusal>,
 }
@@ -177,12 +188,13 @@ impl Index {
     /// What a project's status remembers. The seed decides new ids and the jitter of delays.
     pub(in crate::inventory) fn new(settings: Settings, project: Project, seed: [u8; 32]) -> Self {
         let mut random = StdRng::from_seed(seed);
-        let Remembered { cluster_id, registered, registrations, entries, conditions } =
+        let Remembered { cluster_id, registered, registrations, rejected_registration, entries, conditions } =
             Remembered::of(&project.status());
         let written = cluster_id.clone().map(|cluster_id| Written {
             cluster_id,
             registered: registered.clone(),
             registrations,
+            rejected_registration: rejected_registration.clone(),
             entries: entries.clone(),
             conditions,
         });
@@ -192,7 +204,13 @@ impl Index {
             settings,
             project,
             cluster_id,
-            registration: Registration { acknowledged: registered, sent: registrations, ..Registration::default() },
+            registration: Registration {
+                acknowledged: registered,
+                sent: registrations,
+                failure: rejected_registration.as_ref().map(Refusal::of),
+                rejected: rejected_registration,
+                ..Registration::default()
+            },
             releases,
             status: StatusState { written, is_dirty: true, ..StatusState::default() },
             is_unauthorized: false,

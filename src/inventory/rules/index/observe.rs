@@ -40,7 +40,6 @@ impl Index {
             return;
         }
         let Seen { newest, given, contents } = seen;
-        let is_excluded = self.is_excluded(key);
         let release = self.releases.entry(key.clone()).or_default();
         let is_new = release.newest.as_ref().map(|known| &known.version) != newest.as_ref().map(|seen| &seen.version);
         release.newest = newest;
@@ -50,16 +49,20 @@ impl Index {
             (release.reading, release.unreadable, release.undecodable) = Default::default();
         }
         release.unread = None;
-        release.is_excluded = is_excluded && !release.is_gone;
-        if release.is_excluded {
-            release.wanted = None;
-            let had_entry = release.entry.take().is_some();
-            self.status.is_dirty |= had_entry;
+        release.is_under_way = false;
+        if release.is_gone {
+            release.excluded = None;
+        }
+        if release.excluded.is_some() {
+            self.status.is_dirty |= release.set_aside();
             return;
         }
         let (told, stage) = match standing(release) {
             Standing::Reported(told, stage) => (told, stage),
-            Standing::Stands => return,
+            Standing::Stands => {
+                release.is_under_way = true;
+                return;
+            }
             Standing::Unread(revision) => {
                 release.unread = Some(revision).filter(|_| release.undecodable.is_none());
                 return;
@@ -96,6 +99,7 @@ impl Index {
             sent_hash: String::new(),
             sent: 0,
             sending_hash: String::new(),
+            rejected: None,
         });
         let is_given = match given {
             GivenId::Given(id) => {
@@ -114,10 +118,12 @@ impl Index {
         let Some(release) = self.releases.get_mut(key) else { return };
         let Some(body) = body else { return };
         let differs = release.differs(&body, &told, stage, self.settings.counts);
-        let rewritten = release.entry.as_mut().filter(|entry| !differs && *entry.version != *told.version);
-        if let Some(entry) = rewritten {
-            // The record was written again and says the same: it need not be read after a restart.
+        let is_rewritten = |entry: &&mut Entry| *entry.version != *told.version || entry.facts != told.facts;
+        if let Some(entry) = release.entry.as_mut().filter(|_| !differs).filter(is_rewritten) {
+            // The record was written again and says the same: it need not be read after a restart. Or the status had no room for all
+            // that it says.
             entry.version = told.version.to_string();
+            entry.facts = told.facts.clone();
             self.status.is_dirty = true;
         }
         if !differs {
@@ -141,13 +147,6 @@ impl Index {
             facts: &told.facts,
         };
         Some(self.settings.sender.release(&self.cluster_id, &of, contents))
-    }
-
-    /// Whether as many releases as are reported come before this one.
-    fn is_excluded(&self, key: &ObjectKey) -> bool {
-        let most = self.settings.max_releases;
-        self.releases.len() >= most
-            && self.releases.range(..key).filter(|(_, release)| !release.is_gone).nth(most.saturating_sub(1)).is_some()
     }
 
     /// Forgets a release without a word.

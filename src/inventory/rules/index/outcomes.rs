@@ -8,6 +8,7 @@ use super::steps::PostKey;
 use super::{Index, Moment};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::release::{Facts, Undecodable};
+use crate::inventory::rules::status::Rejection;
 
 /// The longest time that the API may ask to wait.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -32,6 +33,8 @@ pub(in crate::inventory) enum Refusal {
         reason: String,
         /// How long the API asks to wait.
         after: Option<Duration>,
+        /// Whether the API may have taken it all the same: its answer was lost, or is an error of its own.
+        may_have_arrived: bool,
     },
     /// The token is not accepted, or there is none.
     Unauthorized,
@@ -40,8 +43,31 @@ pub(in crate::inventory) enum Refusal {
         /// `HTTP400`.
         reason: String,
     },
-    /// It was not sent: the section's lease has expired.
+    /// It was not sent: the section's lease expires.
     NotSent,
+    /// The section's lease has expired while it was being sent.
+    Interrupted,
+}
+
+impl Refusal {
+    /// What a status remembers.
+    pub(super) fn of(rejection: &Rejection) -> Self {
+        Self::Rejected { reason: rejection.reason.clone() }
+    }
+
+    /// Whether the API may have taken the body.
+    fn may_have_arrived(&self) -> bool {
+        match self {
+            Self::Later { may_have_arrived, .. } => *may_have_arrived,
+            Self::Interrupted => true,
+            Self::Unauthorized | Self::Rejected { .. } | Self::NotSent => false,
+        }
+    }
+
+    /// Whether operators see it. A lease that expires is no failure.
+    fn is_failure(&self) -> bool {
+        !matches!(self, Self::NotSent | Self::Interrupted)
+    }
 }
 
 impl Index {
@@ -121,16 +147,24 @@ impl Index {
             Err(Refusal::Later { after, .. }) => {
                 registration.retry.failed(capped(after), now.at, &mut self.random);
             }
-            Err(Refusal::Rejected { .. }) => registration.rejected = Some(hash),
-            Err(Refusal::Unauthorized | Refusal::NotSent) => {}
+            Err(Refusal::Rejected { ref reason }) => {
+                registration.rejected = Some(Rejection { hash, reason: reason.clone() });
+                self.status.is_dirty = true;
+            }
+            Err(Refusal::NotSent | Refusal::Interrupted) => registration.retry.pause(now.at),
+            Err(Refusal::Unauthorized) => {}
         }
-        registration.failure = outcome.err().filter(|refusal| *refusal != Refusal::NotSent);
+        registration.failure = outcome.err().filter(Refusal::is_failure);
     }
 
     fn release_answered(&mut self, key: &ObjectKey, outcome: Result<(), Refusal>, now: Moment) {
         let Some(release) = self.releases.get_mut(key) else { return };
         let Some(posting) = release.posting.take() else { return };
         release.failure = None;
+        if outcome.as_ref().is_err_and(|refusal| !refusal.may_have_arrived()) {
+            // What is unknown of an earlier attempt stays so.
+            release.is_uncertain = posting.was_uncertain;
+        }
         match outcome {
             Ok(()) => {
                 self.status.is_dirty = true;
@@ -142,14 +176,18 @@ impl Index {
             Err(Refusal::Later { after, .. }) => {
                 release.delivery.failed(capped(after), now.at, &mut self.random);
             }
-            Err(Refusal::Rejected { .. }) => release.rejected = Some(posting.wanted.body.hash.clone()),
-            Err(Refusal::Unauthorized | Refusal::NotSent) => {}
+            Err(Refusal::Rejected { ref reason }) => {
+                let hash = posting.wanted.body.hash.clone();
+                self.status.is_dirty |= release.reject(Rejection { hash, reason: reason.clone() });
+            }
+            Err(Refusal::Unauthorized) => self.status.is_dirty |= release.withdraw(),
+            Err(Refusal::NotSent | Refusal::Interrupted) => release.delivery.pause(now.at),
         }
         if let Some(wanted) = &mut release.wanted {
             // It has waited since its first change.
             wanted.since = posting.wanted.since;
         }
-        release.failure = outcome.err().filter(|refusal| *refusal != Refusal::NotSent);
+        release.failure = outcome.err().filter(Refusal::is_failure);
     }
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::outcomes::Refusal;
+use super::places::Excluded;
 use super::{Counts, Moment, Retry};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::body::{Body, Parts};
 use crate::inventory::rules::release::{Facts, Undecodable};
 use crate::inventory::rules::revision::{Revision, Stage};
-use crate::inventory::rules::status::Entry;
+use crate::inventory::rules::status::{Entry, Rejection};
+use crate::inventory::rules::text::brief;
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Posting {
     pub(super) wanted: Wanted,
+    /// Before this attempt, an earlier one of the same body may have been accepted.
+    pub(super) was_uncertain: bool,
     /// The release has changed again since: it will be sent again after the delay.
     pub(super) changed: Option<Moment>,
 }
@@ -63,8 +67,10 @@ pub(super) struct Release {
     pub(super) undecodable: Option<(Arc<str>, Undecodable)>,
     /// The Secret `uuid` has no usable id.
     pub(super) has_no_id: bool,
-    /// There are too many releases before it.
-    pub(super) is_excluded: bool,
+    /// Why it is not reported, if there are too many releases.
+    pub(super) excluded: Option<Excluded>,
+    /// Helm is working on a newer revision: the last report stands until that ends.
+    pub(super) is_under_way: bool,
     /// It has no revision any more, or its history is all that is left of it.
     pub(super) is_gone: bool,
     pub(super) wanted: Option<Wanted>,
@@ -73,8 +79,6 @@ pub(super) struct Release {
     pub(super) is_uncertain: bool,
     pub(super) delivery: Retry,
     pub(super) failure: Option<Refusal>,
-    /// The hash of the body that was rejected.
-    pub(super) rejected: Option<String>,
     /// The parts of what was acknowledged last, as far as this process knows.
     pub(super) parts: Option<Parts>,
     /// When the last acknowledged body was sent.
@@ -87,7 +91,8 @@ impl Release {
         let known =
             Known { version: entry.version.as_str().into(), revision: entry.revision, facts: entry.facts.clone() };
         let is_uncertain = !entry.sending_hash.is_empty();
-        Self { known: Some(known), entry: Some(entry), is_uncertain, ..Self::default() }
+        let failure = entry.rejected.as_ref().map(Refusal::of);
+        Self { known: Some(known), entry: Some(entry), is_uncertain, failure, ..Self::default() }
     }
 
     /// Whether nothing is known or under way, so that it need not be kept.
@@ -104,8 +109,8 @@ impl Release {
         match counts {
             Counts::Content => entry.sent_hash != body.hash,
             Counts::Revision => {
-                let before = (entry.revision, &entry.facts.updated, entry.stage);
-                entry.sent_hash.is_empty() || before != (told.revision, &told.facts.updated, stage)
+                let before = (entry.revision, brief(&entry.facts.updated), entry.stage);
+                entry.sent_hash.is_empty() || before != (told.revision, brief(&told.facts.updated), stage)
             }
         }
     }
@@ -114,18 +119,19 @@ impl Release {
     /// Returns whether the entry has changed.
     pub(super) fn want(&mut self, body: Option<(Body, Known, Stage)>, now: Moment) -> bool {
         let mut has_changed = false;
-        let is_rejected = body.as_ref().is_some_and(|(body, _, _)| self.rejected.as_ref() == Some(&body.hash));
-        if !is_rejected {
-            // The content has changed: if what was rejected returns, it is tried again.
-            self.rejected = None;
-        }
-        if body.is_none()
-            && self.posting.is_none()
-            && let Some(entry) = &mut self.entry
-        {
-            // It was announced, and never sent.
-            has_changed = !entry.sending_hash.is_empty();
-            entry.sending_hash.clear();
+        let is_rejected = body.as_ref().is_some_and(|(body, _, _)| self.is_rejected(body));
+        if let Some(entry) = &mut self.entry {
+            if !is_rejected && entry.rejected.take().is_some() {
+                // The content has changed: if what was rejected returns, it is tried again. If another body follows, that is written
+                // with its announcement.
+                has_changed = body.is_none();
+                self.failure = None;
+            }
+            if body.is_none() && self.posting.is_none() {
+                // It was announced, and never sent.
+                has_changed |= !entry.sending_hash.is_empty();
+                entry.sending_hash.clear();
+            }
         }
         if let Some(posting) = &mut self.posting {
             let differs = body.as_ref().is_none_or(|(body, _, _)| *body != posting.wanted.body);
@@ -148,7 +154,7 @@ impl Release {
     /// was to be forgotten.
     pub(super) fn send_again(&mut self) -> bool {
         let Some(entry) = &mut self.entry else { return false };
-        let was_rejected = self.rejected.take().is_some();
+        let was_rejected = entry.rejected.take().is_some();
         if was_rejected || !entry.sending_hash.is_empty() {
             entry.sending_hash.clear();
             entry.sent += 1;
@@ -176,6 +182,7 @@ impl Release {
             entry.stage = stage;
             entry.sent_hash.clone_from(&body.hash);
             entry.sending_hash.clear();
+            entry.rejected = None;
             entry.sent += 1;
         }
         if self.wanted.as_ref().is_some_and(|wanted| wanted.body == body) {
@@ -203,10 +210,37 @@ impl Release {
         true
     }
 
+    /// The API has rejected a body for good. Returns whether the entry has changed.
+    pub(super) fn reject(&mut self, rejection: Rejection) -> bool {
+        let Some(entry) = &mut self.entry else { return false };
+        entry.rejected = Some(rejection);
+        self.withdraw();
+        true
+    }
+
+    /// The API has not taken the body that was announced, and it is not repeated for now. Unless an earlier attempt may have arrived, a
+    /// process that begins with the status need not consider that it might know it. Returns whether the entry has changed.
+    pub(super) fn withdraw(&mut self) -> bool {
+        let Some(entry) = self.entry.as_mut().filter(|_| !self.is_uncertain) else { return false };
+        let was_announced = !entry.sending_hash.is_empty();
+        entry.sending_hash.clear();
+        was_announced
+    }
+
+    fn is_rejected(&self, body: &Body) -> bool {
+        let rejected = self.entry.as_ref().and_then(|entry| entry.rejected.as_ref());
+        rejected.is_some_and(|rejected| rejected.hash == body.hash)
+    }
+
+    /// Whether the body has to wait until Helm has ended its work. That a release is uninstalled is told all the same.
+    fn stands(&self) -> bool {
+        self.is_under_way && self.wanted.as_ref().is_some_and(|wanted| wanted.stage != Stage::Uninstalled)
+    }
+
     /// Whether a body is to be sent, and nothing but time and the status keeps it from that.
     pub(super) fn is_sendable(&self) -> bool {
-        let is_rejected = |wanted: &Wanted| self.rejected.as_ref() == Some(&wanted.body.hash);
-        self.wanted.as_ref().is_some_and(|wanted| !is_rejected(wanted))
+        self.wanted.as_ref().is_some_and(|wanted| !self.is_rejected(&wanted.body))
+            && !self.stands()
             && self.posting.is_none()
             && self.unread.is_none()
             && !self.has_no_id
@@ -229,8 +263,8 @@ pub(super) fn waits_for(key: &ObjectKey, release: &Release) -> Option<String> {
     if release.has_no_id {
         return Some(format!("the Secret uuid in namespace {} has no usable id", key.namespace));
     }
-    if release.is_excluded {
-        return Some("there are more releases than max_releases".to_owned());
+    if release.stands() {
+        return Some("Helm is working on a newer revision".to_owned());
     }
-    None
+    release.excluded.map(|why| why.explanation().to_owned())
 }

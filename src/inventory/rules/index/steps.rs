@@ -102,7 +102,7 @@ impl Index {
             View::Complete => None,
         };
         if obstacle.is_none() {
-            next.observe = self.misplaced();
+            next.observe = self.place();
             if !next.observe.is_empty() {
                 return next;
             }
@@ -127,17 +127,6 @@ impl Index {
         }
         let conditions = self.status.written.as_ref().map(|written| written.conditions.clone()).unwrap_or_default();
         self.write(self.status_with(conditions), now)
-    }
-
-    /// Releases that are reported though there are enough before them, or the other way round.
-    fn misplaced(&self) -> Vec<ObjectKey> {
-        let most = self.settings.max_releases;
-        if self.releases.len() <= most && !self.releases.values().any(|release| release.is_excluded) {
-            return Vec::new();
-        }
-        let live = self.releases.iter().filter(|(_, release)| !release.is_gone);
-        let misplaced = live.enumerate().filter(|(rank, (_, release))| release.is_excluded != (*rank >= most));
-        misplaced.map(|(_, (key, _))| key.clone()).collect()
     }
 
     fn begin_reads(&mut self, steps: &mut Vec<Step>, wake: &mut Wake, now: Instant) {
@@ -201,12 +190,12 @@ impl Index {
     }
 
     fn status_with(&self, conditions: Vec<Condition>) -> Written {
-        let entries = self.releases.iter().filter_map(|(key, release)| Some((key.clone(), release.entry.clone()?)));
         Written {
             cluster_id: self.cluster_id.clone(),
             registered: self.registration.acknowledged.clone(),
             registrations: self.registration.sent,
-            entries: entries.collect(),
+            rejected_registration: self.registration.rejected.clone(),
+            entries: self.stored_entries(),
             conditions,
         }
     }
@@ -231,12 +220,7 @@ impl Index {
             None => Condition::plain("Delivered", true),
             Some((reason, message)) => Condition::because("Delivered", false, &reason, &message),
         });
-        let too_many = self.releases.values().filter(|release| release.is_excluded).count();
-        if too_many > 0 {
-            let which = if too_many == 1 { "1 release is".to_owned() } else { format!("{too_many} releases are") };
-            let message = format!("{which} beyond the first {}, which are reported", self.settings.max_releases);
-            conditions.push(Condition::because("TooMany", true, "MaxReleases", &message));
-        }
+        conditions.extend(self.too_many());
         conditions
     }
 
@@ -258,7 +242,7 @@ impl Index {
         }
         let reason = |refusal: &Refusal| match refusal {
             Refusal::Later { reason, .. } | Refusal::Rejected { reason } => reason.clone(),
-            Refusal::Unauthorized | Refusal::NotSent => "Unauthorized".to_owned(),
+            Refusal::Unauthorized | Refusal::NotSent | Refusal::Interrupted => "Unauthorized".to_owned(),
         };
         if let Some(refusal) = registration {
             let what = if matches!(refusal, Refusal::Rejected { .. }) { "is rejected" } else { "waits" };
@@ -282,7 +266,7 @@ impl Index {
             let body = self.registration_body();
             let registration = &mut self.registration;
             if registration.acknowledged != body.hash {
-                let is_rejected = registration.rejected.as_ref() == Some(&body.hash);
+                let is_rejected = registration.rejected.as_ref().is_some_and(|rejected| rejected.hash == body.hash);
                 let is_free = registration.posting.is_none() && self.posts < POSTS;
                 if is_free && !is_rejected && registration.retry.is_due(now, wake) {
                     let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, registration.sent);
@@ -312,8 +296,8 @@ impl Index {
                 body: wanted.body.text.clone(),
                 idempotency_key,
             };
-            release.posting = Some(Posting { wanted, changed: None });
-            release.is_uncertain = true;
+            let was_uncertain = std::mem::replace(&mut release.is_uncertain, true);
+            release.posting = Some(Posting { wanted, was_uncertain, changed: None });
             self.posts += 1;
             steps.push(Step::Post(post));
         }

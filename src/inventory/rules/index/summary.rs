@@ -57,7 +57,7 @@ impl Index {
             ..Summary::default()
         };
         for (key, release) in &self.releases {
-            summary.releases += usize::from(release.entry.is_some());
+            summary.releases += usize::from(release.entry.is_some() && release.excluded.is_none());
             if let Some(wanted) = &release.wanted {
                 summary.pending += 1;
                 let since = wanted.since.at;
@@ -95,7 +95,7 @@ impl Index {
         };
         let last = release.told_at.map(|last| format!(", last at {}", clock(last.wall))).unwrap_or_default();
         let mut lines = vec![format!("{state}{id}, {sent}{last}")];
-        if let Some(problem) = waits_for(key, release) {
+        if let Some(problem) = waits_for(key, release).filter(|_| release.wanted.is_none()) {
             lines.push(format!("waits: {problem}"));
         }
         if let Some(wanted) = &release.wanted {
@@ -114,6 +114,9 @@ impl Index {
         if release.posting.is_some() {
             return "it is being sent".to_owned();
         }
+        if let Some(problem) = waits_for(key, release) {
+            return problem;
+        }
         if self.is_unauthorized {
             return "the API refuses the token".to_owned();
         }
@@ -123,7 +126,7 @@ impl Index {
                 let next = release.delivery.until.map_or(0, within);
                 return format!("{reason}, next try in {next} s");
             }
-            Some(Refusal::Unauthorized | Refusal::NotSent) | None => {}
+            Some(Refusal::Unauthorized | Refusal::NotSent | Refusal::Interrupted) | None => {}
         }
         match release.due(self.settings.delay) {
             Some(due) if due > now.at => format!("the delay, for another {} s", within(due)),

@@ -8,6 +8,7 @@ mod compliance;
 mod faults;
 mod heartbeats;
 mod registration;
+mod releases;
 mod replicas;
 mod syncsets;
 mod travel;
@@ -73,6 +74,8 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("diff", syncsets::compared).await?;
     story.step("removed", syncsets::removed).await?;
     story.step("failing", syncsets::failing).await?;
+    story.step("install", releases::installed).await?;
+    story.step("uninstall", releases::uninstalled).await?;
     story.step("edge down", faults::edge_down).await?;
     story.step("edge back", faults::edge_back).await?;
     story.step("killed", faults::killed).await?;

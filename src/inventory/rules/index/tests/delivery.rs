@@ -10,16 +10,16 @@ use crate::inventory::rules::revision::Stage;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn later(after: Option<Duration>) -> Refusal {
-    Refusal::Later { reason: "HTTP503".into(), after }
+pub(super) fn later(after: Option<Duration>) -> Refusal {
+    Refusal::Later { reason: "HTTP503".into(), after, may_have_arrived: true }
 }
 
-fn rejected() -> Refusal {
+pub(super) fn rejected() -> Refusal {
     Refusal::Rejected { reason: "HTTP400".into() }
 }
 
 /// A world in which one release waits for its first post, after the registration.
-fn due() -> (World, Post) {
+pub(super) fn due() -> (World, Post) {
     let mut world = World::new(settings());
     world.helm("web", 1, Stage::Deployed);
     let [registration] = world.posts().try_into().expect("the registration");
@@ -32,7 +32,7 @@ fn due() -> (World, Post) {
 }
 
 /// The time until the next post of the release, which is then under way.
-fn next_post(world: &mut World) -> (Duration, Post) {
+pub(super) fn next_post(world: &mut World) -> (Duration, Post) {
     let begun = world.now.at;
     loop {
         if let Some(post) = world.posts().pop() {
@@ -43,7 +43,7 @@ fn next_post(world: &mut World) -> (Duration, Post) {
     }
 }
 
-fn delivered(world: &World) -> Value {
+pub(super) fn delivered(world: &World) -> Value {
     let conditions = world.status["conditions"].as_array().unwrap();
     conditions.iter().find(|condition| condition["type"] == "Delivered").unwrap().clone()
 }
@@ -112,41 +112,6 @@ fn the_api_may_ask_for_up_to_an_hour() {
     assert_eq!(waited, Duration::from_secs(77));
     world.answer(&post, Err(later(Some(Duration::from_hours(9)))));
     assert_eq!(next_post(&mut world).0, Duration::from_hours(1));
-}
-
-#[test]
-fn a_refused_token_holds_everything_up_until_it_changes() {
-    let (mut world, post) = due();
-    world.answer(&post, Err(Refusal::Unauthorized));
-    world.helm("other", 1, Stage::Deployed);
-    world.posts();
-    world.advance(Duration::from_hours(9));
-    assert!(world.posts().is_empty());
-    assert_eq!(delivered(&world)["reason"], "Unauthorized");
-    world.index.token_changed();
-    assert_eq!(world.posts().len(), 2);
-}
-
-#[test]
-fn a_rejected_body_waits_for_another_content_and_others_go_on() {
-    let (mut world, post) = due();
-    world.answer(&post, Err(rejected()));
-    world.helm("other", 1, Stage::Deployed);
-    world.settle();
-    assert_eq!(world.told(), ["other 1 deployed [p]"]);
-    assert_eq!((&delivered(&world)["reason"], &delivered(&world)["status"]), (&json!("Rejected"), &json!("False")));
-    assert_eq!(world.index.summary().problems[0].reason, "rejected: HTTP400");
-    world.pods("web", &["q"]);
-    world.settle();
-    assert_eq!(world.told(), ["other 1 deployed [p]", "web 1 deployed [q]"]);
-    assert_eq!(delivered(&world)["status"], "True");
-}
-
-#[test]
-fn what_was_not_sent_under_an_expired_lease_is_no_failure() {
-    let (mut world, post) = due();
-    world.answer(&post, Err(Refusal::NotSent));
-    assert_eq!(next_post(&mut world), (Duration::ZERO, post));
 }
 
 #[test]
@@ -257,26 +222,6 @@ fn resync_sends_again_under_a_new_key() {
     assert_eq!(world.index.resync(Some(&key("nobody"))), 0);
 }
 
-/// Rule 15: only what was rejected last waits for another content.
-#[test]
-fn a_rejected_content_that_returns_is_tried_again() {
-    let (mut world, first) = due();
-    world.accept(&first);
-    world.answer(&first, Ok(()));
-    world.settle();
-    world.pods("web", &["refused"]);
-    let (_, refused) = next_post(&mut world);
-    world.answer(&refused, Err(rejected()));
-    assert!(world.posts().is_empty());
-    world.pods("web", &["fine"]);
-    let (_, fine) = next_post(&mut world);
-    world.accept(&fine);
-    world.answer(&fine, Ok(()));
-    world.pods("web", &["refused"]);
-    let (_, again) = next_post(&mut world);
-    assert_eq!(again.body, refused.body);
-}
-
 /// Rule 13: options that return are another registration.
 #[test]
 fn each_registration_has_a_key_of_its_own_also_over_a_restart() {
@@ -307,19 +252,6 @@ fn the_last_write_of_a_process_is_tried_once() {
     assert!(world.index.last_write(world.now).is_some());
     world.index.written(Err("forbidden".into()), world.now);
     assert_eq!(world.index.last_write(world.now), None);
-}
-
-/// Rule 16: also what was never acknowledged, since it was rejected.
-#[test]
-fn resync_sends_what_was_rejected_again_under_a_new_key() {
-    let (mut world, post) = due();
-    world.answer(&post, Err(rejected()));
-    assert!(world.posts().is_empty());
-    assert_eq!(world.index.resync(Some(&key("web"))), 1);
-    world.observe_all();
-    let (_, again) = next_post(&mut world);
-    assert_eq!(again.body, post.body);
-    assert_ne!(again.idempotency_key, post.idempotency_key);
 }
 
 /// An API that asks for no pause does not end the back-off.

@@ -24,8 +24,10 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
-    /// It did not reach the server.
+    /// It did not reach the server, and nobody knows that.
     Lost,
+    /// It did not reach the server.
+    NotSent,
     /// It reached the server, and the answer was lost.
     AnswerLost,
     /// The process is killed before it learns of the end.
@@ -35,7 +37,7 @@ enum Fault {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn event() -> impl Strategy<Value = Event> {
-    let fault = prop_oneof![3 => Just(Fault::None), 1 => Just(Fault::Lost), 1 => Just(Fault::AnswerLost), 1 => Just(Fault::KilledAfter)];
+    let fault = prop_oneof![3 => Just(Fault::None), 1 => Just(Fault::Lost), 1 => Just(Fault::NotSent), 1 => Just(Fault::AnswerLost), 1 => Just(Fault::KilledAfter)];
     prop_oneof![
         2 => (0..NAMES.len()).prop_map(Event::Install),
         2 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, more)| Event::Pods(name, more)),
@@ -46,7 +48,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn lost() -> Refusal {
-    Refusal::Later { reason: "NoAnswer".into(), after: None }
+    Refusal::Later { reason: "NoAnswer".into(), after: None, may_have_arrived: true }
 }
 
 /// Carries out one step. Returns whether the process was killed.
@@ -56,7 +58,7 @@ fn carry_out(world: &mut World, step: &Step, fault: Fault) -> bool {
         (Step::Read { key, version, .. }, _) => {
             world.index.read(key, version, Err(ReadFailure::Cluster("lost".into())), world.now);
         }
-        (Step::Write(_), Fault::Lost | Fault::AnswerLost) => {
+        (Step::Write(_), Fault::Lost | Fault::NotSent | Fault::AnswerLost) => {
             if matches!(fault, Fault::AnswerLost)
                 && let Step::Write(patch) = step
             {
@@ -66,6 +68,10 @@ fn carry_out(world: &mut World, step: &Step, fault: Fault) -> bool {
         }
         (Step::Write(patch), Fault::KilledAfter) => world.status = patch[1]["value"].clone(),
         (Step::Post(post), Fault::Lost) => world.answer(post, Err(lost())),
+        (Step::Post(post), Fault::NotSent) => {
+            let refusal = Refusal::Later { reason: "NoAnswer".into(), after: None, may_have_arrived: false };
+            world.answer(post, Err(refusal));
+        }
         (Step::Post(post), Fault::AnswerLost) => {
             world.accept(post);
             world.answer(post, Err(lost()));
@@ -101,7 +107,7 @@ proptest! {
                         if next.steps.is_empty() && let Some(until) = next.until {
                             world.advance(until - world.now.at);
                         }
-                        is_uncertain |= !matches!(fault, Fault::None);
+                        is_uncertain |= !matches!(fault, Fault::None | Fault::NotSent);
                         for step in &next.steps {
                             if carry_out(&mut world, step, fault) {
                                 world.restart();

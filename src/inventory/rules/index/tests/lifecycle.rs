@@ -233,29 +233,6 @@ fn the_secret_uuid_gives_the_id_while_it_is_there() {
 }
 
 #[test]
-fn only_so_many_releases_are_reported_by_namespace_and_name() {
-    let mut world = World::new(Settings { max_releases: 2, ..settings() });
-    for name in ["d", "b", "c"] {
-        world.helm(name, 1, Stage::Deployed);
-    }
-    world.settle();
-    assert_eq!(world.told(), ["b 1 deployed [p]", "c 1 deployed [p]"]);
-    let too_many = |world: &World| {
-        let conditions = world.status["conditions"].as_array().unwrap().clone();
-        conditions.into_iter().find(|condition| condition["type"] == "TooMany").map(|found| found["message"].clone())
-    };
-    assert_eq!(too_many(&world), Some(json!("1 release is beyond the first 2, which are reported")));
-    world.uninstall("b");
-    world.settle();
-    assert_eq!(world.told()[2..], ["b 1 uninstalled []", "d 1 deployed [p]"]);
-    assert_eq!(too_many(&world), None);
-    world.helm("a", 1, Stage::Deployed);
-    world.settle();
-    assert_eq!(world.told()[4..], ["a 1 deployed [p]"]);
-    assert_eq!((world.entry("d"), world.entry("c")["sent"].clone()), (Value::Null, json!(1)));
-}
-
-#[test]
 fn the_time_of_the_status_never_changes_alone() {
     let mut world = installed();
     let (time, writes) = (world.status["lastReconcileTimestamp"].clone(), world.writes);

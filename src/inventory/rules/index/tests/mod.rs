@@ -3,4 +3,6 @@
 mod delivery;
 mod faults;
 mod lifecycle;
+mod limits;
+mod refusals;
 mod world;

@@ -54,7 +54,7 @@ pub(super) fn project(spec: &Value, status: &Value) -> Project {
 }
 
 pub(super) fn settings() -> Settings {
-    Settings { delay: DELAY, max_releases: 2000, ..Settings::default() }
+    Settings { delay: DELAY, max_releases: 2000, status_room: STATUS_ROOM, ..Settings::default() }
 }
 
 impl World {

@@ -1,0 +1,123 @@
+//! Which releases are reported: the first ones by namespace and name, as many as `max_releases` and the size of the status allow.
+//!
+//! Only releases that have been reported, or could be, count. One that was reported and no longer is keeps its id and what was
+//! acknowledged, in the status as long as there is room.
+
+use std::collections::BTreeMap;
+
+use super::Index;
+use super::release::Release;
+use crate::cluster::ObjectKey;
+use crate::inventory::rules::status::{Condition, Entry};
+
+/// The most bytes that releases may take in the status. The API server takes about 1.4 MiB for the project as a whole, with its spec,
+/// its conditions and its managed fields.
+pub(in crate::inventory) const STATUS_ROOM: usize = 1_250_000;
+
+/// Why a release is not reported though it could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excluded {
+    /// There are `max_releases` before it.
+    MaxReleases,
+    /// The status has no room for it.
+    StatusSize,
+}
+
+impl Excluded {
+    /// In words, for operators.
+    pub(super) fn explanation(self) -> &'static str {
+        match self {
+            Self::MaxReleases => "there are more releases than max_releases",
+            Self::StatusSize => "the project's status has no room for it",
+        }
+    }
+}
+
+impl Release {
+    /// Whether it takes one of the places of reported releases: it was reported, or could be.
+    fn takes_a_place(&self) -> bool {
+        let is_readable = self.undecodable.is_none() && self.unreadable.is_none() && !self.has_no_id;
+        let is_reported = self.newest.as_ref().is_some_and(|newest| newest.stage.is_reported());
+        !self.is_gone && (self.entry.is_some() || is_reported && is_readable)
+    }
+
+    fn size(&self, key: &ObjectKey) -> usize {
+        Entry::size(key, self.entry.as_ref(), self.known.as_ref().map(|known| &known.facts))
+    }
+
+    /// It is not reported any more. Its id stays its own if the API knows it. Returns whether the entry has changed.
+    pub(super) fn set_aside(&mut self) -> bool {
+        self.wanted = None;
+        let is_unknown_to_the_api = self.posting.is_none() && !self.is_uncertain;
+        let Some(entry) = self.entry.as_mut().filter(|_| is_unknown_to_the_api) else { return false };
+        if entry.sent == 0 {
+            self.entry = None;
+            return true;
+        }
+        let was_announced = !entry.sending_hash.is_empty();
+        entry.sending_hash.clear();
+        was_announced
+    }
+}
+
+impl Index {
+    /// Decides which releases are reported. Returns those for which that has changed: they have to be observed again.
+    pub(super) fn place(&mut self) -> Vec<ObjectKey> {
+        let gone = self.releases.iter().filter(|(_, release)| release.is_gone && release.entry.is_some());
+        let of_gone: usize = gone.map(|(key, release)| release.size(key)).sum();
+        let mut room = self.settings.status_room.saturating_sub(of_gone);
+        let mut places = self.settings.max_releases;
+        let mut moved = Vec::new();
+        for (key, release) in &mut self.releases {
+            let excluded = if !release.takes_a_place() {
+                None
+            } else if places == 0 {
+                Some(Excluded::MaxReleases)
+            } else if let Some(left) = room.checked_sub(release.size(key)) {
+                (room, places) = (left, places - 1);
+                None
+            } else {
+                Some(Excluded::StatusSize)
+            };
+            if release.excluded != excluded {
+                release.excluded = excluded;
+                moved.push(key.clone());
+            }
+        }
+        moved
+    }
+
+    /// The entries that the status holds: of releases that are gone, of reported ones, and as long as there is room of those that
+    /// are not reported any more.
+    pub(super) fn stored_entries(&self) -> BTreeMap<ObjectKey, Entry> {
+        let mut room = self.settings.status_room;
+        let mut entries = BTreeMap::new();
+        let is_turn_of = |turn: usize, release: &Release| match turn {
+            0 => release.is_gone,
+            1 => !release.is_gone && release.excluded.is_none(),
+            _ => !release.is_gone && release.excluded.is_some(),
+        };
+        for turn in 0..3 {
+            for (key, release) in self.releases.iter().filter(|(_, release)| is_turn_of(turn, release)) {
+                let Some(entry) = &release.entry else { continue };
+                let Some(left) = room.checked_sub(release.size(key)) else { continue };
+                room = left;
+                entries.insert(key.clone(), entry.stored());
+            }
+        }
+        entries
+    }
+
+    /// The condition that names how many releases are not reported, and why.
+    pub(super) fn too_many(&self) -> Option<Condition> {
+        let count = |why| self.releases.values().filter(|release| release.excluded == Some(why)).count();
+        let which = |count: usize| if count == 1 { "1 release is".to_owned() } else { format!("{count} releases are") };
+        let (beyond, large) = (count(Excluded::MaxReleases), count(Excluded::StatusSize));
+        let most = self.settings.max_releases;
+        let beyond = (beyond > 0).then(|| format!("{} beyond the first {most}, which are reported", which(beyond)));
+        let large = (large > 0).then(|| format!("{} left out, since the status has no more room", which(large)));
+        let reason = if beyond.is_some() { "MaxReleases" } else { "StatusSize" };
+        let messages: Vec<String> = beyond.into_iter().chain(large).collect();
+        (!messages.is_empty()).then(|| Condition::because("TooMany", true, reason, &messages.join("; ")))
+    }
+}

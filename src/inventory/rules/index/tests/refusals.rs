@@ -1,0 +1,238 @@
+//! What the API refuses, or never gets: only what it may have taken counts as sent.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::*;
+use super::delivery::{delivered, due, later, next_post, rejected};
+use super::world::{DELAY, World, key, settings};
+use crate::inventory::rules::revision::Stage;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_refused_token_holds_everything_up_until_it_changes() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(Refusal::Unauthorized));
+    world.helm("other", 1, Stage::Deployed);
+    world.posts();
+    world.advance(Duration::from_hours(9));
+    assert!(world.posts().is_empty());
+    assert_eq!(delivered(&world)["reason"], "Unauthorized");
+    world.index.token_changed();
+    assert_eq!(world.posts().len(), 2);
+}
+
+#[test]
+fn a_rejected_body_waits_for_another_content_and_others_go_on() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(rejected()));
+    world.helm("other", 1, Stage::Deployed);
+    world.settle();
+    assert_eq!(world.told(), ["other 1 deployed [p]"]);
+    assert_eq!((&delivered(&world)["reason"], &delivered(&world)["status"]), (&json!("Rejected"), &json!("False")));
+    assert_eq!(world.index.summary().problems[0].reason, "rejected: HTTP400");
+    world.pods("web", &["q"]);
+    world.settle();
+    assert_eq!(world.told(), ["other 1 deployed [p]", "web 1 deployed [q]"]);
+    assert_eq!(delivered(&world)["status"], "True");
+}
+
+#[test]
+fn what_was_not_sent_under_an_expired_lease_is_no_failure() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(Refusal::NotSent));
+    assert!(world.posts().is_empty(), "it is tried again at once");
+    assert_eq!(world.index.summary().undelivered, None);
+    assert_eq!(next_post(&mut world), (SECOND, post.clone()));
+    world.answer(&post, Err(Refusal::NotSent));
+    assert_eq!(next_post(&mut world), (SECOND, post), "no repetition, so the delay does not grow");
+    // The same for the registration.
+    let mut world = World::new(settings());
+    let [registration] = world.posts().try_into().expect("the registration");
+    world.answer(&registration, Err(Refusal::NotSent));
+    assert!(world.posts().is_empty(), "it is tried again at once");
+    assert_eq!(next_post(&mut world), (SECOND, registration));
+}
+
+/// Rule 15: only what was rejected last waits for another content.
+#[test]
+fn a_rejected_content_that_returns_is_tried_again() {
+    let (mut world, first) = due();
+    world.accept(&first);
+    world.answer(&first, Ok(()));
+    world.settle();
+    world.pods("web", &["refused"]);
+    let (_, refused) = next_post(&mut world);
+    world.answer(&refused, Err(rejected()));
+    assert!(world.posts().is_empty());
+    world.pods("web", &["fine"]);
+    let (_, fine) = next_post(&mut world);
+    world.accept(&fine);
+    world.answer(&fine, Ok(()));
+    world.pods("web", &["refused"]);
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, refused.body);
+}
+
+/// Rule 16: also what was never acknowledged, since it was rejected.
+#[test]
+fn resync_sends_what_was_rejected_again_under_a_new_key() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(rejected()));
+    assert!(world.posts().is_empty());
+    assert_eq!(world.index.resync(Some(&key("web"))), 1);
+    world.observe_all();
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, post.body);
+    assert_ne!(again.idempotency_key, post.idempotency_key);
+}
+
+/// A release that was acknowledged with the pod `p`, and now has `q`, whose post is under way.
+fn second_post() -> (World, Post) {
+    let (mut world, post) = due();
+    world.accept(&post);
+    world.answer(&post, Ok(()));
+    world.settle();
+    world.pods("web", &["q"]);
+    world.posts();
+    world.advance(DELAY);
+    let [second] = world.posts().try_into().expect("one post");
+    (world, second)
+}
+
+fn definite() -> [Refusal; 4] {
+    let not_connected = Refusal::Later { reason: "NoAnswer".into(), after: None, may_have_arrived: false };
+    [rejected(), Refusal::Unauthorized, Refusal::NotSent, not_connected]
+}
+
+/// Rule 13: a content that returns is another post only if the API may know the one in between.
+#[test]
+fn a_content_that_returns_after_a_definite_refusal_is_not_sent_again() {
+    for refusal in definite() {
+        let (mut world, second) = second_post();
+        world.answer(&second, Err(refusal.clone()));
+        world.index.token_changed();
+        world.pods("web", &["p"]);
+        world.settle();
+        assert_eq!(
+            (world.told(), world.entry("web")["sent"].clone()),
+            (vec!["web 1 deployed [p]".to_owned()], json!(1))
+        );
+        assert_eq!((&world.entry("web")["sendingHash"], &world.entry("web")["rejected"]), (&Value::Null, &Value::Null));
+        world.restart();
+        world.settle();
+        assert_eq!(world.told().len(), 1, "{refusal:?}");
+    }
+}
+
+#[test]
+fn definite_refusals_do_not_count_as_sent() {
+    for refusal in definite() {
+        let (mut world, second) = second_post();
+        world.answer(&second, Err(refusal.clone()));
+        world.index.token_changed();
+        world.pods("web", &["r"]);
+        world.settle();
+        let expected = vec!["web 1 deployed [p]".to_owned(), "web 1 deployed [r]".to_owned()];
+        assert_eq!((world.told(), world.entry("web")["sent"].clone()), (expected, json!(2)), "{refusal:?}");
+    }
+}
+
+/// What is unknown of the first attempt does not become certain by a refusal of the second one.
+#[test]
+fn a_refusal_after_a_lost_answer_leaves_it_unknown() {
+    for refusal in definite() {
+        let (mut world, second) = second_post();
+        world.accept(&second);
+        world.answer(&second, Err(later(None)));
+        let (_, again) = next_post(&mut world);
+        assert_eq!(again, second);
+        world.answer(&again, Err(refusal.clone()));
+        world.index.token_changed();
+        world.pods("web", &["p"]);
+        world.settle();
+        assert_eq!(world.told().last().map(String::as_str), Some("web 1 deployed [p]"), "{refusal:?}");
+        assert_eq!(world.told().len(), 3, "{refusal:?}");
+    }
+}
+
+/// A post that a lease's end has interrupted may have arrived.
+#[test]
+fn what_was_interrupted_may_have_arrived() {
+    let (mut world, second) = second_post();
+    world.accept(&second);
+    world.answer(&second, Err(Refusal::Interrupted));
+    world.pods("web", &["p"]);
+    world.settle();
+    assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"]);
+}
+
+/// Rule 15: until the content changes, whichever process runs.
+#[test]
+fn what_was_rejected_is_not_sent_again_after_a_restart() {
+    let (mut world, second) = second_post();
+    world.answer(&second, Err(rejected()));
+    assert!(world.posts().is_empty());
+    let condition = delivered(&world);
+    for _ in 0..2 {
+        let writes = world.writes;
+        world.restart();
+        world.advance(DELAY * 2);
+        assert!(world.posts().is_empty(), "it is sent again");
+        assert_eq!((delivered(&world), world.writes), (condition.clone(), writes));
+        assert_eq!(world.index.summary().problems[0].reason, "rejected: HTTP400");
+    }
+    world.pods("web", &["r"]);
+    world.settle();
+    assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [r]"]);
+    assert_eq!((&world.entry("web")["rejected"], &world.entry("web")["sent"]), (&Value::Null, &json!(2)));
+}
+
+#[test]
+fn a_registration_that_was_rejected_is_not_sent_again_after_a_restart() {
+    let mut world = World::new(settings());
+    world.helm("web", 1, Stage::Deployed);
+    let [registration] = world.posts().try_into().expect("the registration");
+    world.answer(&registration, Err(rejected()));
+    assert!(world.posts().is_empty());
+    assert_eq!(world.status["rejectedRegistration"]["reason"], "HTTP400");
+    world.restart();
+    world.advance(DELAY);
+    assert!(world.posts().is_empty(), "it is sent again");
+    assert_eq!(delivered(&world)["message"], "the registration is rejected");
+    world.spec = json!({"monitoring": {"enable": true}});
+    world.restart();
+    world.settle();
+    assert_eq!((world.told().len(), &world.status["rejectedRegistration"]), (1, &Value::Null));
+}
+
+/// Rule 5: a body that waits is not sent while Helm is working on a newer revision.
+#[test]
+fn a_body_that_waits_is_held_while_helm_works_on_a_newer_revision() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(later(None)));
+    world.helm("web", 2, Stage::UnderWay);
+    world.posts();
+    world.advance(Duration::from_hours(1));
+    assert!(world.posts().is_empty(), "it is sent though Helm works on the release");
+    let explained = world.index.explain(&key("web"), world.now).unwrap().0.join("\n");
+    assert!(explained.ends_with("waits: Helm is working on a newer revision"), "{explained}");
+    world.helm("web", 2, Stage::Deployed);
+    world.settle();
+    assert_eq!(world.told(), ["web 2 deployed [p]"]);
+}
+
+/// Rule 5: what is uninstalled is told, though Helm may be installing it anew.
+#[test]
+fn that_a_release_is_uninstalled_is_not_held() {
+    let (mut world, post) = due();
+    world.accept(&post);
+    world.answer(&post, Ok(()));
+    world.settle();
+    world.uninstall("web");
+    world.helm("web", 1, Stage::UnderWay);
+    world.settle();
+    assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 uninstalled []"]);
+}
