@@ -15,5 +15,6 @@ mod python;
 mod refusals;
 mod refused;
 mod rounds;
+mod switching;
 mod work;
 mod world;

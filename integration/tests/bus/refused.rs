@@ -6,6 +6,7 @@ use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use serde_json::json;
+use towline::amqp::AmqpUrl;
 
 use crate::consumer::{Mirror, Queue, connect, list};
 use crate::world::{LIMIT, World, create, label, metric, ready, run, stands};
@@ -111,7 +112,13 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
             }
         }
         // As if all but the first one had come while the broker was away.
-        world.run("update towline_claim set cursor = 1 where name = 'relay'").await;
+        let broker: AmqpUrl = world.broker.url().parse().expect("a URL");
+        let first = format!(
+            "update towline_claim set cursor = 1 where name = 'relay'; \
+             insert into towline_claim (name, holder) values ('relist', '{}')",
+            broker.place()
+        );
+        world.run(&first).await;
         let replica = world.replica().await;
         let mut queue = Queue::open(&world.broker.url(), "toolarge", FieldTable::default()).await.expect("a queue");
         eventually("all to be published or skipped", LIMIT, async || {

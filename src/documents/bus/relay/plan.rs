@@ -24,6 +24,8 @@ pub(super) struct Head {
     pub(super) cursor: i64,
     /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list (R6).
     pub(super) owes: bool,
+    /// Whether events up to the cursor were published to another broker, or nobody knows to which.
+    pub(super) is_elsewhere: bool,
 }
 
 /// What follows.
@@ -31,7 +33,7 @@ pub(super) struct Head {
 pub(super) enum Step {
     /// The rows are the next ones.
     Follow,
-    /// Rows are missing, were refused or were never published: consumers have to list.
+    /// Rows are missing, were refused, were published to another broker or never: consumers have to list.
     Relist,
     /// The versions have another origin, and have to be renumbered first.
     Renumber,
@@ -39,10 +41,11 @@ pub(super) enum Step {
 
 impl Head {
     pub(super) fn step(self) -> Step {
-        let Self { is_whole, base, newest, cursor, owes } = self;
+        let Self { is_whole, base, newest, cursor, owes, is_elsewhere } = self;
+        let was_elsewhere = cursor > 0 && is_elsewhere;
         if !is_whole {
             Step::Renumber
-        } else if owes || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
+        } else if owes || was_elsewhere || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
             Step::Relist
         } else {
             Step::Follow
@@ -105,8 +108,10 @@ pub(super) fn kinds(of: impl IntoIterator<Item = Kind>) -> Vec<Kind> {
 mod tests {
     use super::*;
 
+    const HEAD: Head = Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: false, is_elsewhere: false };
+
     fn step(base: i64, newest: i64, cursor: i64) -> Step {
-        Head { is_whole: true, base, newest, cursor, owes: false }.step()
+        Head { base, newest, cursor, ..HEAD }.step()
     }
 
     #[test]
@@ -127,12 +132,21 @@ mod tests {
     /// R6: whoever has published last may have ended before it could say so.
     #[test]
     fn consumers_list_after_a_refusal_that_was_not_told() {
-        assert_eq!(Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Relist);
+        assert_eq!(Head { owes: true, ..HEAD }.step(), Step::Relist);
+    }
+
+    /// R4: who consumes from this broker has not got them. Before the first event there is nothing to miss.
+    #[test]
+    fn consumers_list_where_another_broker_has_the_events_up_to_the_cursor() {
+        let elsewhere = Head { is_elsewhere: true, ..HEAD };
+        assert_eq!(elsewhere.step(), Step::Relist);
+        assert_eq!(Head { base: 0, newest: 0, cursor: 0, ..elsewhere }.step(), Step::Follow, "an empty log");
     }
 
     #[test]
     fn nothing_is_published_while_the_database_is_being_restored() {
-        assert_eq!(Head { is_whole: false, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Renumber);
+        let all = Head { is_whole: false, owes: true, is_elsewhere: true, ..HEAD };
+        assert_eq!(all.step(), Step::Renumber);
     }
 
     #[test]
