@@ -21,6 +21,7 @@ mod partitions;
 mod renewals;
 mod requests;
 mod restarts;
+mod returned;
 mod rounds;
 mod worker;
 mod world;
