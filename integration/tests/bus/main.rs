@@ -9,6 +9,7 @@
 )]
 
 mod consumer;
+mod costs;
 mod events;
 mod permissions;
 mod python;
