@@ -11,6 +11,7 @@
 
 mod broker;
 mod claiming;
+mod clocks;
 mod costs;
 mod faults;
 mod intake;
