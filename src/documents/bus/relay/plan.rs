@@ -8,7 +8,7 @@ use crate::documents::kind::Kind;
 const MOST_UNCONFIRMED: usize = 256;
 /// Most bytes of them: they wait in memory until they are sent. A larger message goes alone.
 const MOST_UNCONFIRMED_BYTES: usize = 8 << 20;
-/// How often a row may close the channel before it is left out.
+/// How often a row may close the channel before it is left out, for a reason that may pass.
 const MOST_CLOSURES: u32 = 5;
 
 /// The state of the log, as one statement reads it.
@@ -79,15 +79,16 @@ impl Closures {
         self.skipped.contains(&version)
     }
 
-    /// The channel was closed while the rows from `first` to `last` were unconfirmed.
-    pub(super) fn closed(&mut self, first: i64, last: i64) {
+    /// The channel was closed while the rows from `first` to `last` were unconfirmed. `is_refusal` says that one of them was refused for
+    /// good: if there is only one, it is left out at once.
+    pub(super) fn closed(&mut self, first: i64, last: i64, is_refusal: bool) {
         if first != last {
             self.careful_until = self.careful_until.max(last);
             return;
         }
         let before = self.suspect.filter(|(version, _)| *version == first).map_or(0, |(_, closures)| closures);
         self.suspect = Some((first, before + 1));
-        if before + 1 >= MOST_CLOSURES {
+        if is_refusal || before + 1 >= MOST_CLOSURES {
             self.skipped.insert(first);
         }
     }
@@ -159,17 +160,26 @@ mod tests {
     #[test]
     fn a_row_that_closes_the_channel_five_times_is_left_out_and_the_others_are_not() {
         let mut closures = Closures::default();
-        closures.closed(10, 20);
+        closures.closed(10, 20, false);
         assert!(closures.is_careful(20) && !closures.is_careful(21));
         for closure in 1..=5 {
             assert!(!closures.skips(12), "closure {closure}");
-            closures.closed(12, 12);
+            closures.closed(12, 12, false);
         }
         assert!(closures.skips(12) && !closures.skips(11));
-        closures.closed(13, 13);
+        closures.closed(13, 13, false);
         assert!(!closures.skips(13), "it has a count of its own");
         closures.passed(12);
         assert!(!closures.skips(12));
+    }
+
+    #[test]
+    fn a_message_that_is_refused_for_good_is_left_out_once_it_was_alone() {
+        let mut closures = Closures::default();
+        closures.closed(10, 20, true);
+        assert!((10..=20).all(|version| closures.is_careful(version) && !closures.skips(version)));
+        closures.closed(12, 12, true);
+        assert!(closures.skips(12) && !closures.skips(11) && !closures.skips(13));
     }
 
     #[test]
