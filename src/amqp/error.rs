@@ -44,6 +44,11 @@ impl Error {
         self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
     }
 
+    /// Whether the broker has refused a message that was published, for good (406): it is larger than the broker allows, for instance.
+    pub fn is_refused_message(&self) -> bool {
+        self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
+    }
+
     /// Whether something does not exist (404).
     pub fn is_not_found(&self) -> bool {
         self.is_soft(&AMQPSoftError::NOTFOUND)

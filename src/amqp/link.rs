@@ -33,6 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct Link {
     connection: Connection,
     socket: Socket,
+    place: String,
 }
 
 /// The socket under a connection. The client's thread ends when it reads the end of it, and else may wait for a broker that is stopped.
@@ -79,7 +80,12 @@ impl Link {
         let made = timeout(CONNECT_WITHIN, made).await.map_err(|_| Error::Silent { within: CONNECT_WITHIN })?;
         let connection = made.map_err(Error::of("connect to the broker"))?;
         ends.1 = false;
-        Ok(Self { connection, socket })
+        Ok(Self { connection, socket, place: url.place() })
+    }
+
+    /// Host, port and virtual host that this connection was made to. The URL may have changed since.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// Another channel.

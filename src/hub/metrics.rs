@@ -31,7 +31,7 @@ const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
 const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
 /// How old the oldest event is that the broker has not confirmed.
 const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
-/// Messages of the work queues that could not be served.
+/// Messages of the work queues that announce no work. Those that the broker gives up after too many deliveries no replica sees.
 const BUS_DEAD_TOTAL: &str = "towline_bus_dead_total";
 /// Messages that are kept since nobody could serve them.
 const BUS_DEAD_LETTERS: &str = "towline_bus_dead_letters";
@@ -58,8 +58,14 @@ pub(super) const ALL: &[Metric] = &[
     ),
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
     Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
-    Metric::counter(BUS_DEAD_TOTAL, "Messages of the work queues that this replica could not serve"),
-    Metric::gauge(BUS_DEAD_LETTERS, "Dead letters of the work queues, as the dispatcher's replica sees them"),
+    Metric::counter(
+        BUS_DEAD_TOTAL,
+        "Messages of the work queues that this replica rejected since they announce no work",
+    ),
+    Metric::gauge(
+        BUS_DEAD_LETTERS,
+        "Dead letters of the work queues, rejected by replicas or given up by the broker, as the dispatcher's replica sees them",
+    ),
     Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
     Metric::gauge(CLAIM_HELD, "Whether this replica holds the leader claim of a role, by name"),
 ];

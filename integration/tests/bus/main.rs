@@ -9,11 +9,13 @@
 )]
 
 mod consumer;
+mod costs;
 mod events;
 mod permissions;
 mod python;
 mod refusals;
 mod refused;
 mod rounds;
+mod switching;
 mod work;
 mod world;

@@ -161,6 +161,16 @@ fn clusters_are_visited_and_dead_letters_are_listed_requeued_and_discarded() {
         .unwrap();
         assert!(listed.contains("rejected  towline.work.clusters  junk\\u{1b}[2J"), "{listed}");
         assert!(listed.contains(&id), "{listed}");
+        // The other one came past all replicas, as what the broker gives up after too many deliveries.
+        integration::eventually("both to be counted as dead letters", LIMIT, async || {
+            match metric(&replica, "towline_bus_dead_letters").await {
+                count if (count - 2.0).abs() < 0.5 => Ok(()),
+                other => Err(other.to_string()),
+            }
+        })
+        .await
+        .unwrap();
+        assert!((metric(&replica, "towline_bus_dead_total").await - 1.0).abs() < 0.5);
         let wanted = "select coalesce(sum(wanted), 0)::bigint from towline_work";
         let before = world.number(wanted).await;
         let (code, text) = command(&["requeue"]).await;

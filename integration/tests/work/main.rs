@@ -11,6 +11,7 @@
 
 mod broker;
 mod claiming;
+mod clocks;
 mod costs;
 mod faults;
 mod intake;
@@ -21,6 +22,7 @@ mod partitions;
 mod renewals;
 mod requests;
 mod restarts;
+mod returned;
 mod rounds;
 mod worker;
 mod world;

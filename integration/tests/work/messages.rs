@@ -108,6 +108,35 @@ fn a_row_that_somebody_keeps_locked_delays_no_other_announcement() {
     });
 }
 
+/// M1: the same where the row is locked after it was read: the others are noted, and it is announced once more.
+#[test]
+fn a_row_that_is_locked_while_it_is_announced_delays_no_other_note() {
+    run(async {
+        let world = World::new("lockednote").await;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        let rows = "insert into towline_work (cluster, ready_at) \
+            select ('00000000-0000-4000-8000-00000000000' || n)::uuid, now() + interval '5 s' from generate_series(1, 3) n";
+        world.stage.run(rows).await;
+        let database = world.stage.database();
+        let mut gate = database.begin("gate", LIMIT).await.expect("a transaction");
+        // Rows can be read and locked, but not written.
+        gate.run("lock", "lock table towline_work in share mode").await.expect("it is locked");
+        // The broker has confirmed the messages.
+        world.stage.waits_for_a_lock("with rows as materialized ( select w.cluster").await;
+        let mut keeper = database.begin("keeper", LIMIT).await.expect("a transaction");
+        let first = id::<String>(1);
+        let lock = format!("select from towline_work where cluster = '{first}' for no key update");
+        keeper.run("lock", &lock).await.expect("it is locked");
+        gate.commit().await.expect("it is open");
+        let noted = "select count(*) from towline_work where announced is not null";
+        world.stage.becomes("the others to be noted", noted, 2).await;
+        world.holds("a message of each", WORK, (3, 0)).await;
+        keeper.commit().await.expect("it is free");
+        world.stage.becomes("all to be noted", noted, 3).await;
+        world.holds("one more of the first", WORK, (4, 0)).await;
+    });
+}
+
 /// M2, Q3: three of four deliveries are urgent while both queues have some, also at a worker that takes one at a time.
 #[test]
 fn what_is_not_urgent_has_the_fourth_turn() {

@@ -57,7 +57,7 @@ pub trait BusObserver: Send + Sync {
     /// How old the oldest event is that the broker has not confirmed.
     fn lag(&self, lag: Duration);
 
-    /// A message of the work queues could not be served, and is a dead letter.
+    /// A message of the work queues announces no work and was rejected: it is a dead letter.
     fn rejected(&self);
 
     /// So many dead letters wait.
@@ -180,7 +180,7 @@ impl Broker {
         self.observer.dead_letters(count);
     }
 
-    /// A message of the work queues could not be served.
+    /// A message of the work queues announces no work and was rejected.
     pub(in crate::documents) fn rejected(&self) {
         self.observer.rejected();
     }

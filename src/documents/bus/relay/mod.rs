@@ -1,10 +1,11 @@
 //! The relay: publishes the log to the broker, in its order (R1 to R6).
 //!
-//! State: a connection to the broker, a session that listens to `towline`, and which rows close the channel; the cursor is in the database,
-//! in the row of the claim, and beside it whether a refusal was not told yet. Only the holder of the leader claim `relay` works. Nobody sends to this actor: any number of notifications
-//! causes one read, and a lost one costs a second. Unconfirmed messages are bounded, so a broker that accepts nothing delays the
-//! relay and nobody else. The cursor moves when the broker has confirmed all rows up to it, so a crash at any point repeats events and
-//! misses none. Restart: it continues at the cursor. Drain: it ends at once.
+//! State: a connection to the broker, a session that listens to `towline`, and which rows close the channel. The cursor is in the database,
+//! in the row of the claim; beside it are the broker to which the events up to it were published, and whether a refusal was not told yet.
+//! Only the holder of the leader claim `relay` works. Nobody sends to this actor: any number of notifications causes one read, and a lost
+//! one costs a second. Unconfirmed messages are bounded, so a broker that accepts nothing delays the relay and nobody else. The cursor
+//! moves when the broker has confirmed all rows up to it, so a crash at any point repeats events and misses none. Restart: it continues at
+//! the cursor. Drain: it ends at once.
 
 mod plan;
 mod publish;
@@ -188,7 +189,7 @@ impl Under<'_> {
         let database = &self.of.database;
         let aside = Aside::default();
         loop {
-            let read = read::read(database, &aside).await?;
+            let read = read::read(database, &aside, link.place()).await?;
             match read.head.step() {
                 Step::Follow if read.last == read.head.cursor => {
                     self.of.broker.works(Purpose::Relay, link);
@@ -202,7 +203,7 @@ impl Under<'_> {
                     }
                     let missed = self.publish(link, publisher, &read).await?;
                     self.relist(publisher, &missed).await?;
-                    self.move_cursor(read.head.cursor, read.last).await?;
+                    self.move_cursor(link, read.head.cursor, read.last).await?;
                 }
                 Step::Relist => {
                     let head = read.head;
@@ -210,10 +211,11 @@ impl Under<'_> {
                         cursor = head.cursor,
                         base = head.base,
                         newest = head.newest,
-                        "events are missing in the log or were never published, consumers are told to list"
+                        is_other_broker = head.is_elsewhere,
+                        "events are missing in the log, were published to another broker or never, consumers are told to list"
                     );
                     self.relist(publisher, &Kind::ALL).await?;
-                    self.move_cursor(head.cursor, head.newest).await?;
+                    self.move_cursor(link, head.cursor, head.newest).await?;
                 }
                 Step::Renumber => {
                     // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
@@ -274,8 +276,8 @@ impl Under<'_> {
         Ok(())
     }
 
-    async fn move_cursor(&self, from: i64, to: i64) -> Result<(), Ended> {
-        if !read::move_cursor(&self.of.database, self.grant, from, to).await? {
+    async fn move_cursor(&self, link: &Link, from: i64, to: i64) -> Result<(), Ended> {
+        if !read::move_cursor(&self.of.database, self.grant, link.place(), from, to).await? {
             tracing::debug!("the claim of the relay has expired in the database, waiting for another one");
             return Err(Ended::Claim);
         }

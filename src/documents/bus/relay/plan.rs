@@ -8,7 +8,7 @@ use crate::documents::kind::Kind;
 const MOST_UNCONFIRMED: usize = 256;
 /// Most bytes of them: they wait in memory until they are sent. A larger message goes alone.
 const MOST_UNCONFIRMED_BYTES: usize = 8 << 20;
-/// How often a row may close the channel before it is left out.
+/// How often a row may close the channel before it is left out, for a reason that may pass.
 const MOST_CLOSURES: u32 = 5;
 
 /// The state of the log, as one statement reads it.
@@ -24,6 +24,8 @@ pub(super) struct Head {
     pub(super) cursor: i64,
     /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list (R6).
     pub(super) owes: bool,
+    /// Whether events up to the cursor were published to another broker, or nobody knows to which.
+    pub(super) is_elsewhere: bool,
 }
 
 /// What follows.
@@ -31,7 +33,7 @@ pub(super) struct Head {
 pub(super) enum Step {
     /// The rows are the next ones.
     Follow,
-    /// Rows are missing, were refused or were never published: consumers have to list.
+    /// Rows are missing, were refused, were published to another broker or never: consumers have to list.
     Relist,
     /// The versions have another origin, and have to be renumbered first.
     Renumber,
@@ -39,10 +41,11 @@ pub(super) enum Step {
 
 impl Head {
     pub(super) fn step(self) -> Step {
-        let Self { is_whole, base, newest, cursor, owes } = self;
+        let Self { is_whole, base, newest, cursor, owes, is_elsewhere } = self;
+        let was_elsewhere = cursor > 0 && is_elsewhere;
         if !is_whole {
             Step::Renumber
-        } else if owes || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
+        } else if owes || was_elsewhere || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
             Step::Relist
         } else {
             Step::Follow
@@ -76,15 +79,16 @@ impl Closures {
         self.skipped.contains(&version)
     }
 
-    /// The channel was closed while the rows from `first` to `last` were unconfirmed.
-    pub(super) fn closed(&mut self, first: i64, last: i64) {
+    /// The channel was closed while the rows from `first` to `last` were unconfirmed. `is_refusal` says that one of them was refused for
+    /// good: if there is only one, it is left out at once.
+    pub(super) fn closed(&mut self, first: i64, last: i64, is_refusal: bool) {
         if first != last {
             self.careful_until = self.careful_until.max(last);
             return;
         }
         let before = self.suspect.filter(|(version, _)| *version == first).map_or(0, |(_, closures)| closures);
         self.suspect = Some((first, before + 1));
-        if before + 1 >= MOST_CLOSURES {
+        if is_refusal || before + 1 >= MOST_CLOSURES {
             self.skipped.insert(first);
         }
     }
@@ -105,8 +109,10 @@ pub(super) fn kinds(of: impl IntoIterator<Item = Kind>) -> Vec<Kind> {
 mod tests {
     use super::*;
 
+    const HEAD: Head = Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: false, is_elsewhere: false };
+
     fn step(base: i64, newest: i64, cursor: i64) -> Step {
-        Head { is_whole: true, base, newest, cursor, owes: false }.step()
+        Head { base, newest, cursor, ..HEAD }.step()
     }
 
     #[test]
@@ -127,12 +133,21 @@ mod tests {
     /// R6: whoever has published last may have ended before it could say so.
     #[test]
     fn consumers_list_after_a_refusal_that_was_not_told() {
-        assert_eq!(Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Relist);
+        assert_eq!(Head { owes: true, ..HEAD }.step(), Step::Relist);
+    }
+
+    /// R4: who consumes from this broker has not got them. Before the first event there is nothing to miss.
+    #[test]
+    fn consumers_list_where_another_broker_has_the_events_up_to_the_cursor() {
+        let elsewhere = Head { is_elsewhere: true, ..HEAD };
+        assert_eq!(elsewhere.step(), Step::Relist);
+        assert_eq!(Head { base: 0, newest: 0, cursor: 0, ..elsewhere }.step(), Step::Follow, "an empty log");
     }
 
     #[test]
     fn nothing_is_published_while_the_database_is_being_restored() {
-        assert_eq!(Head { is_whole: false, base: 10, newest: 20, cursor: 15, owes: true }.step(), Step::Renumber);
+        let all = Head { is_whole: false, owes: true, is_elsewhere: true, ..HEAD };
+        assert_eq!(all.step(), Step::Renumber);
     }
 
     #[test]
@@ -145,17 +160,26 @@ mod tests {
     #[test]
     fn a_row_that_closes_the_channel_five_times_is_left_out_and_the_others_are_not() {
         let mut closures = Closures::default();
-        closures.closed(10, 20);
+        closures.closed(10, 20, false);
         assert!(closures.is_careful(20) && !closures.is_careful(21));
         for closure in 1..=5 {
             assert!(!closures.skips(12), "closure {closure}");
-            closures.closed(12, 12);
+            closures.closed(12, 12, false);
         }
         assert!(closures.skips(12) && !closures.skips(11));
-        closures.closed(13, 13);
+        closures.closed(13, 13, false);
         assert!(!closures.skips(13), "it has a count of its own");
         closures.passed(12);
         assert!(!closures.skips(12));
+    }
+
+    #[test]
+    fn a_message_that_is_refused_for_good_is_left_out_once_it_was_alone() {
+        let mut closures = Closures::default();
+        closures.closed(10, 20, true);
+        assert!((10..=20).all(|version| closures.is_careful(version) && !closures.skips(version)));
+        closures.closed(12, 12, true);
+        assert!(closures.skips(12) && !closures.skips(11) && !closures.skips(13));
     }
 
     #[test]

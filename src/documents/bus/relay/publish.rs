@@ -161,9 +161,9 @@ impl Flight {
             }
         };
         let _elapsed = timeout(AFTER_A_FAILURE, rest).await;
-        let is_closed = self.published.error.as_ref().is_some_and(Error::is_of_channel);
-        if let (true, Some(first)) = (is_closed, self.first_lost) {
-            closures.lock().closed(first, self.last);
+        let closed_by = self.published.error.as_ref().filter(|error| error.is_of_channel());
+        if let (Some(error), Some(first)) = (closed_by, self.first_lost) {
+            closures.lock().closed(first, self.last, error.is_refused_message());
         }
         self.published
     }

@@ -38,13 +38,15 @@ pub(super) struct Row {
     pub(super) message: Option<Message>,
 }
 
-/// It always returns a row; its version is null where there is nothing new.
+/// It always returns a row; its version is null where there is nothing new. The row `relist` says whether consumers have to be told to list
+/// (`cursor`), and which broker has all events up to the cursor, or the demand to list instead (`holder`).
 fn statement() -> String {
     format!(
         "select {}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, \
-         exists (select from towline_claim where name = 'relist' and cursor > 0), l.* \
+         coalesce(r.cursor > 0, false), r.holder is distinct from $3, l.* \
          from towline_meta m cross join towline_version s \
-         cross join (select cursor from towline_claim where name = 'relay') c left join lateral ( \
+         cross join (select cursor from towline_claim where name = 'relay') c \
+         left join (select cursor, holder from towline_claim where name = 'relist') r on true left join lateral ( \
            select {COLUMNS}, n.id::text as id from ( \
              select * from (select t.*, sum(coalesce(pg_column_size(document), 0)) over (order by version) \
                  - coalesce(pg_column_size(document), 0) as stored \
@@ -54,26 +56,26 @@ fn statement() -> String {
     )
 }
 
-/// Reads the rows above the cursor.
-pub(super) async fn read(database: &Database, aside: &Aside) -> Result<Read, db::Error> {
-    let params = [(&ROWS as _, Type::INT8), (&BYTES as _, Type::INT8)];
+/// Reads the rows above the cursor, for the broker at this place.
+pub(super) async fn read(database: &Database, aside: &Aside, place: &str) -> Result<Read, db::Error> {
+    let params = [(&ROWS as _, Type::INT8), (&BYTES as _, Type::INT8), (&place as _, Type::TEXT)];
     let mut found = database.rows(QUERY, &statement(), &params).await?;
-    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0, owes: false };
+    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0, owes: false, is_elsewhere: false };
     let mut read = Read { head: nothing, rows: Vec::new(), last: 0 };
     let (mut is_first, mut bytes) = (true, 0);
     while let Some(row) = found.next().await? {
         if std::mem::take(&mut is_first) {
             let cursor = column(QUERY, &row, 3)?;
             let (base, newest) = (column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
-            let owes = column(QUERY, &row, 4)?;
-            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor, owes };
+            let (owes, is_elsewhere) = (column(QUERY, &row, 4)?, column(QUERY, &row, 5)?);
+            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor, owes, is_elsewhere };
             read.last = cursor;
         }
-        let Some(version) = column::<Option<i64>>(QUERY, &row, 5)? else { continue };
+        let Some(version) = column::<Option<i64>>(QUERY, &row, 6)? else { continue };
         read.last = version;
-        let id: &str = column(QUERY, &row, 13)?;
+        let id: &str = column(QUERY, &row, 14)?;
         let id: Uuid = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
-        match Entry::read_aside(aside, QUERY, row, 5).await {
+        match Entry::read_aside(aside, QUERY, row, 6).await {
             Ok(Some(entry)) => {
                 let row = Row::of(&entry, id);
                 bytes += row.message.as_ref().map_or(0, |message| message.body.len());
@@ -102,24 +104,38 @@ impl Row {
     }
 }
 
-/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5): consumers are owed no list any more. False
-/// if not.
-pub(super) async fn move_cursor(database: &Database, grant: &Grant, from: i64, to: i64) -> Result<bool, db::Error> {
+/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5): consumers at the broker of this place are owed
+/// no list any more. False if not.
+pub(super) async fn move_cursor(
+    database: &Database,
+    grant: &Grant,
+    place: &str,
+    from: i64,
+    to: i64,
+) -> Result<bool, db::Error> {
     const QUERY: &str = "move_relay";
     const TEXT: &str = "with moved as ( \
            update towline_claim set cursor = $4 where name = 'relay' and holder = $1 and token = $2 and cursor = $3 \
              and until > clock_timestamp() and (select origin = towline_origin() from towline_meta) returning 1), \
-         told as (update towline_claim set cursor = 0 where name = 'relist' and cursor > 0 and exists (select from moved)) \
+         told as (update towline_claim set cursor = 0, holder = $5 \
+           where name = 'relist' and (cursor > 0 or holder is distinct from $5) and exists (select from moved)), \
+         first as (insert into towline_claim (name, holder) select 'relist', $5 from moved \
+           where not exists (select from towline_claim where name = 'relist') on conflict (name) do nothing) \
          select exists (select from moved)";
     let holder = grant.holder.as_str();
-    let params =
-        [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&from as _, Type::INT8), (&to as _, Type::INT8)];
+    let params = [
+        (&holder as _, Type::TEXT),
+        (&grant.token as _, Type::INT8),
+        (&from as _, Type::INT8),
+        (&to as _, Type::INT8),
+        (&place as _, Type::TEXT),
+    ];
     let rows = database.all(QUERY, TEXT, &params).await?;
     rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))
 }
 
-/// Notes that consumers have to be told to list, whoever is the relay by then. It is the cursor of a claim that nobody holds, and needs no
-/// claim: a list too many does no harm.
+/// Notes that consumers have to be told to list, whoever is the relay by then. It is the cursor of a row that is no
+/// claim, and needs none: a list too many does no harm.
 pub(super) async fn owe(database: &Database) -> Result<(), db::Error> {
     const TEXT: &str =
         "insert into towline_claim (name, cursor) values ('relist', 1) on conflict (name) do update set cursor = 1";
