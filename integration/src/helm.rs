@@ -1,9 +1,12 @@
 //! Helm, and charts that tests make.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::room::Room;
@@ -98,4 +101,23 @@ impl Helm {
         serde_json::from_str(&text)
             .map_err(|error| Error::Unreadable { what: "helm status".to_owned(), detail: error.to_string() })
     }
+}
+
+/// A Secret as Helm writes it, in the namespace `default`, with this record of a first revision.
+pub fn record(name: &str, record: &[u8]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {"name": format!("sh.helm.release.v1.{name}.v1"), "namespace": "default",
+            "labels": {"owner": "helm", "name": name, "status": "deployed", "version": "1"}},
+        "data": {"release": STANDARD.encode(STANDARD.encode(record))}})
+}
+
+/// The record of a release, as Helm packs it.
+///
+/// # Panics
+///
+/// Never: memory takes what is written.
+pub fn packed(document: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(document).expect("memory takes it");
+    encoder.finish().expect("memory takes it")
 }

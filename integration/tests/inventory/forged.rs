@@ -1,27 +1,10 @@
 //! Records that no Helm has written, or that are too large: they are named, and others go on.
 
-use std::io::Write;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use integration::eventually;
-use serde_json::{Value, json};
+use integration::helm::{packed, record};
+use serde_json::json;
 
 use crate::world::{LIMIT, World, run, small_chart};
-
-/// A Secret as Helm writes it, with this record.
-pub(crate) fn record(name: &str, record: &[u8]) -> Value {
-    json!({"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
-        "metadata": {"name": format!("sh.helm.release.v1.{name}.v1"), "namespace": "default",
-            "labels": {"owner": "helm", "name": name, "status": "deployed", "version": "1"}},
-        "data": {"release": STANDARD.encode(STANDARD.encode(record))}})
-}
-
-pub(crate) fn packed(document: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(document).unwrap();
-    encoder.finish().unwrap()
-}
 
 #[test]
 fn what_can_t_be_decoded_is_named_and_others_go_on() {

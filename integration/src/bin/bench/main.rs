@@ -5,12 +5,13 @@
 //! is told are counts by the API servers' audit logs, the kernel's counters of each process, and times from the
 //! acknowledgement of a write to its arrival at a watch of this program's own. With `AGAINST=go`, a Go controller that
 //! does the same job (`integration/reference`) takes turns with the daemon, and the two are compared. The other jobs are measured in
-//! [`leases`], [`statuses`], [`hub`], [`syncsets`] and [`bus`]. See [`options`] for what can be set.
+//! [`leases`], [`statuses`], [`hub`], [`syncsets`], [`bus`] and [`inventory`]. See [`options`] for what can be set.
 
 mod bus;
 mod compare;
 mod daemon;
 mod hub;
+mod inventory;
 mod leases;
 mod load_kind;
 mod marks;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
                     Planned::Hub(options) => hub::bench(options).await?,
                     Planned::Syncsets(options) => syncsets::bench(options).await?,
                     Planned::Bus(options) => bus::bench(*options).await?,
+                    Planned::Inventory(options) => inventory::bench(*options).await?,
                 }
             }
             Ok(())

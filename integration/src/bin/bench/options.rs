@@ -83,6 +83,8 @@ enum Job {
     Syncsets,
     /// Events and work over the bus.
     Bus,
+    /// The inventory.
+    Inventory,
 }
 
 impl FromStr for Job {
@@ -96,6 +98,7 @@ impl FromStr for Job {
             "hub" => Ok(Self::Hub),
             "syncsets" => Ok(Self::Syncsets),
             "bus" => Ok(Self::Bus),
+            "inventory" => Ok(Self::Inventory),
             _ => Err(()),
         }
     }
@@ -116,13 +119,15 @@ pub(crate) enum Planned {
     Syncsets(SyncsetOptions),
     /// Events and work over the bus.
     Bus(BusOptions),
+    /// The inventory.
+    Inventory(InventoryOptions),
 }
 
-/// `JOBS=sync,lease,status,hub,syncsets,bus`: which jobs, in this order. One name may mean something else to another job, so only the
+/// `JOBS=sync,lease,status,hub,syncsets,bus,inventory`: which jobs, in this order. One name may mean something else to another job, so only the
 /// options of these are read.
 pub(crate) fn planned() -> Result<Vec<Planned>, String> {
-    let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets, Job::Bus];
-    let jobs = list("JOBS", all, "sync, lease, status, hub, syncsets, bus")?;
+    let all = vec![Job::Sync, Job::Lease, Job::Status, Job::Hub, Job::Syncsets, Job::Bus, Job::Inventory];
+    let jobs = list("JOBS", all, "sync, lease, status, hub, syncsets, bus, inventory")?;
     let planned = jobs.into_iter().map(|job| {
         Ok(match job {
             Job::Sync => Planned::Sync(Box::new(Options::read()?)),
@@ -131,6 +136,7 @@ pub(crate) fn planned() -> Result<Vec<Planned>, String> {
             Job::Hub => Planned::Hub(HubOptions::read()?),
             Job::Syncsets => Planned::Syncsets(SyncsetOptions::read()?),
             Job::Bus => Planned::Bus(BusOptions::read()?),
+            Job::Inventory => Planned::Inventory(InventoryOptions::read()?),
         })
     });
     planned.collect()
@@ -464,6 +470,37 @@ impl BusOptions {
         };
         if options.clusters == 0 || options.rate == 0 || options.runs == 0 || options.window.is_zero() {
             return Err("CLUSTERS, RATE, WINDOW and RUNS are at least 1".to_owned());
+        }
+        Ok(options)
+    }
+}
+
+/// How the inventory is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InventoryOptions {
+    /// `RELEASES=40`, in `NAMESPACES=50`.
+    pub(crate) releases: usize,
+    pub(crate) namespaces: usize,
+    /// `MANY=1000`: further releases at the end.
+    pub(crate) many: usize,
+    /// `IDLE=60`: seconds that the idle phase looks on.
+    pub(crate) idle: Duration,
+    /// `RUNS=1`.
+    pub(crate) runs: usize,
+}
+
+impl InventoryOptions {
+    /// From the environment.
+    pub(crate) fn read() -> Result<Self, String> {
+        let options = Self {
+            releases: value("RELEASES", 40, "a number of releases")?,
+            namespaces: value("NAMESPACES", 50, "a number of namespaces")?,
+            many: value("MANY", 1_000, "a number of releases")?,
+            idle: Duration::from_secs(value("IDLE", 60, "seconds")?),
+            runs: value("RUNS", 1, "a number of runs")?,
+        };
+        if options.releases == 0 || options.namespaces == 0 || options.runs == 0 || options.idle.is_zero() {
+            return Err("RELEASES, NAMESPACES, IDLE and RUNS are at least 1".to_owned());
         }
         Ok(options)
     }
