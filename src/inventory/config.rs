@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Uri;
 use secrecy::SecretString;
 
-use super::rules::body::Sender;
+use super::rules::body::{Sender, target};
 use super::rules::index::{Counts, STATUS_ROOM, Settings, Wire};
 use super::rules::release::Storage;
 use crate::config::fields::Fields;
@@ -216,6 +216,7 @@ impl InventoryConfig {
                 org_id: self.org_id.clone(),
                 context_name: self.context_name.clone(),
             },
+            target: target(&self.api_url.uri().to_string(), self.wire == Wire::Single),
         }
     }
 }
@@ -271,6 +272,7 @@ mod tests {
             max_releases: MAX_RELEASES,
             status_room: STATUS_ROOM,
             sender,
+            target: config.settings().target,
         };
         assert_eq!((config.settings(), config.helm_driver), (expected, Storage::ConfigMap));
         assert_eq!(config.cluster.as_str(), "edge");

@@ -36,6 +36,11 @@ use crate::cluster::{
 
 /// How long a drain waits for what is under way: a post that hangs is repeated under its key.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+/// Rounds of a turn in which releases are observed again because others take their places: more wait for the next turn, so that
+/// everything else has its turn, too.
+const MOST_ROUNDS: usize = 8;
+/// The next turn after one that had as many.
+const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// What an operator asks.
 pub(super) enum Ask {
@@ -232,7 +237,8 @@ impl Run {
         };
         self.until = None;
         let mut steps = Vec::new();
-        while let Some(index) = &mut self.index {
+        for round in 0..MOST_ROUNDS {
+            let Some(index) = &mut self.index else { break };
             let next = index.next(view, now);
             self.until = next.until;
             steps.extend(next.steps);
@@ -241,8 +247,13 @@ impl Run {
             }
             self.changed.extend(next.observe);
             self.look(now);
+            if round + 1 == MOST_ROUNDS {
+                self.until = Some(now.at + NEXT_TURN);
+            }
         }
-        self.until = self.until.into_iter().chain(self.marks.until()).min();
+        // Without the list of projects, no mark can be written.
+        let of_marks = self.marks.until().filter(|_| self.project_demand.is_met());
+        self.until = self.until.into_iter().chain(of_marks).min();
         for step in steps {
             self.begin(step);
         }

@@ -101,6 +101,12 @@ fn hash_of(texts: &[&str]) -> String {
     })
 }
 
+/// Stands for an API and a wire in a status, without naming them.
+pub(in crate::inventory) fn target(url: &str, is_single: bool) -> String {
+    let wire = if is_single { "single" } else { "instances" };
+    hash_of(&[url, wire]).chars().take(8).collect()
+}
+
 /// The key of a post: equal for a repetition, and new for a content that returns, since `sent` counts what was acknowledged.
 pub(in crate::inventory) fn idempotency_key(id: &str, hash: &str, sent: u64) -> String {
     hash_of(&[id, hash, &sent.to_string()])

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::identity::{is_app_id, is_cluster_id};
 use super::release::Facts;
-use super::revision::Stage;
+use super::revision::{Revision, Stage};
 use super::text::{brief, stored_size, tame};
 use crate::cluster::ObjectKey;
 
@@ -43,15 +43,19 @@ pub(in crate::inventory) struct Rejection {
     pub(in crate::inventory) hash: String,
     /// `HTTP400`.
     pub(in crate::inventory) reason: String,
+    /// Which API that was, and how bodies were sent: another one may take it.
+    pub(in crate::inventory) target: String,
 }
 
 impl Rejection {
     fn of(value: &Value) -> Option<Self> {
-        Some(Self { hash: hash(value, "hash"), reason: text(value, "reason")? }).filter(|found| !found.hash.is_empty())
+        let target = text(value, "target").unwrap_or_default();
+        let rejection = Self { hash: hash(value, "hash"), reason: text(value, "reason")?, target };
+        Some(rejection).filter(|found| !found.hash.is_empty())
     }
 
     fn to_json(&self) -> Value {
-        json!({"hash": self.hash, "reason": self.reason})
+        json!({"hash": self.hash, "reason": self.reason, "target": self.target})
     }
 }
 
@@ -69,27 +73,33 @@ impl Entry {
         Self { facts, version, ..self.clone() }
     }
 
-    /// The most bytes that a release with these facts takes in the API server's store. Room for all hashes is included, so that the
-    /// size does not depend on what is under way.
-    pub(in crate::inventory) fn size(key: &ObjectKey, entry: Option<&Self>, facts: Option<&Facts>) -> usize {
+    /// The most bytes that a release takes in the API server's store, with the record that was read and the newest revision. It does not
+    /// depend on whether there is an entry yet, nor on what is under way: a release that is left out would have room then, take it, and
+    /// be left out again.
+    pub(in crate::inventory) fn size(
+        key: &ObjectKey,
+        entry: Option<&Self>,
+        facts: Option<&Facts>,
+        newest: Option<&Revision>,
+    ) -> usize {
         let of_facts = |facts: &Facts| {
             let texts = [&facts.updated, &facts.chart, &facts.app_version];
             texts.into_iter().map(|text| stored_size(brief(text))).sum::<usize>()
         };
         let of_facts = entry.map(|entry| &entry.facts).into_iter().chain(facts).map(of_facts).max();
         let names = key.name.len() + key.namespace.len();
-        let of_entry = entry.map_or(NEW_ID, |entry| {
-            entry.app_id.len() + 3 * digits(entry.revision) + digits(entry.sent) + entry.version.len()
-        });
-        FIXED + 4 * names + of_entry + of_facts.unwrap_or_default()
+        let of_entry = entry.map_or((0, 0, 0), |entry| (entry.revision, entry.sent, entry.version.len()));
+        let of_newest = newest.map_or((0, 0), |newest| (newest.number, newest.version.len()));
+        let (revision, sent, version) = (of_entry.0.max(of_newest.0), of_entry.1, of_entry.2.max(of_newest.1));
+        FIXED + LONGEST_ID + 4 * names + 3 * digits(revision) + digits(sent) + version + of_facts.unwrap_or_default()
     }
 }
 
 /// The bytes of all field names and hashes of an entry, of its line in `reconcileHelmReleases`, and of the name of that line in the
 /// object's managed fields.
-const FIXED: usize = 640;
-/// The bytes of the id of a release that has none yet.
-const NEW_ID: usize = 38;
+const FIXED: usize = 480;
+/// The bytes of the longest id.
+const LONGEST_ID: usize = 66;
 
 /// The digits of a hash.
 const HASH: usize = 64;
@@ -269,6 +279,8 @@ impl Written {
         }
         if !self.registered.is_empty() {
             status.insert("registeredHash".to_owned(), json!(self.registered));
+        }
+        if self.registrations > 0 {
             status.insert("registrations".to_owned(), json!(self.registrations));
         }
         if let Some(rejected) = &self.rejected_registration {
@@ -335,7 +347,11 @@ mod tests {
             sent_hash: format!("5f0{revision}"),
             sent: revision + 10,
             sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
-            rejected: (revision == 4).then(|| Rejection { hash: "dead".into(), reason: "HTTP400".into() }),
+            rejected: (revision == 4).then(|| Rejection {
+                hash: "dead".into(),
+                reason: "HTTP400".into(),
+                target: "0a1b2c3d".into(),
+            }),
         }
     }
 
@@ -345,7 +361,11 @@ mod tests {
             cluster_id: "K-1".into(),
             registered: "cafe".into(),
             registrations: 2,
-            rejected_registration: Some(Rejection { hash: "f00d".into(), reason: "HTTP413".into() }),
+            rejected_registration: Some(Rejection {
+                hash: "f00d".into(),
+                reason: "HTTP413".into(),
+                target: String::new(),
+            }),
             entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
             conditions: vec![
                 Condition::plain("Ready", true),
@@ -383,8 +403,11 @@ mod tests {
             "updated": "2026-11-21T21:58:07Z", "status": "failed", "chart": "chart-7", "appVersion": "1.7",
             "resourceVersion": "107", "sentHash": "5f07", "sent": 17});
         assert_eq!(status["helmStatus"][1], web);
-        assert_eq!(status["helmStatus"][2]["rejected"], json!({"hash": "dead", "reason": "HTTP400"}));
-        assert_eq!(status["rejectedRegistration"], json!({"hash": "f00d", "reason": "HTTP413"}));
+        assert_eq!(
+            status["helmStatus"][2]["rejected"],
+            json!({"hash": "dead", "reason": "HTTP400", "target": "0a1b2c3d"})
+        );
+        assert_eq!(status["rejectedRegistration"], json!({"hash": "f00d", "reason": "HTTP413", "target": ""}));
         let conditions = json!([{"type": "Ready", "status": "True"},
             {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);
         assert_eq!(status["conditions"], conditions);
@@ -416,9 +439,9 @@ mod tests {
                 sent_hash: hash.clone(),
                 sent: u64::MAX,
                 sending_hash: hash.clone(),
-                rejected: Some(Rejection { hash, reason: "HTTP422".into() }),
+                rejected: Some(Rejection { hash, reason: "HTTP422".into(), target: "0".repeat(8) }),
             };
-            let size = Entry::size(&key, Some(&largest), None);
+            let size = Entry::size(&key, Some(&largest), None, None);
             let of = |entries: BTreeMap<ObjectKey, Entry>| {
                 let json = Written { entries, ..written() }.to_json(now()).to_string();
                 // As Go's JSON escapes it.
@@ -428,7 +451,12 @@ mod tests {
             let managed = format!("\"f:{key}\":{{}},").len();
             assert!(taken + managed <= size, "{taken} and {managed} of {size}");
             assert!(taken + managed + 300 > size, "it claims too much: {taken} and {managed} of {size}");
-            assert!(Entry::size(&key, None, Some(&largest.facts)) <= size);
+            // Nothing but the counter of posts is news of an entry.
+            let version = largest.version.as_str().into();
+            let newest = Revision { number: largest.revision, stage: Stage::Deployed, object: "o".into(), version };
+            let unsent = Entry { sent: 0, ..largest };
+            let before = Entry::size(&key, None, Some(&unsent.facts), Some(&newest));
+            assert_eq!(before, Entry::size(&key, Some(&unsent), Some(&unsent.facts), Some(&newest)));
         }
     }
 

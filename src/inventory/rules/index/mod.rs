@@ -37,7 +37,7 @@ pub(in crate::inventory) use self::summary::Summary;
 use super::body::{Body, Sender};
 use super::identity::{new_app_id, new_cluster_id};
 use super::project::Project;
-use super::status::{Rejection, Remembered, Written};
+use super::status::{Entry, Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 
@@ -81,6 +81,8 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) status_room: usize,
     /// What every body says of its sender.
     pub(in crate::inventory) sender: Sender,
+    /// Stands for the API and the wire: what one API has rejected, another one may take.
+    pub(in crate::inventory) target: String,
 }
 
 /// The time: for decisions, and as it is shown.
@@ -190,6 +192,7 @@ impl Index {
         let mut random = StdRng::from_seed(seed);
         let Remembered { cluster_id, registered, registrations, rejected_registration, entries, conditions } =
             Remembered::of(&project.status());
+        let stands = |rejection: &Rejection| rejection.target == settings.target;
         let written = cluster_id.clone().map(|cluster_id| Written {
             cluster_id,
             registered: registered.clone(),
@@ -199,7 +202,10 @@ impl Index {
             conditions,
         });
         let cluster_id = cluster_id.unwrap_or_else(|| new_cluster_id(&uuid(&mut random)));
-        let releases = entries.into_iter().map(|(key, entry)| (key, Release::remembered(entry))).collect();
+        let rejected_registration = rejected_registration.filter(&stands);
+        let of_this_target = |entry: Entry| Entry { rejected: entry.rejected.clone().filter(&stands), ..entry };
+        let releases =
+            entries.into_iter().map(|(key, entry)| (key, Release::remembered(of_this_target(entry)))).collect();
         Self {
             settings,
             project,
@@ -259,9 +265,14 @@ impl Index {
         self.is_unauthorized = false;
     }
 
-    /// Sends a release again, or all of them, under a new key. Returns how many.
+    /// Sends a release again, or all of them and a registration that was rejected, under a new key. Returns how many.
     pub(in crate::inventory) fn resync(&mut self, only: Option<&ObjectKey>) -> usize {
         let mut count = 0;
+        if only.is_none() && self.registration.rejected.take().is_some() {
+            self.registration.failure = None;
+            self.registration.sent += 1;
+            count += 1;
+        }
         for (key, release) in &mut self.releases {
             let is_meant = only.is_none_or(|only| only == key);
             if is_meant && release.send_again() {

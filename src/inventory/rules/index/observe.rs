@@ -53,6 +53,8 @@ impl Index {
         if release.is_gone {
             release.excluded = None;
         }
+        // A release that is gone keeps its id, whatever the namespace has now.
+        release.has_no_id = given == GivenId::Unusable && !release.is_gone;
         if release.excluded.is_some() {
             self.status.is_dirty |= release.set_aside();
             return;
@@ -75,9 +77,7 @@ impl Index {
             }
         };
         let contents = if stage == Stage::Uninstalled { Contents::default() } else { contents };
-        // A release that is gone keeps its id, whatever the namespace has now.
         let given = if stage == Stage::Uninstalled { GivenId::None } else { given };
-        release.has_no_id = given == GivenId::Unusable;
         if release.has_no_id {
             return;
         }

@@ -148,7 +148,8 @@ impl Index {
                 registration.retry.failed(capped(after), now.at, &mut self.random);
             }
             Err(Refusal::Rejected { ref reason }) => {
-                registration.rejected = Some(Rejection { hash, reason: reason.clone() });
+                let target = self.settings.target.clone();
+                registration.rejected = Some(Rejection { hash, reason: reason.clone(), target });
                 self.status.is_dirty = true;
             }
             Err(Refusal::NotSent | Refusal::Interrupted) => registration.retry.pause(now.at),
@@ -178,7 +179,13 @@ impl Index {
             }
             Err(Refusal::Rejected { ref reason }) => {
                 let hash = posting.wanted.body.hash.clone();
-                self.status.is_dirty |= release.reject(Rejection { hash, reason: reason.clone() });
+                let target = self.settings.target.clone();
+                self.status.is_dirty |= release.reject(Rejection { hash, reason: reason.clone(), target });
+                if release.is_unknown_to_the_api() {
+                    // It does not want to know that it is gone, and never took it.
+                    self.releases.remove(key);
+                    return;
+                }
             }
             Err(Refusal::Unauthorized) => self.status.is_dirty |= release.withdraw(),
             Err(Refusal::NotSent | Refusal::Interrupted) => release.delivery.pause(now.at),

@@ -10,9 +10,9 @@ use super::release::Release;
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::status::{Condition, Entry};
 
-/// The most bytes that releases may take in the status. The API server takes about 1.4 MiB for the project as a whole, with its spec,
-/// its conditions and its managed fields.
-pub(in crate::inventory) const STATUS_ROOM: usize = 1_250_000;
+/// The most bytes that releases may take in the status. The API server takes about 1.4 MiB (1,468,006 bytes) for the project as a whole,
+/// with its spec, its conditions and its managed fields. 2,000 ordinary releases fit.
+pub(in crate::inventory) const STATUS_ROOM: usize = 1_400_000;
 
 /// Why a release is not reported though it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,19 @@ impl Excluded {
 impl Release {
     /// Whether it takes one of the places of reported releases: it was reported, or could be.
     fn takes_a_place(&self) -> bool {
-        let is_readable = self.undecodable.is_none() && self.unreadable.is_none() && !self.has_no_id;
+        let is_readable = self.undecodable.is_none() && !self.has_no_id;
         let is_reported = self.newest.as_ref().is_some_and(|newest| newest.stage.is_reported());
         !self.is_gone && (self.entry.is_some() || is_reported && is_readable)
     }
 
     fn size(&self, key: &ObjectKey) -> usize {
-        Entry::size(key, self.entry.as_ref(), self.known.as_ref().map(|known| &known.facts))
+        let facts = self.known.as_ref().map(|known| &known.facts);
+        Entry::size(key, self.entry.as_ref(), facts, self.newest.as_ref())
+    }
+
+    /// Whether it is gone and the API does not want to know: nothing more is to be told of it.
+    fn is_refused_for_good(&self) -> bool {
+        self.is_gone && self.entry.as_ref().is_some_and(|entry| entry.rejected.is_some())
     }
 
     /// It is not reported any more. Its id stays its own if the API knows it. Returns whether the entry has changed.
@@ -63,7 +69,9 @@ impl Release {
 impl Index {
     /// Decides which releases are reported. Returns those for which that has changed: they have to be observed again.
     pub(super) fn place(&mut self) -> Vec<ObjectKey> {
-        let gone = self.releases.iter().filter(|(_, release)| release.is_gone && release.entry.is_some());
+        let is_to_be_told =
+            |release: &Release| release.is_gone && release.entry.is_some() && !release.is_refused_for_good();
+        let gone = self.releases.iter().filter(|(_, release)| is_to_be_told(release));
         let of_gone: usize = gone.map(|(key, release)| release.size(key)).sum();
         let mut room = self.settings.status_room.saturating_sub(of_gone);
         let mut places = self.settings.max_releases;
@@ -88,16 +96,17 @@ impl Index {
     }
 
     /// The entries that the status holds: of releases that are gone, of reported ones, and as long as there is room of those that
-    /// are not reported any more.
+    /// are not reported any more, and of those that are gone and rejected.
     pub(super) fn stored_entries(&self) -> BTreeMap<ObjectKey, Entry> {
         let mut room = self.settings.status_room;
         let mut entries = BTreeMap::new();
         let is_turn_of = |turn: usize, release: &Release| match turn {
-            0 => release.is_gone,
+            0 => release.is_gone && !release.is_refused_for_good(),
             1 => !release.is_gone && release.excluded.is_none(),
-            _ => !release.is_gone && release.excluded.is_some(),
+            2 => !release.is_gone && release.excluded.is_some(),
+            _ => release.is_refused_for_good(),
         };
-        for turn in 0..3 {
+        for turn in 0..4 {
             for (key, release) in self.releases.iter().filter(|(_, release)| is_turn_of(turn, release)) {
                 let Some(entry) = &release.entry else { continue };
                 let Some(left) = room.checked_sub(release.size(key)) else { continue };

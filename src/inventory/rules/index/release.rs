@@ -153,6 +153,9 @@ impl Release {
     /// Forgets what was acknowledged, announced and rejected, so that the same body is sent again, under a new key. Returns whether anything
     /// was to be forgotten.
     pub(super) fn send_again(&mut self) -> bool {
+        if self.excluded.is_some() {
+            return false;
+        }
         let Some(entry) = &mut self.entry else { return false };
         let was_rejected = entry.rejected.take().is_some();
         if was_rejected || !entry.sending_hash.is_empty() {
@@ -191,6 +194,11 @@ impl Release {
         stage == Stage::Uninstalled && self.wanted.is_none() && self.is_gone
     }
 
+    /// Whether it is gone, and the API has certainly never taken anything of it.
+    pub(super) fn is_unknown_to_the_api(&self) -> bool {
+        self.is_gone && !self.is_uncertain && self.entry.as_ref().is_some_and(|entry| entry.sent == 0)
+    }
+
     /// Whether all has been said of it: that it is uninstalled was acknowledged while Helm was installing it anew, in vain.
     pub(super) fn is_told_to_be_gone(&self, stage: Stage) -> bool {
         stage == Stage::Uninstalled && self.is_gone && self.wanted.is_none() && self.posting.is_none()
@@ -203,8 +211,10 @@ impl Release {
             return false;
         }
         if std::mem::take(&mut self.is_uncertain) {
-            // What may have been accepted is replaced: if it returns, that is another post, which needs another key.
+            // What may have been accepted is replaced: if it returns, that is another post, which needs another key. And so is what was
+            // acknowledged before, since the API may not have it any more.
             entry.sent += 1;
+            entry.sent_hash.clear();
         }
         entry.sending_hash.clone_from(&wanted.body.hash);
         true
@@ -233,7 +243,7 @@ impl Release {
     }
 
     /// Whether the body has to wait until Helm has ended its work. That a release is uninstalled is told all the same.
-    fn stands(&self) -> bool {
+    pub(super) fn stands(&self) -> bool {
         self.is_under_way && self.wanted.as_ref().is_some_and(|wanted| wanted.stage != Stage::Uninstalled)
     }
 

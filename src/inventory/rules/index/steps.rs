@@ -226,10 +226,13 @@ impl Index {
 
     /// Why releases are not delivered, and how many wait.
     pub(super) fn undelivered(&self) -> Option<(String, String)> {
-        let refused = self.releases.values().filter(|release| release.wanted.is_some() && release.failure.is_some());
+        // While Helm is at work, it is not the API that a release waits for.
+        let is_refused =
+            |release: &&Release| release.wanted.is_some() && release.failure.is_some() && !release.stands();
+        let refused = self.releases.values().filter(is_refused);
         let later = |release: &&Release| !matches!(release.failure, Some(Refusal::Rejected { .. }));
         let waiting: Vec<&Release> = refused.clone().filter(later).collect();
-        let registration = self.registration.failure.as_ref();
+        let registration = self.registration.failure.as_ref().filter(|_| !self.is_registered());
         let since = waiting.iter().filter_map(|release| release.wanted.as_ref()).map(|wanted| wanted.since.wall).min();
         let waits = match (waiting.len(), since) {
             (0, _) | (_, None) => None,

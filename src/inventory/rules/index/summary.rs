@@ -58,7 +58,7 @@ impl Index {
         };
         for (key, release) in &self.releases {
             summary.releases += usize::from(release.entry.is_some() && release.excluded.is_none());
-            if let Some(wanted) = &release.wanted {
+            if let Some(wanted) = release.wanted.as_ref().filter(|_| !release.stands()) {
                 summary.pending += 1;
                 let since = wanted.since.at;
                 summary.oldest_since = Some(summary.oldest_since.map_or(since, |earlier| earlier.min(since)));

@@ -145,3 +145,40 @@ fn long_strings_are_sent_whole_and_cut_in_the_status_and_a_restart_sends_nothing
         assert_eq!((world.told().len(), world.reads, world.writes), (120, reads + 120, writes), "{counts:?}");
     }
 }
+
+/// A release has the same size before and after it has an id: else it would be left out and taken in again without end.
+#[test]
+fn whether_there_is_room_for_a_release_does_not_depend_on_whether_it_is_reported() {
+    let size = {
+        let mut world = World::new(settings());
+        world.helm("web", 1, Stage::Deployed);
+        world.settle();
+        world.status["helmStatus"].to_string().len()
+    };
+    let mut reported = Vec::new();
+    for room in size..size + 800 {
+        let mut world = World::new(Settings { status_room: room, ..settings() });
+        world.helm("web", 1, Stage::Deployed);
+        world.settle();
+        reported.push(world.told().len());
+    }
+    assert!(reported.is_sorted() && reported.first() == Some(&0) && reported.last() == Some(&1), "{reported:?}");
+}
+
+/// Rule 11: as many as are reported unless the configuration says otherwise.
+#[test]
+fn two_thousand_ordinary_releases_have_room() {
+    let mut world = World::new(settings());
+    for number in 0..2001 {
+        world.helm(&format!("release-{number:04}"), 12, Stage::Deployed);
+    }
+    for _ in 0..2001 {
+        world.settle_writes();
+    }
+    let condition = {
+        world.index.next(View::Complete, world.now);
+        world.index.summary().problems
+    };
+    let left_out: Vec<&str> = condition.iter().map(|problem| problem.reason.as_str()).collect();
+    assert_eq!(left_out, ["there are more releases than max_releases"]);
+}

@@ -236,3 +236,105 @@ fn that_a_release_is_uninstalled_is_not_held() {
     world.settle();
     assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 uninstalled []"]);
 }
+
+/// The API may have the content in between, though the one after it was refused.
+#[test]
+fn what_was_acknowledged_before_a_lost_answer_is_sent_again() {
+    for refusal in definite() {
+        for is_killed in [false, true] {
+            let (mut world, second) = second_post();
+            world.accept(&second);
+            world.answer(&second, Err(later(None)));
+            world.pods("web", &["r"]);
+            let (_, third) = next_post(&mut world);
+            world.answer(&third, Err(refusal.clone()));
+            world.index.token_changed();
+            if is_killed {
+                world.settle_writes();
+                world.restart();
+            }
+            world.pods("web", &["p"]);
+            world.settle();
+            let expected = ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"];
+            assert_eq!(world.told(), expected, "{refusal:?}, killed: {is_killed}");
+        }
+    }
+}
+
+/// A world whose registration was rejected.
+fn unregistered() -> (World, Post) {
+    let mut world = World::new(Settings { target: "one".into(), ..settings() });
+    world.helm("web", 1, Stage::Deployed);
+    let [registration] = world.posts().try_into().expect("the registration");
+    world.answer(&registration, Err(rejected()));
+    assert!(world.posts().is_empty());
+    assert_eq!(delivered(&world)["message"], "the registration is rejected");
+    (world, registration)
+}
+
+#[test]
+fn a_rejected_registration_is_sent_to_another_api_and_by_resync() {
+    let (mut world, registration) = unregistered();
+    world.restart();
+    assert!(world.posts().is_empty(), "the same API");
+    world.settings.target = "two".into();
+    world.restart();
+    let [again] = world.posts().try_into().expect("the registration");
+    assert_eq!(again.body, registration.body);
+
+    let (mut world, registration) = unregistered();
+    assert_eq!(world.index.resync(None), 1);
+    let [again] = world.posts().try_into().expect("the registration");
+    assert_eq!(again.body, registration.body);
+    assert_ne!(again.idempotency_key, registration.idempotency_key);
+    // Its number outlives the process.
+    world.restart();
+    let [repeated] = world.posts().try_into().expect("the registration");
+    assert_eq!(repeated, again);
+}
+
+#[test]
+fn what_one_api_has_rejected_is_sent_to_another_one() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(rejected()));
+    assert!(world.posts().is_empty());
+    world.settings.target = "another".into();
+    world.restart();
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, post.body);
+}
+
+#[test]
+fn a_registration_that_was_rejected_is_not_told_of_when_none_is_needed() {
+    let (mut world, _) = unregistered();
+    world.settings.wire = Wire::Single;
+    world.restart();
+    world.settle();
+    assert_eq!(delivered(&world)["status"], "True");
+}
+
+/// Rule 5: it is Helm that it waits for, whatever the API said before.
+#[test]
+fn what_waits_for_helm_does_not_wait_for_the_api() {
+    let (mut world, second) = second_post();
+    world.answer(&second, Err(later(None)));
+    world.posts();
+    assert_eq!(delivered(&world)["reason"], "HTTP503");
+    world.helm("web", 2, Stage::UnderWay);
+    world.settle();
+    assert_eq!(delivered(&world)["status"], "True");
+    let summary = world.index.summary();
+    assert_eq!((summary.pending, summary.undelivered.as_deref()), (0, None));
+    assert_eq!(summary.problems[0].reason, "Helm is working on a newer revision");
+}
+
+#[test]
+fn of_what_the_api_never_took_nothing_is_kept_when_it_is_gone() {
+    let (mut world, post) = due();
+    world.answer(&post, Err(rejected()));
+    world.uninstall("web");
+    let (_, gone) = next_post(&mut world);
+    world.answer(&gone, Err(rejected()));
+    world.settle();
+    assert_eq!((world.entry("web"), world.index.summary().problems.len()), (Value::Null, 0));
+}

@@ -215,6 +215,15 @@ impl World {
         panic!("it never settles");
     }
 
+    /// Carries out what is due now but for posts.
+    pub(super) fn settle_writes(&mut self) {
+        for step in self.next().steps {
+            if !matches!(step, Step::Post(_)) {
+                self.carry_out(&step);
+            }
+        }
+    }
+
     /// Carries out reads and writes, and returns the posts.
     pub(super) fn posts(&mut self) -> Vec<Post> {
         let mut posts = Vec::new();
