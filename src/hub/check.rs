@@ -35,7 +35,7 @@ pub(super) async fn check_section(config: &HubConfig) -> usize {
     let fault = keys.as_ref().and_then(fault_of);
     if has_schema && fault.is_none() {
         let keyring = keys.map(|keys| Arc::clone(&keys.content().borrow())).unwrap_or_default();
-        faults.extend(check_sealed_fields(&database, &keyring).await);
+        faults.extend(check_sealed_fields(&database, &keyring, config.keys_file.is_some()).await);
     }
     faults.extend(fault);
     if let Some(files) = &config.tls
@@ -69,14 +69,13 @@ async fn check_broker(source: &AmqpSource) -> Option<String> {
 }
 
 /// Whether this replica can open what is encrypted in the database.
-async fn check_sealed_fields(database: &Database, keyring: &Keyring) -> Vec<String> {
+async fn check_sealed_fields(database: &Database, keyring: &Keyring, has_file: bool) -> Vec<String> {
+    let why = if has_file { "keys_file lacks" } else { "without keys_file there is not" };
     match rotate::count(database).await {
         Ok(counts) => {
             let unknown = counts.iter().filter(|(key, _)| !key.is_empty() && !keyring.has(key));
             unknown
-                .map(|(key, count)| {
-                    format!("{} cannot be opened: keys_file lacks the key {key}", sealed_fields(*count))
-                })
+                .map(|(key, count)| format!("{} cannot be opened: {why} the key {key}", sealed_fields(*count)))
                 .collect()
         }
         Err(error) => vec![format!("database {}: {}", database.place(), full_text(&error))],

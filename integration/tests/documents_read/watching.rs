@@ -248,9 +248,17 @@ fn an_event_is_not_lost_by_a_caller_that_stops_waiting() {
         let world = World::new("cancelled").await;
         let replica = world.tail(8 * 1024);
         let first = world.cluster("a", "gold", 1).await;
+        let mut last = first;
         for content in 2..=100 {
-            world.cluster("a", "gold", content).await;
+            last = world.cluster("a", "gold", content).await;
         }
+        // A watch that began in the ring while the tail reads this could fall behind.
+        integration::eventually("the tail to have read all", LIMIT, async || match replica.tail.state().version {
+            version if version == last => Ok(()),
+            other => Err(format!("{other}")),
+        })
+        .await
+        .unwrap();
         let mut watch = start(&replica.tail, all(), Some(first)).await;
         let mut versions = Vec::new();
         while versions.len() < 99 {

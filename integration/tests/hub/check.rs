@@ -56,7 +56,7 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         tells(&told, &["answers"]);
         let (code, told) = check("without-keys", &url).await;
         assert_eq!(code, Some(1), "{told}");
-        tells(&told, &["1 sealed field cannot be opened: keys_file lacks the key first", "1 fault(s)"]);
+        tells(&told, &["1 sealed field cannot be opened: without keys_file there is not the key first", "1 fault(s)"]);
         drop(hub);
 
         // C3: a server in recovery.

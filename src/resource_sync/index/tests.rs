@@ -118,9 +118,10 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_threat_that_is_over_frees_others(
     for pair in [&one, &two] {
         assert!(!index.shown(pair, &gone, &policy, start));
     }
-    assert_eq!(index.guard.waiting(), [one.clone(), two]);
+    assert_eq!(index.guard.waiting(), [one.clone(), two.clone()]);
     let later = start + Duration::from_secs(3);
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)));
+    index.guard.confirm(&two, Harm::Delete);
     let back = Shown { remote: Some(&local), threat: None, ..gone };
     assert!(index.shown(&one, &back, &policy, later), "the other one may go now");
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)), "since the first change");

@@ -126,8 +126,7 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
-        let own = section.is_own_pair(observed);
-        let threat = Threat { harm: Harm::Delete, own, to_namespace_only: observed.local.is_none() };
+        let threat = section.threat(&self.key, observed.local.as_deref(), None, Harm::Delete);
         section.index(|index| index.guard.suspect(self.key.clone(), threat, Instant::now()));
         match self.verdict(section) {
             Verdict::Held => return Ok(Some(End::Held)),

@@ -11,6 +11,7 @@
 //! Pure: the caller passes the time in.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -55,7 +56,7 @@ pub struct Threat {
     pub harm: Harm,
     /// Whether it is one of the section's own pairs.
     pub own: bool,
-    /// Its local object is gone. What is left is the namespace that was created for it.
+    /// Its local object is gone. What is left is the namespace that was created for it, without an object of the kind.
     pub to_namespace_only: bool,
 }
 
@@ -103,37 +104,42 @@ pub struct Guard {
     most: usize,
     /// How many further suspects are approved as they come: the rest of an approval that was given before a restart.
     approved: usize,
-    /// The pairs whose approved deletion was sent within the window. The approval includes the namespaces that were created for
-    /// them, which follow when they are empty.
-    deleted: BTreeMap<PairKey, Instant>,
+    /// The local namespaces in which an approved deletion was sent within the window. The approval includes those that were created
+    /// for the section's pairs, which follow when they are empty.
+    emptied: BTreeMap<Arc<str>, Instant>,
 }
 
 impl Guard {
     /// Records a suspect.
     pub fn suspect(&mut self, key: PairKey, threat: Threat, now: Instant) {
         let Threat { harm, own, to_namespace_only } = threat;
+        let emptied = self.emptied.get(&key.local.namespace).filter(|_| to_namespace_only);
+        let follows = emptied.is_some_and(|when| is_recent(*when, now));
         match self.suspects.get(&key) {
             // The missing object may have been found alive and outside the selector.
             Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
-            Some(held) if held.own == own && held.harm == harm => return,
+            Some(held) if held.own == own && held.harm == harm && (held.approved || !follows) => return,
             Some(_) => drop(self.remove(&key)),
             None => {}
         }
-        let follows = to_namespace_only && self.deleted.get(&key).is_some_and(|when| is_recent(*when, now));
-        let approved = follows || self.approved > 0;
-        self.approved -= usize::from(approved && !follows);
+        // The rest of an earlier approval is one of objects.
+        let is_of_rest = !to_namespace_only && self.approved > 0;
+        let approved = follows || is_of_rest;
+        self.approved -= usize::from(is_of_rest);
         self.open += usize::from(!approved);
         self.suspects.insert(key, Suspect { harm, own, confirmed: false, approved });
     }
 
-    /// The pair has a remote object: what was approved is no longer about it.
+    /// The pair has a remote object, which lives in its namespace: what was approved there is over.
     pub fn came_back(&mut self, key: &PairKey) {
-        self.deleted.remove(key);
+        self.emptied.remove(&key.local.namespace);
     }
 
     /// Removes a suspect that is no longer threatened. Returns whether other suspects may be free now.
     pub fn clear(&mut self, key: &PairKey) -> bool {
-        self.remove(key).is_some_and(|suspect| !suspect.approved && !self.suspects.is_empty())
+        // Only one that is certain lets others wait or holds them.
+        let certain = self.certain > 0;
+        self.remove(key).is_some_and(|suspect| !suspect.approved && certain && !self.suspects.is_empty())
     }
 
     /// Records that the harm to a suspect is certain.
@@ -173,7 +179,7 @@ impl Guard {
             }
         }
         if suspect.is_some_and(|suspect| suspect.approved && suspect.harm == Harm::Delete) {
-            self.deleted.insert(key.clone(), now);
+            self.emptied.insert(Arc::clone(&key.local.namespace), now);
         }
         let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
         if let Some(namespace) = namespace {
@@ -186,9 +192,12 @@ impl Guard {
     /// Takes back a change that was not sent, or that the API server has certainly rejected: it does not count, and an approval
     /// stays valid. Returns its suspects.
     pub fn not_sent(&mut self, sending: Sending) -> Vec<PairKey> {
-        let keys = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
+        let keys: Vec<PairKey> = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
         if let Some(last) = self.sent.back_mut() {
             last.count = last.count.saturating_sub(sending.counted);
+        }
+        for key in &keys {
+            self.emptied.remove(&key.local.namespace);
         }
         for (key, suspect) in sending.suspects {
             if self.suspects.contains_key(&key) {
@@ -209,7 +218,7 @@ impl Guard {
 
     /// Records an operator's approval of all present suspects, and returns them.
     pub fn approve(&mut self, now: Instant) -> Vec<PairKey> {
-        self.deleted.retain(|_, when| is_recent(*when, now));
+        self.emptied.retain(|_, when| is_recent(*when, now));
         for suspect in self.suspects.values_mut() {
             suspect.approved = true;
         }

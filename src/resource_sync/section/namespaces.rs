@@ -53,6 +53,7 @@ impl Section {
         let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
         if let Some(object) = shown.filter(|shown| self.owns(shown)) {
             observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.pair);
+            observed.namespace_is_of_another = self.owner_in(&object).is_some_and(|owner| owner != observed.pair);
             observed.namespace = Namespace::Present { object, ours: true };
         }
         observed.namespace_in_use = self.is_in_use(&observed.pair);

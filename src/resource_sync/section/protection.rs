@@ -11,7 +11,7 @@ use super::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::resource_sync::report::events::PairEvent;
 use crate::resource_sync::rules::ending;
-use crate::resource_sync::rules::guard::{Bounds, Sending};
+use crate::resource_sync::rules::guard::{Bounds, Sending, Threat};
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::ownership;
 use crate::resource_sync::rules::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
@@ -33,6 +33,14 @@ impl Section {
     /// it was in step with its remote object. One that came from another remote cluster does not.
     pub(crate) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
         !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
+    }
+
+    /// A harm that threatens a pair. Where its local object is gone, only the namespace is left, which is none of the own pairs that
+    /// [`Self::own_pairs`] counts.
+    pub(crate) fn threat(&self, key: &PairKey, local: Option<&Object>, remote: Option<&Object>, harm: Harm) -> Threat {
+        let own = local.is_some_and(|local| self.is_own(local, remote));
+        let is_empty = || self.watches.local.store().count_in_namespace(&key.local.namespace) == 0;
+        Threat { harm, own, to_namespace_only: local.is_none() && is_empty() }
     }
 
     /// Whether the pair is the section's own.

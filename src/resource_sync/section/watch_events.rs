@@ -111,8 +111,7 @@ impl Section {
                 ending::would_go(local, owns, &self.policy).then_some(Harm::Delete)?
             }
         };
-        let own = local.is_none_or(|local| self.is_own(local, remote));
-        Some(Threat { harm, own, to_namespace_only: local.is_none() })
+        Some(self.threat(key, local, remote, harm))
     }
 
     /// The local namespace of a pair, if it is ours and is not being deleted.

@@ -225,32 +225,59 @@ async fn objects_that_come_back_lift_the_hold() {
     assert!(guard.waiting().is_empty());
 }
 
-/// The namespace that was created for a pair follows its object, unless the pair has come back or the approval is old.
+fn of_namespace() -> Threat {
+    Threat { harm: Harm::Delete, own: false, to_namespace_only: true }
+}
+
+/// The pair for which a namespace was created.
+fn owner(number: usize) -> PairKey {
+    PairKey::alike(&format!("n{number}"), "owner")
+}
+
+/// Whether the owners of eleven namespaces are held.
+fn owners_held(guard: &mut Guard, threat: Threat, now: Instant) -> bool {
+    for number in 0..11 {
+        guard.suspect(owner(number), threat, now);
+        guard.confirm(&owner(number), Harm::Delete);
+    }
+    !guard.held(own(50), now).is_empty()
+}
+
+/// Namespaces follow their objects, be they those of their owners or others, unless somebody lives there again or the approval is old.
 #[tokio::test(start_paused = true)]
-async fn an_approved_deletion_includes_the_empty_namespace() {
-    let of_namespace = Threat { to_namespace_only: true, ..threat(true) };
-    let held_again = |guard: &mut Guard, threat: Threat, now: Instant| {
-        for number in 0..11 {
-            guard.suspect(key(number), threat, now);
-            guard.confirm(&key(number), Harm::Delete);
-        }
-        !guard.held(own(50), now).is_empty()
-    };
+async fn an_approved_deletion_includes_the_namespaces_that_it_empties() {
     let deleted = || {
         let (mut guard, now) = (Guard::default(), Instant::now());
-        suspects(&mut guard, 0..11, true);
+        (0..11).for_each(|number| guard.suspect(PairKey::alike(&format!("n{number}"), "a"), threat(true), now));
         guard.approve(now);
         assert_eq!(decide_all(&mut guard, own(50), now).0, 11);
         (guard, now)
     };
     let (mut guard, now) = deleted();
-    assert!(!held_again(&mut guard, of_namespace, now));
-    assert_eq!(guard.verdict(&key(3), own(50), now), Verdict::Go);
+    assert!(!owners_held(&mut guard, of_namespace(), now));
+    assert_eq!(guard.verdict(&owner(3), own(50), now), Verdict::Go);
     let (mut guard, now) = deleted();
-    assert!(held_again(&mut guard, threat(true), now), "other objects of these names");
+    assert!(owners_held(&mut guard, threat(true), now), "other objects there");
     let (mut guard, now) = deleted();
-    assert!(held_again(&mut guard, of_namespace, now + WINDOW + MOMENT), "too late");
+    assert!(owners_held(&mut guard, of_namespace(), now + WINDOW + MOMENT), "too late");
     let (mut guard, now) = deleted();
-    (0..11).for_each(|number| guard.came_back(&key(number)));
-    assert!(held_again(&mut guard, of_namespace, now), "they had come back");
+    (0..11).for_each(|number| guard.came_back(&PairKey::alike(&format!("n{number}"), "b")));
+    assert!(owners_held(&mut guard, of_namespace(), now), "somebody lives there again");
+    // A late event of the object makes it a suspect once more; then only the namespace is left.
+    let (mut guard, now) = deleted();
+    (0..11).for_each(|number| guard.suspect(owner(number), Threat { own: false, ..threat(true) }, now));
+    assert!(!owners_held(&mut guard, of_namespace(), now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_of_objects_that_outlives_its_process_is_not_used_up_by_namespaces() {
+    let (mut guard, now, wall) = (Guard::default(), Instant::now(), SystemTime::now());
+    suspects(&mut guard, 0..12, true);
+    guard.approve(now);
+    let remembered = guard.remembered(now, wall);
+    let mut guard = Guard::default();
+    guard.recall(&remembered, now, wall);
+    assert!(owners_held(&mut guard, of_namespace(), now), "they were never approved");
+    suspects(&mut guard, 0..12, true);
+    assert_eq!(decide_all(&mut guard, own(50), now).0, 12);
 }

@@ -58,7 +58,7 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
         .collect();
     let first = first_success(observed, previous, now);
     let has_outcome = |syncset: &Uuid| results.values().any(|result| result.syncset == *syncset);
-    let is_reached = first.is_some() || !matches!(observed.conditions.reachability, Reachability::Unreachable { .. });
+    let is_reached = first.is_some() || !is_silent(&observed.conditions);
     let is_applied = is_reached && observed.live.iter().all(has_outcome);
     let mut status = Map::new();
     status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, is_applied, previous, now));
@@ -89,6 +89,15 @@ fn was_shown(name: &SyncSetName, previous: &Map<String, Value>) -> bool {
     entries.into_iter().any(|entry| entry["name"] == name.name.as_str())
 }
 
+/// Whether nobody has heard of the cluster, and not because there was nothing to ask.
+fn is_silent(conditions: &Conditions) -> bool {
+    match conditions.reachability {
+        Reachability::Unreachable { .. } => true,
+        Reachability::Unknown => conditions.paused.is_some(),
+        Reachability::Reachable => false,
+    }
+}
+
 /// When all syncsets had succeeded for the first time. It is never reset; none before that, and none of a cluster that was never
 /// reached.
 fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Option<Value> {
@@ -97,8 +106,7 @@ fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Ti
         return Some(known.clone());
     }
     let is_known = |syncset: &Uuid| observed.results.iter().any(|result| result.syncset == *syncset);
-    let is_silent = matches!(observed.conditions.reachability, Reachability::Unreachable { .. });
-    if !observed.live.iter().all(is_known) || (is_silent && observed.results.is_empty()) {
+    if !observed.live.iter().all(is_known) || (is_silent(&observed.conditions) && observed.results.is_empty()) {
         return None;
     }
     let times: Option<Vec<Timestamp>> = observed.results.iter().map(|result| result.first_success).collect();

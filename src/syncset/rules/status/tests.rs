@@ -135,6 +135,12 @@ fn before_the_first_outcome_nothing_is_said_to_be_applied() {
     }
     let (status, has_succeeded, _) = failed(&[], &[], &silent, &none);
     assert_eq!((status, has_succeeded), (json!("Unknown"), false), "never reached, also without syncsets");
+    let live = BTreeSet::new();
+    let conditions = Conditions { paused: Some("paused by its document".to_owned()), ..Conditions::default() };
+    let paused = Observed { results: &[], live: &live, spared: None, conditions, controlled_by: "towline-1" };
+    let paused = super::status(&paused, &none, at(1000));
+    let told = condition(&paused, "Failed").expect("there")["status"].clone();
+    assert_eq!((told, paused.contains_key("firstSuccessTime")), (json!("Unknown"), false), "paused from the beginning");
     let (status, has_succeeded, applied) = failed(&one, &[1], &Reachability::Reachable, &none);
     assert_eq!((status, has_succeeded), (json!("False"), true));
     let (status, has_succeeded, _) = failed(&one, &[1], &silent, &applied);
