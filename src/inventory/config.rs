@@ -48,8 +48,8 @@ pub(crate) struct InventoryConfig {
     pub(crate) wire: Wire,
     /// Where Helm stores releases; in Secrets by default.
     pub(crate) helm_driver: Storage,
-    /// The most releases that are reported; 2,000 by default. Each takes about 500 bytes of the project's status, of which all may take
-    /// 1.25 MB together: beyond that, further releases are not reported, either.
+    /// The most releases that are reported; 2,000 by default. About 700 bytes of the project's status are set aside for each, of which all may take
+    /// 1.4 MB together: beyond that, further releases are not reported, either.
     pub(crate) max_releases: usize,
 }
 
