@@ -11,9 +11,9 @@ use actix::System;
 use tokio::runtime;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How often the control lane shows that it is alive. Four times a second costs nothing, and a lane without a beat for a few
-/// seconds is certainly blocked.
-const BEAT: Duration = Duration::from_millis(250);
+/// How often the control lane shows that it is alive. A beat wakes two threads, which is much of what an idle process does; a lane
+/// without a beat for several seconds is certainly blocked.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// Runs `root` on the control lane until it is done, with `worker_threads` threads for the bodies (`None`: one a core).
 ///
@@ -67,7 +67,7 @@ impl Heartbeat {
         Self { started: Instant::now(), last: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// The time since the last beat: normally at most a little over a quarter of a second.
+    /// The time since the last beat: normally at most a little over a second.
     pub fn age(&self) -> Duration {
         self.started.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
     }
