@@ -36,8 +36,8 @@ use crate::cluster::{
 
 /// How long a drain waits for what is under way: a post that hangs is repeated under its key.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
-/// Rounds of a turn in which releases are observed again because others take their places: more wait for the next turn, so that
-/// everything else has its turn, too.
+/// Rounds of a turn in which releases are observed again because others take their places: more wait for the next turn, so that the
+/// process goes on whatever happens.
 const MOST_ROUNDS: usize = 8;
 /// The next turn after one that had as many.
 const NEXT_TURN: Duration = Duration::from_secs(1);

@@ -65,6 +65,8 @@ struct Suspect {
     harm: Harm,
     /// Whether it is one of the section's own pairs.
     own: bool,
+    /// Only the namespace that was created for it is left.
+    of_namespace: bool,
     /// A live GET has returned that the object is gone, or no GET is needed.
     confirmed: bool,
     /// An operator has approved it.
@@ -104,6 +106,8 @@ pub struct Guard {
     most: usize,
     /// How many further suspects are approved as they come: the rest of an approval that was given before a restart.
     approved: usize,
+    /// When that approval was given or stored.
+    approved_since: Option<Instant>,
     /// The local namespaces in which an approved deletion was sent within the window. The approval includes those that were created
     /// for the section's pairs, which follow when they are empty.
     emptied: BTreeMap<Arc<str>, Instant>,
@@ -115,19 +119,26 @@ impl Guard {
         let Threat { harm, own, to_namespace_only } = threat;
         let emptied = self.emptied.get(&key.local.namespace).filter(|_| to_namespace_only);
         let follows = emptied.is_some_and(|when| is_recent(*when, now));
-        match self.suspects.get(&key) {
+        let mut was_approved = false;
+        if let Some(held) = self.suspects.get(&key) {
             // The missing object may have been found alive and outside the selector.
-            Some(held) if held.own == own && (held.harm, harm) == (Harm::LetGo, Harm::Delete) => return,
-            Some(held) if held.own == own && held.harm == harm && (held.approved || !follows) => return,
-            Some(_) => drop(self.remove(&key)),
-            None => {}
+            let is_same = held.harm == harm || (held.harm, harm) == (Harm::LetGo, Harm::Delete);
+            let is_settled = held.approved || !follows;
+            if held.own == own && held.of_namespace == to_namespace_only && is_same && is_settled {
+                return;
+            }
+            // The object was deleted by somebody else after the approval, which includes the namespace. The other way round it does not: there
+            // are objects in the namespace again.
+            was_approved = to_namespace_only && held.approved && held.harm == Harm::Delete;
+            let _ = self.remove(&key);
         }
         // The rest of an earlier approval is one of objects.
-        let is_of_rest = !to_namespace_only && self.approved > 0;
-        let approved = follows || is_of_rest;
+        let rest_is_valid = self.approved > 0 && self.approved_since.is_some_and(|since| is_recent(since, now));
+        let is_of_rest = !to_namespace_only && rest_is_valid;
+        let approved = follows || was_approved || is_of_rest;
         self.approved -= usize::from(is_of_rest);
         self.open += usize::from(!approved);
-        self.suspects.insert(key, Suspect { harm, own, confirmed: false, approved });
+        self.suspects.insert(key, Suspect { harm, own, of_namespace: to_namespace_only, confirmed: false, approved });
     }
 
     /// The pair has a remote object, which lives in its namespace: what was approved there is over.
@@ -196,9 +207,6 @@ impl Guard {
         if let Some(last) = self.sent.back_mut() {
             last.count = last.count.saturating_sub(sending.counted);
         }
-        for key in &keys {
-            self.emptied.remove(&key.local.namespace);
-        }
         for (key, suspect) in sending.suspects {
             if self.suspects.contains_key(&key) {
                 continue;
@@ -258,7 +266,8 @@ impl Guard {
     pub fn remembered(&mut self, now: Instant, wall: SystemTime) -> GuardState {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let approved = self.approved + self.suspects.values().filter(|suspect| suspect.approved).count();
+        let approved =
+            self.approved + self.suspects.values().filter(|suspect| suspect.approved && !suspect.of_namespace).count();
         let mut sent = BTreeMap::new();
         for Sent { when, count } in &self.sent {
             *sent.entry(seconds(wall - now.saturating_duration_since(*when))).or_default() += *count as u64;
@@ -280,10 +289,9 @@ impl Guard {
             .filter_map(|(&when, &count)| Some(Sent { when: now.checked_sub(age(when))?, count: number(count) }))
             .collect();
         self.most = number(remembered.most);
-        self.approved = match remembered.approved_at {
-            Some(when) if age(when) < WINDOW => number(remembered.approved),
-            _ => 0,
-        };
+        let approved_at = remembered.approved_at.filter(|when| age(*when) < WINDOW);
+        self.approved = approved_at.map_or(0, |_| number(remembered.approved));
+        self.approved_since = approved_at.and_then(|when| now.checked_sub(age(when)));
     }
 
     fn remove(&mut self, key: &PairKey) -> Option<Suspect> {

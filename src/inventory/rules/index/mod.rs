@@ -146,6 +146,8 @@ struct Registration {
     sent: u64,
     /// The hash of the one that is under way.
     posting: Option<String>,
+    /// The hash of the one that the API may have taken, though nobody knows.
+    uncertain: Option<String>,
     /// The one that was rejected.
     rejected: Option<Rejection>,
     retry: Retry,
@@ -235,6 +237,12 @@ impl Index {
     /// those in others have to be observed again.
     pub(in crate::inventory) fn project_changed(&mut self, project: Project) {
         self.project = project;
+        let wanted = self.registration_body().hash;
+        if self.registration.rejected.take_if(|rejected| rejected.hash != wanted).is_some() {
+            // If what was rejected returns, it is tried again.
+            (self.registration.retry, self.registration.failure) = Default::default();
+            self.status.is_dirty = true;
+        }
         let denied = &self.project.spec.deny_namespaces;
         let before = self.releases.len();
         self.releases.retain(|key, _| !denied.contains(&*key.namespace));

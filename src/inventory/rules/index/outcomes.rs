@@ -135,8 +135,15 @@ impl Index {
         let registration = &mut self.registration;
         let Some(hash) = registration.posting.take() else { return };
         registration.failure = None;
+        if outcome.as_ref().is_err_and(Refusal::may_have_arrived) {
+            // The API may not have the one any more that it has acknowledged.
+            registration.uncertain = Some(hash.clone());
+            self.status.is_dirty |= !registration.acknowledged.is_empty();
+            registration.acknowledged.clear();
+        }
         match outcome {
             Ok(()) => {
+                registration.uncertain = None;
                 registration.acknowledged = hash;
                 registration.sent += 1;
                 registration.rejected = None;

@@ -240,7 +240,8 @@ impl Index {
             (count, Some(since)) => Some(format!("{count} releases wait since {}", clock(since))),
         };
         if self.is_unauthorized {
-            let message = waits.unwrap_or_else(|| "the registration waits".to_owned());
+            let what = if self.is_registered() { "what is to be sent waits" } else { "the registration waits" };
+            let message = waits.unwrap_or_else(|| what.to_owned());
             return Some(("Unauthorized".to_owned(), format!("{message} for another token")));
         }
         let reason = |refusal: &Refusal| match refusal {
@@ -272,6 +273,11 @@ impl Index {
                 let is_rejected = registration.rejected.as_ref().is_some_and(|rejected| rejected.hash == body.hash);
                 let is_free = registration.posting.is_none() && self.posts < POSTS;
                 if is_free && !is_rejected && registration.retry.is_due(now, wake) {
+                    if registration.uncertain.take_if(|uncertain| *uncertain != body.hash).is_some() {
+                        // If that one returns, it is another post, which needs another key.
+                        registration.sent += 1;
+                        self.status.is_dirty = true;
+                    }
                     let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, registration.sent);
                     let path = format!("/clusters/{}/register", self.cluster_id);
                     registration.posting = Some(body.hash);

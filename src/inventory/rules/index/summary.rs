@@ -65,7 +65,9 @@ impl Index {
             }
             summary.undecodable += usize::from(release.undecodable.is_some());
             let rejection = match &release.failure {
-                Some(Refusal::Rejected { reason }) if release.wanted.is_some() => Some(format!("rejected: {reason}")),
+                Some(Refusal::Rejected { reason }) if release.wanted.is_some() && !release.stands() => {
+                    Some(format!("rejected: {reason}"))
+                }
                 _ => None,
             };
             summary.rejected += usize::from(rejection.is_some());

@@ -263,6 +263,15 @@ async fn an_approved_deletion_includes_the_namespaces_that_it_empties() {
     let (mut guard, now) = deleted();
     (0..11).for_each(|number| guard.came_back(&PairKey::alike(&format!("n{number}"), "b")));
     assert!(owners_held(&mut guard, of_namespace(), now), "somebody lives there again");
+    // Objects are there again before the namespace goes.
+    let (mut guard, now) = deleted();
+    assert!(!owners_held(&mut guard, of_namespace(), now));
+    assert!(owners_held(&mut guard, Threat { to_namespace_only: false, ..of_namespace() }, now));
+    // Somebody else deletes the objects after the approval.
+    let (mut guard, now) = (Guard::default(), Instant::now());
+    assert!(owners_held(&mut guard, threat(true), now));
+    guard.approve(now);
+    assert!(!owners_held(&mut guard, of_namespace(), now));
     // A late event of the object makes it a suspect once more; then only the namespace is left.
     let (mut guard, now) = deleted();
     (0..11).for_each(|number| guard.suspect(owner(number), Threat { own: false, ..threat(true) }, now));
@@ -280,4 +289,15 @@ async fn an_approval_of_objects_that_outlives_its_process_is_not_used_up_by_name
     assert!(owners_held(&mut guard, of_namespace(), now), "they were never approved");
     suspects(&mut guard, 0..12, true);
     assert_eq!(decide_all(&mut guard, own(50), now).0, 12);
+
+    // Nor is one of namespaces an approval of objects, and none lasts.
+    let mut guard = Guard::default();
+    assert!(owners_held(&mut guard, of_namespace(), now));
+    guard.approve(now);
+    assert_eq!(guard.remembered(now, wall).approved, 0);
+    let mut guard = Guard::default();
+    guard.recall(&remembered, now, wall);
+    tokio::time::advance(WINDOW + MOMENT).await;
+    suspects(&mut guard, 0..12, true);
+    assert_eq!(decide_all(&mut guard, own(50), Instant::now()).0, 0);
 }

@@ -55,8 +55,8 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     for (number, name) in names.iter().enumerate() {
         world.install(name, number).await?;
     }
-    let towline = world.towline().await?;
     let step = Step::of_process(&world).await?;
+    let towline = world.towline().await?;
     world.wait_until_told(releases).await?;
     let first = step.end(&world, &towline).await?;
     eprintln!("{}", first.line("first reports"));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::delivery::{delivered, due, later, next_post, rejected};
-use super::world::{DELAY, World, key, settings};
+use super::world::{DELAY, World, key, project, settings};
 use crate::inventory::rules::revision::Stage;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -337,4 +337,46 @@ fn of_what_the_api_never_took_nothing_is_kept_when_it_is_gone() {
     world.answer(&gone, Err(rejected()));
     world.settle();
     assert_eq!((world.entry("web"), world.index.summary().problems.len()), (Value::Null, 0));
+}
+
+/// The project asks for this, and nothing else.
+fn options(world: &mut World, option: &str) {
+    world.spec = json!({ option: {"enable": true} });
+    world.index.project_changed(project(&world.spec, &world.status));
+}
+
+/// A world whose registration was acknowledged, and one of another content that is under way.
+fn reregistered() -> (World, Post) {
+    let mut world = World::new(settings());
+    world.settle();
+    assert_eq!(world.accepted.len(), 1);
+    options(&mut world, "logging");
+    let [second] = world.posts().try_into().expect("another registration");
+    (world, second)
+}
+
+#[test]
+fn a_registration_that_returns_after_a_lost_answer_is_sent_again() {
+    let (mut world, second) = reregistered();
+    world.accept(&second);
+    world.answer(&second, Err(later(None)));
+    options(&mut world, "none");
+    world.settle();
+    let bodies: Vec<&Value> = world.accepted.iter().map(|(_, body)| body).collect();
+    assert_eq!(bodies.len(), 3);
+    assert_eq!((bodies[0], bodies[0] == bodies[1]), (bodies[2], false));
+}
+
+/// Rule 15: only what was rejected last waits for another content.
+#[test]
+fn a_rejected_registration_that_returns_is_tried_again() {
+    let (mut world, second) = reregistered();
+    world.answer(&second, Err(rejected()));
+    assert!(world.posts().is_empty());
+    options(&mut world, "monitoring");
+    let [third] = world.posts().try_into().expect("another registration");
+    world.answer(&third, Err(Refusal::NotSent));
+    options(&mut world, "logging");
+    let (_, again) = next_post(&mut world);
+    assert_eq!(again.body, second.body);
 }
