@@ -112,12 +112,8 @@ pub fn record(name: &str, record: &[u8]) -> Value {
 }
 
 /// The record of a release, as Helm packs it.
-///
-/// # Panics
-///
-/// Never: memory takes what is written.
-pub fn packed(document: &[u8]) -> Vec<u8> {
+pub fn packed(document: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(document).expect("memory takes it");
-    encoder.finish().expect("memory takes it")
+    encoder.write_all(document)?;
+    encoder.finish()
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use integration::helm::{packed, record};
+use integration::helm::record;
 use integration::{Filter, eventually, users};
 use serde_json::json;
 
+use crate::forged::packed;
 use crate::world::{LIMIT, World, run, small_chart};
 
 /// Requests by verb and resource.

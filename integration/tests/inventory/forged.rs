@@ -1,10 +1,14 @@
 //! Records that no Helm has written, or that are too large: they are named, and others go on.
 
 use integration::eventually;
-use integration::helm::{packed, record};
+use integration::helm::{self, record};
 use serde_json::json;
 
 use crate::world::{LIMIT, World, run, small_chart};
+
+pub(crate) fn packed(document: &[u8]) -> Vec<u8> {
+    helm::packed(document).unwrap()
+}
 
 #[test]
 fn what_can_t_be_decoded_is_named_and_others_go_on() {

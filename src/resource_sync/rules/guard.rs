@@ -62,11 +62,7 @@ pub struct Threat {
 
 #[derive(Debug, Clone, Copy)]
 struct Suspect {
-    harm: Harm,
-    /// Whether it is one of the section's own pairs.
-    own: bool,
-    /// Only the namespace that was created for it is left.
-    of_namespace: bool,
+    threat: Threat,
     /// A live GET has returned that the object is gone, or no GET is needed.
     confirmed: bool,
     /// An operator has approved it.
@@ -122,14 +118,14 @@ impl Guard {
         let mut was_approved = false;
         if let Some(held) = self.suspects.get(&key) {
             // The missing object may have been found alive and outside the selector.
-            let is_same = held.harm == harm || (held.harm, harm) == (Harm::LetGo, Harm::Delete);
+            let is_same = held.threat.harm == harm || (held.threat.harm, harm) == (Harm::LetGo, Harm::Delete);
             let is_settled = held.approved || !follows;
-            if held.own == own && held.of_namespace == to_namespace_only && is_same && is_settled {
+            if held.threat.own == own && held.threat.to_namespace_only == to_namespace_only && is_same && is_settled {
                 return;
             }
             // The object was deleted by somebody else after the approval, which includes the namespace. The other way round it does not: there
             // are objects in the namespace again.
-            was_approved = to_namespace_only && held.approved && held.harm == Harm::Delete;
+            was_approved = to_namespace_only && held.approved && held.threat.harm == Harm::Delete;
             let _ = self.remove(&key);
         }
         // The rest of an earlier approval is one of objects.
@@ -138,7 +134,7 @@ impl Guard {
         let approved = follows || was_approved || is_of_rest;
         self.approved -= usize::from(is_of_rest);
         self.open += usize::from(!approved);
-        self.suspects.insert(key, Suspect { harm, own, of_namespace: to_namespace_only, confirmed: false, approved });
+        self.suspects.insert(key, Suspect { threat, confirmed: false, approved });
     }
 
     /// The pair has a remote object, which lives in its namespace: what was approved there is over.
@@ -156,11 +152,11 @@ impl Guard {
     /// Records that the harm to a suspect is certain.
     pub fn confirm(&mut self, key: &PairKey, harm: Harm) {
         let Some(suspect) = self.suspects.get_mut(key) else { return };
-        suspect.harm = harm;
+        suspect.threat.harm = harm;
         if !std::mem::replace(&mut suspect.confirmed, true) && !suspect.approved {
             self.open -= 1;
             self.certain += 1;
-            self.certain_own += usize::from(suspect.own);
+            self.certain_own += usize::from(suspect.threat.own);
         }
     }
 
@@ -189,7 +185,7 @@ impl Guard {
                 _ => self.sent.push_back(Sent { when: now, count: counted }),
             }
         }
-        if suspect.is_some_and(|suspect| suspect.approved && suspect.harm == Harm::Delete) {
+        if suspect.is_some_and(|suspect| suspect.approved && suspect.threat.harm == Harm::Delete) {
             self.emptied.insert(Arc::clone(&key.local.namespace), now);
         }
         let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
@@ -214,7 +210,7 @@ impl Guard {
             if !suspect.approved {
                 if suspect.confirmed {
                     self.certain += 1;
-                    self.certain_own += usize::from(suspect.own);
+                    self.certain_own += usize::from(suspect.threat.own);
                 } else {
                     self.open += 1;
                 }
@@ -240,7 +236,7 @@ impl Guard {
         let mut held = BTreeMap::new();
         if self.certain > 0 && self.is_above(bounds, now, self.certain, self.certain_own) {
             for suspect in self.suspects.values().filter(|suspect| !suspect.approved) {
-                *held.entry(suspect.harm).or_default() += 1;
+                *held.entry(suspect.threat.harm).or_default() += 1;
             }
         }
         held
@@ -248,7 +244,7 @@ impl Guard {
 
     /// The harm that threatens a suspect.
     pub fn harm_to(&self, key: &PairKey) -> Option<Harm> {
-        Some(self.suspects.get(key)?.harm)
+        Some(self.suspects.get(key)?.threat.harm)
     }
 
     /// All suspects.
@@ -259,15 +255,15 @@ impl Guard {
     /// The first suspects that no operator has approved, with their harms.
     pub fn first(&self, count: usize) -> Vec<(PairKey, Harm)> {
         let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.approved);
-        waiting.map(|(key, suspect)| (key.clone(), suspect.harm)).take(count).collect()
+        waiting.map(|(key, suspect)| (key.clone(), suspect.threat.harm)).take(count).collect()
     }
 
     /// The part of the guard that is stored beyond the process.
     pub fn remembered(&mut self, now: Instant, wall: SystemTime) -> GuardState {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let approved =
-            self.approved + self.suspects.values().filter(|suspect| suspect.approved && !suspect.of_namespace).count();
+        let approved = self.approved
+            + self.suspects.values().filter(|suspect| suspect.approved && !suspect.threat.to_namespace_only).count();
         let mut sent = BTreeMap::new();
         for Sent { when, count } in &self.sent {
             *sent.entry(seconds(wall - now.saturating_duration_since(*when))).or_default() += *count as u64;
@@ -299,7 +295,7 @@ impl Guard {
         if !suspect.approved {
             if suspect.confirmed {
                 self.certain -= 1;
-                self.certain_own -= usize::from(suspect.own);
+                self.certain_own -= usize::from(suspect.threat.own);
             } else {
                 self.open -= 1;
             }

@@ -90,7 +90,11 @@ impl World {
             let name = format!("many-{number}");
             let document = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "manifest": name.repeat(MANIFEST / name.len()),
                 "chart": {"metadata": {"name": name, "appVersion": "1"}}});
-            let mut record = helm::record(&name, &helm::packed(document.to_string().as_bytes()));
+            let packed = helm::packed(document.to_string().as_bytes()).map_err(|error| Error::Unreadable {
+                what: "a record that was packed".to_owned(),
+                detail: error.to_string(),
+            })?;
+            let mut record = helm::record(&name, &packed);
             let namespace = self.namespace(number);
             if let Some(place) = record.pointer_mut("/metadata/namespace") {
                 *place = json!(namespace);
@@ -130,8 +134,13 @@ impl World {
     /// Waits until a release was told and acknowledged so many times.
     pub(crate) async fn wait_until_sent(&self, name: &str, times: u64) -> Result<(), Error> {
         self.wait("the release to be told", |entries| {
-            let entry = entries.iter().find(|entry| entry["name"] == name).ok_or("no entry")?;
-            if is_told(entry) && entry["sent"] == times { Ok(()) } else { Err(entry.to_string()) }
+            let entry =
+                entries.iter().find(|entry| entry.get("name").is_some_and(|found| found == name)).ok_or("no entry")?;
+            if is_told(entry) && entry.get("sent").is_some_and(|sent| *sent == times) {
+                Ok(())
+            } else {
+                Err(entry.to_string())
+            }
         })
         .await
     }
@@ -139,7 +148,7 @@ impl World {
     async fn wait(&self, what: &str, look: impl Fn(&[Value]) -> Result<(), String>) -> Result<(), Error> {
         eventually(what, LONGEST_STEP, async || {
             let project = self.projects().get("main").await.map_err(|error| error.to_string())?;
-            look(project.data["status"]["helmStatus"].as_array().map_or(&[], Vec::as_slice))
+            look(project.data.pointer("/status/helmStatus").and_then(Value::as_array).map_or(&[], Vec::as_slice))
         })
         .await
     }
@@ -155,7 +164,7 @@ impl World {
 }
 
 fn is_told(entry: &Value) -> bool {
-    entry["sendingHash"].is_null() && !entry["sentHash"].is_null()
+    entry.get("sendingHash").is_none() && entry.get("sentHash").is_some()
 }
 
 fn unreadable(what: &str, error: &serde_json::Error) -> Error {
