@@ -185,7 +185,7 @@ fn through_faults_and_kills_every_last_content_arrives() {
             world.helm.run(&["install", name, &chart]).await.unwrap();
         }
         let mut random = Random::new(seed());
-        let last_round = rounds(6) + 1;
+        let last_round = rounds(20) + 1;
         let faults = [Reply::Status(500), Reply::CutBefore, Reply::CutAfter, Reply::Status(503), Reply::Hang];
         let mut drawn = random.split().rounds_of(&faults);
         for round in 2..=last_round {
