@@ -39,13 +39,9 @@ impl Error {
         move |source| Self::Broker { action, source }
     }
 
-    /// Whether an object exists with other arguments than it was declared with (406).
-    pub fn is_mismatch(&self) -> bool {
-        self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
-    }
-
-    /// Whether the broker has refused a message that was published, for good (406): it is larger than the broker allows, for instance.
-    pub fn is_refused_message(&self) -> bool {
+    /// Whether a precondition failed (406): an object exists with other arguments than it is declared with, or a published message is larger
+    /// than the broker allows.
+    pub fn is_precondition_failed(&self) -> bool {
         self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
     }
 

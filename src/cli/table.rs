@@ -100,12 +100,12 @@ fn section_rows(sections: &[(&String, &Value)]) -> String {
 
 /// What a section says, and how old that is where it is counted from time to time.
 fn message(section: &Value) -> String {
-    let message = section.get("message").map(|message| plain(Some(message))).unwrap_or_default();
-    let as_of = section.get("as_of_seconds").filter(|seconds| seconds.is_number());
-    let as_of = as_of.map(|seconds| format!("as of {} ago", age(Some(seconds))));
-    let parts: Vec<String> =
-        [message].into_iter().chain(as_of).filter(|part| !part.is_empty() && part != NOTHING).collect();
-    or_nothing(&parts.join(", "))
+    let message = or_nothing(&plain(section.get("message")));
+    match section.get("as_of_seconds").filter(|seconds| seconds.is_number()) {
+        None => message,
+        Some(seconds) if message == NOTHING => format!("as of {} ago", age(Some(seconds))),
+        Some(seconds) => format!("{message}, as of {} ago", age(Some(seconds))),
+    }
 }
 
 /// The objects that fail or wait, by section.

@@ -129,7 +129,9 @@ impl Broker {
         loop {
             match self.connect_and_open(purpose).await {
                 Ok(reached) => return reached,
-                Err(error) if error.is_mismatch() => self.stands(purpose, Standing::Refused(full_text(&error))),
+                Err(error) if error.is_precondition_failed() => {
+                    self.stands(purpose, Standing::Refused(full_text(&error)))
+                }
                 Err(error) => self.fails(purpose, &error),
             }
             pauses.wait().await;

@@ -313,6 +313,10 @@ impl Guard {
     }
 
     fn forget_old(&mut self, now: Instant) {
+        // The rest of an approval that is too old is none, nor after another restart.
+        if self.approved_since.is_some_and(|since| !is_recent(since, now)) {
+            (self.approved, self.approved_since) = (0, None);
+        }
         while self.sent.front().is_some_and(|sent| !is_recent(sent.when, now)) {
             self.sent.pop_front();
         }

@@ -163,7 +163,7 @@ impl Flight {
         let _elapsed = timeout(AFTER_A_FAILURE, rest).await;
         let closed_by = self.published.error.as_ref().filter(|error| error.is_of_channel());
         if let (Some(error), Some(first)) = (closed_by, self.first_lost) {
-            closures.lock().closed(first, self.last, error.is_refused_message());
+            closures.lock().closed(first, self.last, error.is_precondition_failed());
         }
         self.published
     }

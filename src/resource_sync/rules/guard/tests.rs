@@ -300,4 +300,5 @@ async fn an_approval_of_objects_that_outlives_its_process_is_not_used_up_by_name
     tokio::time::advance(WINDOW + MOMENT).await;
     suspects(&mut guard, 0..12, true);
     assert_eq!(decide_all(&mut guard, own(50), Instant::now()).0, 0);
+    assert_eq!(guard.remembered(Instant::now(), wall + WINDOW).approved, 0, "a restart does not renew it");
 }
