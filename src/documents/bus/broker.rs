@@ -130,7 +130,7 @@ impl Broker {
             match self.connect_and_open(purpose).await {
                 Ok(reached) => return reached,
                 Err(error) if error.is_precondition_failed() => {
-                    self.stands(purpose, Standing::Refused(full_text(&error)))
+                    self.stands(purpose, Standing::Refused(full_text(&error)));
                 }
                 Err(error) => self.fails(purpose, &error),
             }
