@@ -24,9 +24,9 @@ impl Stage {
         Self { hub, sql: place.client(ADMIN).await.expect("a connection") }
     }
 
-    /// The processes that serve connections of this name, and whether they do nothing now.
+    /// The processes that serve connections of this name, and whether they do nothing now. One that is being set up has no state yet.
     async fn sessions(&self, name: &str) -> Vec<(i32, bool)> {
-        let text = "select pid, state = 'idle' from pg_stat_activity \
+        let text = "select pid, coalesce(state = 'idle', false) from pg_stat_activity \
              where datname = current_database() and application_name = $1 order by pid";
         let rows = self.sql.query(text, &[&name]).await.expect("rows");
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
