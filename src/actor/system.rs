@@ -9,11 +9,8 @@ use std::time::Duration;
 
 use actix::System;
 use tokio::runtime;
-use tokio::time::{Instant, MissedTickBehavior, interval};
-
-/// How often the control lane shows that it is alive. A beat wakes two threads, which is much of what an idle process does; a lane
-/// without a beat for several seconds is certainly blocked.
-const BEAT: Duration = Duration::from_secs(1);
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Runs `root` on the control lane until it is done, with `worker_threads` threads for the bodies (`None`: one a core).
 ///
@@ -54,31 +51,40 @@ where
 }
 
 /// Shows whether the control lane is alive. Code that blocks its thread stops it, and with it restarts, drains and reports;
-/// a health check on another thread can see that here.
+/// a health check on another thread can see that here. The lane is asked by who looks: a beat of its own would wake a process
+/// that has nothing to do.
 #[derive(Clone)]
-pub struct Heartbeat {
+pub struct Heartbeat(Arc<Question>);
+
+struct Question {
     started: Instant,
-    /// Milliseconds from `started` to the last beat.
-    last: Arc<AtomicU64>,
+    /// Milliseconds from `started` to when the lane was asked, at least one; 0 while there is no question without an answer.
+    asked: AtomicU64,
+    to_answer: Notify,
 }
 
 impl Heartbeat {
     fn new() -> Self {
-        Self { started: Instant::now(), last: Arc::new(AtomicU64::new(0)) }
+        Self(Arc::new(Question { started: Instant::now(), asked: AtomicU64::new(0), to_answer: Notify::new() }))
     }
 
-    /// The time since the last beat: normally at most a little over a second.
+    /// Asks the control lane, and returns how long it has not answered since it was first asked: nothing while it is alive, for any
+    /// reader, and so also for the first who looks at a lane that is blocked.
     pub fn age(&self) -> Duration {
-        self.started.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+        let now = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        match self.0.asked.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_none) => {
+                self.0.to_answer.notify_one();
+                Duration::ZERO
+            }
+            Err(asked) => Duration::from_millis(now.saturating_sub(asked)),
+        }
     }
 
     async fn beat_for_ever(self) {
-        let mut ticks = interval(BEAT);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            let age = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            self.last.store(age, Ordering::Relaxed);
+            self.0.to_answer.notified().await;
+            self.0.asked.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -104,25 +110,26 @@ mod tests {
 
     #[test]
     fn a_blocked_control_lane_shows_in_the_heartbeat() {
-        let (age_while_blocked, age_after) = run(Some(1), |heartbeat| async move {
+        const BLOCKED: Duration = Duration::from_millis(300);
+        let age_while_blocked = run(Some(1), |heartbeat| async move {
             let (report, reported) = mpsc::sync_channel(1);
             let seen = heartbeat.clone();
             tokio::spawn(async move {
                 // Ends as soon as the lane is found blocked; the channel holds the lane until then.
-                while seen.age() < BEAT * 3 {
+                while seen.age() < BLOCKED {
                     tokio::task::yield_now().await;
                 }
                 report.send(seen.age()).unwrap();
             });
             let age = reported.recv().unwrap();
-            while heartbeat.age() >= BEAT * 3 {
+            // Ends when the lane has answered: then there is a new question.
+            while heartbeat.age() > Duration::ZERO {
                 tokio::task::yield_now().await;
             }
-            (age, heartbeat.age())
+            age
         })
         .unwrap();
-        assert!(age_while_blocked >= BEAT * 3, "the heart beat on while its lane was blocked: {age_while_blocked:?}");
-        assert!(age_after < BEAT * 3, "the heart did not beat again: {age_after:?}");
+        assert!(age_while_blocked >= BLOCKED, "the heart beat on while its lane was blocked: {age_while_blocked:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::client::Cluster;
 use super::connection::Connection;
@@ -17,10 +17,9 @@ use super::identity;
 use super::standing::Availability;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::ClusterConfig;
+use crate::http;
 use crate::telemetry::ClusterState;
 
-/// How often the credentials' files are checked for changes (a few `stat` calls).
-const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 /// Back-off of probes: short at first, because most outages are restarts; the cap bounds how late their end is noticed.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 /// Back-off of the access reviews of denied permissions.
@@ -32,8 +31,7 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
-    let mut look = tokio::time::interval(LOOK_AT_FILES);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = http::looks();
     loop {
         if state.doubt && state.next_probe <= Instant::now() {
             probe(&cluster, &mut keeper, &mut state).await;
@@ -47,7 +45,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            _ = look.tick() => keeper.look(),
+            _ = looks.tick() => keeper.look(),
             change = keeper.change() => take_up(&cluster, change, &mut state),
             suspected = cluster.suspected(), if !state.doubt => {
                 if suspected {

@@ -1,7 +1,25 @@
 //! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// How often files are checked for changes (a few `stat` calls).
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// When files are checked for changes: now, and then all files of the process at the same instants. Each instant wakes the process,
+/// which is most of what an idle one does.
+pub fn looks() -> Interval {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let now = Instant::now();
+    let since_first = now.saturating_duration_since(*FIRST.get_or_init(|| now));
+    let into_period = Duration::from_nanos_u128(since_first.as_nanos() % LOOK_EVERY.as_nanos());
+    let mut looks = interval_at(now - into_period, LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    looks
+}
 
 /// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
 /// Secret is noticed.
@@ -71,6 +89,23 @@ mod tests {
         std::os::unix::fs::symlink("two", path("next")).unwrap();
         std::fs::rename(path("next"), path("..data")).unwrap();
         assert!(files.changed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_looks_fall_on_the_same_instants() {
+        let mut first = looks();
+        first.tick().await;
+        let begun = Instant::now();
+        tokio::time::advance(LOOK_EVERY / 3).await;
+        let mut second = looks();
+        second.tick().await;
+        assert!(begun.elapsed() < LOOK_EVERY, "the first look waited");
+        let instants = (first.tick().await, second.tick().await);
+        assert_eq!(instants.0, instants.1);
+        tokio::time::advance(LOOK_EVERY * 5 / 2).await;
+        first.tick().await;
+        second.tick().await;
+        assert_eq!(first.tick().await, second.tick().await, "a late look does not move the next one");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
 use rustls::ServerConfig;
@@ -17,13 +16,9 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
-use super::files::Files;
-
-/// Interval of checking the files, which is two `stat` calls.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+use super::files::{Files, looks};
 
 /// The files of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,10 +124,9 @@ impl ServerTls {
 
     /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = looks();
         loop {
-            look.tick().await;
+            looks.tick().await;
             self.look().await;
         }
     }

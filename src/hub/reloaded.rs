@@ -5,16 +5,12 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 
-use crate::http::Files;
+use crate::http::{Files, looks};
 
-/// Interval of checking the file, which is a `stat` call.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Largest file: more than 10,000 lines.
 const LARGEST: u64 = 4 << 20;
 
@@ -79,10 +75,9 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the file whenever it has changed. Never ends.
     pub async fn keep_up_to_date(&self) -> Infallible {
         let mut seen = self.seen.clone();
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = looks();
         loop {
-            look.tick().await;
+            looks.tick().await;
             if seen.changed() || self.fault.borrow().is_some() {
                 seen = seen.seen_now();
                 let (path, parse) = (self.path.clone(), self.parse);

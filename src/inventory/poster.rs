@@ -15,21 +15,18 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{oneshot, watch};
-use tokio::time::MissedTickBehavior;
 
 use super::config::{ApiUrl, InventoryConfig, TokenSource};
 use super::metrics::InventoryMetrics;
 use super::rules::index::{Post, Refusal, Wire};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
-use crate::http::{BearerToken, Client, ClientSettings, Error, Files, Post as HttpPost, Retry};
+use crate::http::{BearerToken, Client, ClientSettings, Error, Files, Post as HttpPost, Retry, looks};
 
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The most bytes that are read of an answer.
 const LARGEST_ANSWER: usize = 64 << 10;
-/// Interval of checking the file of the token, which is a `stat` call.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The header with the key of a post.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -93,8 +90,7 @@ impl Poster {
         let mut authorization = self.authorization().await;
         let mut client = None;
         let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = looks();
         loop {
             tokio::select! {
                 // The reconciler is drained before: nobody waits for what is still under way.
@@ -115,7 +111,7 @@ impl Poster {
                         let _ = deliver.reply.send(Delivered { outcome, token });
                     }
                 }
-                _ = look.tick() => if files.changed() {
+                _ = looks.tick() => if files.changed() {
                     files = files.seen_now();
                     authorization = self.authorization().await;
                     self.changes.send_modify(|changes| *changes += 1);

@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::documents::Turns;
 
@@ -18,20 +20,48 @@ use crate::documents::Turns;
 const CONNECTING: usize = 4;
 /// Permits to work, for each slot to ask a silent cluster.
 const PROBING: usize = 4;
+/// A silent cluster is asked for no longer.
+const LONGEST_PROBE: Duration = Duration::from_secs(5);
+/// A silent cluster whose turn would come later than this comes then to see whether fewer are waiting.
+const LONGEST_TURN: Duration = Duration::from_mins(5);
+/// Whoever found no slot is not back before that.
+const SHORTEST_TURN: Duration = Duration::from_secs(1);
 
 /// The slots and permits of a process. Clones are the same.
 #[derive(Clone)]
 pub struct Permits {
     connecting: Arc<Semaphore>,
-    probing: Arc<Semaphore>,
-    /// Who waits to ask a silent cluster.
-    room: Arc<Semaphore>,
+    probing: Arc<Probing>,
     slow: Arc<Semaphore>,
     working: Arc<Working>,
 }
 
 /// A slot, until it is dropped.
 pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
+
+/// A slot to ask a silent cluster, until it is dropped.
+pub struct ProbeSlot {
+    _permit: OwnedSemaphorePermit,
+    taken: Instant,
+    probing: Arc<Probing>,
+}
+
+/// The slots to ask silent clusters. The lock is held for one decision, by tasks of one runtime.
+struct Probing {
+    slots: Arc<Semaphore>,
+    turns: Mutex<ProbeTurns>,
+}
+
+/// When those have their turns that have found no slot. Nobody keeps a turn for a cluster: what comes then and finds no slot gets another
+/// turn. So turns are a little farther apart than slots become free.
+#[derive(Debug)]
+struct ProbeTurns {
+    slots: u32,
+    /// For how long a slot is taken, on the average.
+    taken: Duration,
+    /// The last turn of all.
+    last: Option<Instant>,
+}
 
 /// A permit to work on a cluster, until it is dropped. None while it is passed on.
 pub struct WorkPermit(Option<Arc<Working>>);
@@ -57,8 +87,7 @@ impl Permits {
         let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
-            probing: semaphore((most / PROBING).max(1)),
-            room: semaphore(most.saturating_mul(CONNECTING)),
+            probing: Arc::new(Probing::new((most / PROBING).max(1).min(Semaphore::MAX_PERMITS))),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -69,18 +98,12 @@ impl Permits {
         Arc::clone(&self.connecting)
     }
 
-    /// A slot to ask a silent cluster whether it answers, if one is free.
-    pub fn probe(&self) -> Option<Slot> {
-        Arc::clone(&self.probing).try_acquire_owned().ok().map(Slot)
-    }
-
-    /// The same, when those have had theirs that have waited longer. None if as many wait as there are slots to connect. Nobody waits
-    /// with a slot to connect in hand: silent clusters would be in the way of those that answer.
-    ///
-    /// Cancel safe; whoever asks again is the last in the queue.
-    pub async fn wait_to_probe(&self) -> Option<Slot> {
-        let _place = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        Arc::clone(&self.probing).acquire_owned().await.ok().map(Slot)
+    /// A slot to ask a silent cluster whether it answers. If none is free, after how long it is the cluster's turn.
+    pub fn probe(&self) -> Result<ProbeSlot, Duration> {
+        match Arc::clone(&self.probing.slots).try_acquire_owned() {
+            Ok(permit) => Ok(ProbeSlot { _permit: permit, taken: Instant::now(), probing: Arc::clone(&self.probing) }),
+            Err(_none_is_free) => Err(self.probing.turns.lock().next(Instant::now(), rand::random())),
+        }
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -121,6 +144,38 @@ impl Permits {
             // The queue is kept by `self`.
             Err(_) => std::future::pending().await,
         }
+    }
+}
+
+impl Probing {
+    fn new(slots: usize) -> Self {
+        let turns = ProbeTurns { slots: u32::try_from(slots).unwrap_or(u32::MAX), taken: LONGEST_PROBE, last: None };
+        Self { slots: Arc::new(Semaphore::new(slots)), turns: Mutex::new(turns) }
+    }
+}
+
+impl ProbeTurns {
+    /// After how long there is a turn for one more. `random`, from 0 up to 1, spreads those for whom it would be too long.
+    fn next(&mut self, now: Instant, random: f64) -> Duration {
+        let apart = self.taken / self.slots * 5 / 4;
+        let turn = self.last.map_or(now, |last| last.max(now)) + apart;
+        let wait = turn - now;
+        if wait > LONGEST_TURN {
+            return LONGEST_TURN.mul_f64(0.5 + random / 2.0);
+        }
+        self.last = Some(turn);
+        wait.max(SHORTEST_TURN)
+    }
+
+    /// A slot was taken for so long.
+    fn was_taken(&mut self, taken: Duration) {
+        self.taken = (self.taken * 7 + taken.min(LONGEST_PROBE)) / 8;
+    }
+}
+
+impl Drop for ProbeSlot {
+    fn drop(&mut self) {
+        self.probing.turns.lock().was_taken(self.taken.elapsed());
     }
 }
 
@@ -258,38 +313,51 @@ mod tests {
 
     #[test]
     fn four_times_as_many_connect_and_a_quarter_asks_silent_clusters() {
-        let large = permits(64);
-        assert_eq!((large.connecting().available_permits(), large.probing.available_permits()), (256, 16));
+        let free =
+            |permits: &Permits| (permits.connecting().available_permits(), permits.probing.slots.available_permits());
+        assert_eq!(free(&permits(64)), (256, 16));
         let small = permits(1);
-        assert_eq!((small.connecting().available_permits(), small.probing.available_permits()), (4, 1));
+        assert_eq!(free(&small), (4, 1));
         let probing = small.probe();
-        assert!(probing.is_some() && small.probe().is_none());
+        assert!(probing.is_ok() && small.probe().is_err());
         drop(probing);
-        assert!(small.probe().is_some());
+        assert!(small.probe().is_ok());
     }
 
-    #[tokio::test]
-    async fn silent_clusters_are_asked_in_the_order_in_which_they_came_and_a_few_wait() {
+    #[test]
+    fn who_finds_no_slot_to_ask_a_silent_cluster_has_a_turn_when_one_is_expected_to_be_free() {
+        let now = Instant::now();
+        let after = |millis: u64| Duration::from_millis(millis);
+        let mut turns = ProbeTurns { slots: 4, taken: after(4000), last: None };
+        let first: Vec<_> = (0..3).map(|_| turns.next(now, 0.0)).collect();
+        assert_eq!(first, [after(1250), after(2500), after(3750)], "one after the other");
+        assert_eq!(turns.next(now + after(1000), 0.0), after(4000), "behind those that wait");
+        assert_eq!(turns.next(now + after(60_000), 0.0), after(1250), "nobody waits any more");
+        for _ in 0..100 {
+            turns.was_taken(Duration::ZERO);
+        }
+        assert_eq!(turns.next(now + after(120_000), 0.0), SHORTEST_TURN, "slots are free again at once");
+        for _ in 0..100 {
+            turns.was_taken(Duration::from_hours(1));
+        }
+        assert!(turns.taken > after(4900) && turns.taken <= LONGEST_PROBE, "{:?}", turns.taken);
+        while turns.next(now + after(120_000), 0.0) < LONGEST_TURN / 2 {}
+        while turns.next(now + after(120_000), 0.0) != LONGEST_TURN / 2 {}
+        let last = turns.last;
+        assert_eq!(turns.next(now + after(120_000), 1.0), LONGEST_TURN, "too many are spread");
+        assert_eq!(turns.last, last);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_follow_how_long_slots_are_taken() {
         let permits = permits(1);
-        let mut held = permits.probe();
-        assert!(held.is_some());
-        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(permits.wait_to_probe())).collect();
-        for waits in &mut waiting {
-            assert!(waits.as_mut().now_or_never().is_none(), "it waits");
+        for _ in 0..100 {
+            let Ok(slot) = permits.probe() else { panic!("a slot that was given back is not free") };
+            tokio::time::advance(Duration::from_secs(2)).await;
+            drop(slot);
         }
-        assert!(permits.wait_to_probe().await.is_none(), "there is no room");
-        drop(waiting.remove(1));
-        let mut last = Box::pin(permits.wait_to_probe());
-        assert!(last.as_mut().now_or_never().is_none(), "one has given up");
-        waiting.push(last);
-        for at in 0..4 {
-            drop(held);
-            assert!(permits.probe().is_none(), "nobody is faster than those who wait");
-            for later in waiting.iter_mut().skip(at + 1) {
-                assert!(later.as_mut().now_or_never().is_none(), "not before its turn");
-            }
-            held = waiting[at].as_mut().now_or_never().flatten();
-            assert!(held.is_some(), "{at}");
-        }
+        let _slot = permits.probe();
+        let Err(turn) = permits.probe() else { panic!("there is one slot") };
+        assert!(turn.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{turn:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! | route | answer |
 //! |---|---|
 //! | `GET /metrics` | Prometheus' text format |
-//! | `GET /healthz` | 503 if the actor tree has made no progress for [`OLDEST_HEARTBEAT`] |
+//! | `GET /healthz` | 503 if the actor tree has made no progress for [`LONGEST_SILENCE`] |
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster or a held section does not count |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
@@ -38,8 +38,9 @@ use super::access::{Denied, authorize};
 use super::{ClusterStanding, Condition, Family, Held, Readiness, Refused, Section, Tree, VERSION, families, process};
 use crate::http::Peer;
 
-/// An actor tree without progress for this long is dead: its heartbeat is many times more frequent.
-const OLDEST_HEARTBEAT: Duration = Duration::from_secs(10);
+/// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
+/// tree fails.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 /// How long `/status` waits for the tree: longer than a busy tree needs, and shorter than clients wait.
 const LONGEST_REPORT: Duration = Duration::from_secs(5);
 
@@ -158,7 +159,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
     let age = admin.tree.heartbeat_age();
     let body = Json(json!({ "heartbeat_age_seconds": age.as_secs_f64() }));
-    (ok_if(age <= OLDEST_HEARTBEAT), body).into_response()
+    (ok_if(age <= LONGEST_SILENCE), body).into_response()
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

@@ -100,9 +100,7 @@ fn a_document_that_changes_before_a_deletion_keeps_nothing_from_being_sent() {
         let stage = Stage::with("churning", SECTION, 1).await;
         let looks = Arc::new(Semaphore::new(0));
         let server = config_maps(Arc::clone(&looks)).await;
-        let cluster =
-            json!({"namespace": stage.namespace, "name": "west-1", "kubeconfig": server.kubeconfig().to_string()});
-        stage.create("clusters", &cluster).await;
+        stage.registers("west-1", &server.kubeconfig()).await;
         let map = |name: &str| stage.config_map(name, &json!({}));
         let west = stage.path("clusters", "west-1");
         // One of them is applied at a time, by the cluster's label.

@@ -52,9 +52,7 @@ fn a_resync_asks_a_silent_cluster_at_once_whether_it_answers() {
             _ => Says::Body(200, kube_system("u-1")),
         })
         .await;
-        let cluster =
-            json!({"namespace": stage.namespace, "name": "west-1", "kubeconfig": server.kubeconfig().to_string()});
-        stage.create("clusters", &cluster).await;
+        stage.registers("west-1", &server.kubeconfig()).await;
         stage.unreachable("west-1").await;
         stage.at_rest().await;
         // By itself it would be asked again in an hour.

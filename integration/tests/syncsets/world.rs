@@ -126,6 +126,12 @@ impl Stage {
         self.sql.query_one(text, &[]).await.unwrap().get(0)
     }
 
+    /// Registers a cluster without labels by this kubeconfig.
+    pub(crate) async fn registers(&self, name: &str, kubeconfig: &Value) {
+        let cluster = json!({"namespace": self.namespace, "name": name, "kubeconfig": kubeconfig.to_string()});
+        self.create("clusters", &cluster).await;
+    }
+
     /// Registers an edge as a cluster of this name, after the namespace was made on it.
     pub(crate) async fn register(&self, name: &str, labels: &Value, number: usize) -> &'static ControlPlane {
         let plane = edge(number).await;

@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::http::files::LOOK_EVERY;
 use crate::http::limits::{AnswerWithin, KeepAlive, Limits, Refusal};
 use crate::http::scripted::{Pair, hold_the_clock};
 use crate::http::server::Server;

@@ -106,7 +106,19 @@ pub struct PassAgenda {
     /// Whether it first finds out which cluster this is (rule 31).
     pub identifies: bool,
     /// Whether it first asks whether the cluster answers at all (rule 39).
-    pub probes: bool,
+    pub probe: Probe,
+}
+
+/// Whether a pass first asks whether the cluster answers at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probe {
+    /// It has answered the last time, or was never asked.
+    #[default]
+    None,
+    /// It did not answer, and the time has come to ask again: those that are silent take turns.
+    InTurn,
+    /// The same, but somebody has asked for it, by a `resync` or a new kubeconfig.
+    AtOnce,
 }
 
 impl Agenda {
@@ -144,7 +156,14 @@ impl Agenda {
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
         let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
         let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
-        let agenda = PassAgenda { due, gone, is_full, identifies, probes: is_silent };
+        let is_demanded =
+            next_full.is_none() || pace.is_some_and(|pace| pace.asked_generation != cluster.kubeconfig_generation);
+        let probe = match (is_silent, is_demanded) {
+            (false, _) => Probe::None,
+            (true, false) => Probe::InTurn,
+            (true, true) => Probe::AtOnce,
+        };
+        let agenda = PassAgenda { due, gone, is_full, identifies, probe };
         match next_full {
             Some(next_full) if agenda == PassAgenda::default() => Self::InStep { next_full },
             _ => Self::Pass(agenda),
@@ -345,7 +364,7 @@ mod tests {
         let agenda = Agenda::of(Some(&cluster()), &live, &results, &NONE, Some(&pace()), at(1));
         assert_eq!(due(&agenda), [1, 2, 3, 5]);
         let Agenda::Pass(pass) = agenda else { panic!("a pass") };
-        assert!(!pass.is_full && !pass.identifies && !pass.probes && pass.gone.is_empty());
+        assert!(!pass.is_full && !pass.identifies && pass.probe == Probe::None && pass.gone.is_empty());
     }
 
     #[test]
@@ -385,11 +404,14 @@ mod tests {
         assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: Some(at(10)) });
         let never = PaceRow { retry_at: None, ..silent.clone() };
         assert_eq!(of(&never, at(9000)), Agenda::Silent { retry_at: None });
-        let probes = |agenda| matches!(agenda, Agenda::Pass(PassAgenda { probes: true, .. }));
-        assert!(probes(of(&silent, at(10))), "its time has come");
-        assert!(probes(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), "a resync");
+        let probe = |agenda| match agenda {
+            Agenda::Pass(PassAgenda { probe, .. }) => probe,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(probe(of(&silent, at(10))), Probe::InTurn, "its time has come");
+        assert_eq!(probe(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), Probe::AtOnce, "a resync");
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..never.clone() };
-        assert!(probes(of(&before_it, at(1))), "a new kubeconfig");
+        assert_eq!(probe(of(&before_it, at(1))), Probe::AtOnce, "a new kubeconfig");
         let unidentified = PaceRow { kubeconfig_generation: 2, ..never };
         assert_eq!(
             of(&unidentified, at(1)),
@@ -407,7 +429,10 @@ mod tests {
         assert_eq!(of(&PaceRow { next_full: None, ..throttled.clone() }, at(9)), waits, "a resync");
         let unidentified = PaceRow { identity: None, kubeconfig_generation: 2, ..throttled.clone() };
         assert_eq!(of(&unidentified, at(9)), waits, "it asked at the first contact");
-        assert!(matches!(of(&throttled, at(10)), Agenda::Pass(PassAgenda { probes: false, .. })), "its time has come");
+        assert!(
+            matches!(of(&throttled, at(10)), Agenda::Pass(PassAgenda { probe: Probe::None, .. })),
+            "its time has come"
+        );
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..throttled };
         assert!(matches!(of(&before_it, at(1)), Agenda::Pass(_)), "a new kubeconfig");
     }

@@ -7,23 +7,22 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::observer::Visited;
-use super::visit::{Rest, Visit};
+use super::visit::Visit;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::permits::{Slot, WorkPermit};
+use crate::syncset::permits::{ProbeSlot, Slot, WorkPermit};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// A visit that finds no room is repeated after this time, up to half as much earlier or later: too many silent clusters already wait to
-/// be asked, or other passes have the memory that the cluster's syncsets need.
+/// A visit that finds no room is repeated after this time, up to half as much earlier or later: other passes have the memory that the
+/// cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 
 /// What a visit has in hand while it connects, and then while it works.
 pub(super) enum Hand {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
-    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
-    /// It waits for a slot, to ask a silent cluster or to connect to one that answers again.
+    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
+    /// It waits for a slot to connect to a cluster that answers again.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
@@ -43,29 +42,6 @@ impl Hand {
 }
 
 impl Worker {
-    /// Waits for a slot to ask a silent cluster, without the one to connect. If it does not come to that, how the visit ends.
-    pub(super) async fn wait_to_probe(
-        &self,
-        work: &Work,
-        hand: &mut Hand,
-        now: Timestamp,
-        stopping: &CancellationToken,
-    ) -> Option<Visit> {
-        *hand = Hand::Nothing;
-        tokio::select! {
-            biased;
-            _ = work.expired() => Some(Visit::lost()),
-            () = stopping.cancelled() => Some(Visit::handed_back()),
-            slot = self.permits.wait_to_probe() => match slot {
-                Some(slot) => {
-                    *hand = Hand::Probing(slot);
-                    None
-                }
-                None => Some(Visit::of(Visited::Waiting, Rest::Until(put_off(now), 0))),
-            },
-        }
-    }
-
     /// Waits for a permit to work, and gives the slot back. Returns how long that took; none if the claim has ended meanwhile. If the
     /// process ends, it goes on without, to its end.
     pub(super) async fn begin_work(

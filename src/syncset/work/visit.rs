@@ -22,7 +22,7 @@ use super::shown::{self, Shown};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{OpenError, Work, WriteError};
-use crate::syncset::rules::agenda::{Agenda, PassAgenda};
+use crate::syncset::rules::agenda::{Agenda, PassAgenda, Probe};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::rules::retry::{self, Ended, Left};
@@ -165,17 +165,16 @@ impl Worker {
             again = after(read.now(), SOON);
             let is_awake =
                 awake.is_some() && awake == read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
-            let is_silent = matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probes) && !is_awake;
-            if is_silent && !hand.may_probe() {
-                if let Some(slot) = self.permits.probe() {
-                    hand = Hand::Probing(slot);
-                } else {
-                    let now = read.now();
-                    // What was read takes memory, and is old when the turn comes.
-                    drop(read);
-                    match self.wait_to_probe(work, &mut hand, now, stopping).await {
-                        Some(visit) => return Ok(visit),
-                        None => continue,
+            let probe = match &read.plan.agenda {
+                Agenda::Pass(agenda) if !is_awake => agenda.probe,
+                _ => Probe::None,
+            };
+            if probe == Probe::InTurn && !hand.may_probe() {
+                match self.permits.probe() {
+                    Ok(slot) => hand = Hand::Probing(slot),
+                    // Nobody has a claim on it until then, so a `resync` or a new kubeconfig need not wait for that.
+                    Err(turn) => {
+                        return Ok(Visit::of(Visited::Waiting, Rest::Until(after(read.now(), turn), 0)));
                     }
                 }
             }
@@ -186,11 +185,11 @@ impl Worker {
                 Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Agenda::Pass(agenda) => {
-                    let agenda = PassAgenda { probes: is_silent, ..agenda.clone() };
+                    let agenda = PassAgenda { probe, ..agenda.clone() };
                     if let Some(visit) = self.pass(work, &read, &agenda, &mut hand, stopping).await? {
                         return Ok(visit);
                     }
-                    if is_silent && matches!(hand, Hand::Nothing) {
+                    if matches!(hand, Hand::Nothing) {
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                         // What was read is old when the turn comes.
                         drop(read);
@@ -327,16 +326,18 @@ impl Worker {
     ) -> Result<Option<Visit>, VisitError> {
         let progress = kept.progress_of(work, &read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
-        if agenda.probes {
+        if agenda.probe != Probe::None {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
             // From now on it is one of those that answer.
-            let Some(slot) = self.permits.connect_now() else {
-                *hand = Hand::Nothing;
-                return Ok(None);
-            };
-            *hand = Hand::Connecting(slot);
+            if hand.may_probe() {
+                let Some(slot) = self.permits.connect_now() else {
+                    *hand = Hand::Nothing;
+                    return Ok(None);
+                };
+                *hand = Hand::Connecting(slot);
+            }
         }
         let identified = match self.identify(work, read, agenda, &mut executor).await? {
             Ok(identified) => identified,
