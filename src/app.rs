@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::{
-    self, ActorReport, BoxError, ChildSpec, Heartbeat, RestartPolicy, Scope, Supervisor, SupervisorHandle,
+    self, ActorReport, BoxError, ChildSpec, Liveness, RestartPolicy, Scope, Supervisor, SupervisorHandle,
 };
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
@@ -58,7 +58,7 @@ pub fn run(config: Config, jobs: JobList) -> Result<Exit, StartError> {
     let listener = StdListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| StartError::Listen { address, source })?;
-    actor::run(Some(WORKER_THREADS), |heartbeat| supervise(config, jobs, metrics, listener, heartbeat))
+    actor::run(Some(WORKER_THREADS), |liveness| supervise(config, jobs, metrics, listener, liveness))
         .map_err(StartError::Runtime)?
 }
 
@@ -67,7 +67,7 @@ async fn supervise(
     jobs: JobList,
     metrics: PrometheusHandle,
     listener: StdListener,
-    heartbeat: Heartbeat,
+    liveness: Liveness,
 ) -> Result<Exit, StartError> {
     let mut signals = Signals::new().map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
@@ -80,7 +80,7 @@ async fn supervise(
         job.announce();
     }
 
-    let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
+    let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
     let children = children(&config, jobs, metrics, listener, &tree);
     let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
     // Set once, here.
@@ -198,7 +198,7 @@ async fn shut_down(root: &SupervisorHandle, grace: Duration, signals: &mut Signa
 /// The tree, once it has started.
 struct LiveTree {
     handle: OnceLock<SupervisorHandle>,
-    heartbeat: Heartbeat,
+    liveness: Liveness,
 }
 
 impl Tree for LiveTree {
@@ -212,8 +212,8 @@ impl Tree for LiveTree {
         })
     }
 
-    fn heartbeat_age(&self) -> Duration {
-        self.heartbeat.age()
+    fn unanswered_for(&self) -> Duration {
+        self.liveness.unanswered_for()
     }
 }
 
@@ -419,8 +419,8 @@ mod tests {
             let config = JOBS.parse(&text, []).unwrap_or_else(|error| panic!("{error:?}"));
             let listener = StdListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
-            let report = actor::run(Some(WORKER_THREADS), |heartbeat| async move {
-                let tree = Arc::new(LiveTree { handle: OnceLock::new(), heartbeat });
+            let report = actor::run(Some(WORKER_THREADS), |liveness| async move {
+                let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
                 let metrics = PrometheusBuilder::new().build_recorder().handle();
                 let root = Supervisor::start(
                     "towline",
@@ -467,7 +467,7 @@ mod tests {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let answers = actor::run(Some(WORKER_THREADS), |heartbeat| async move {
+        let answers = actor::run(Some(WORKER_THREADS), |liveness| async move {
             let admin = AdminChild {
                 daemon: DaemonConfig::default(),
                 started: Instant::now(),
@@ -475,7 +475,7 @@ mod tests {
                 sections: Vec::new(),
                 clusters: Vec::new(),
                 election: None,
-                tree: Arc::new(LiveTree { handle: OnceLock::new(), heartbeat }),
+                tree: Arc::new(LiveTree { handle: OnceLock::new(), liveness }),
                 roles: Arc::default(),
                 listener: Arc::new(listener),
             };

@@ -26,7 +26,7 @@
 //! }
 //!
 //! fn main() -> Result<ExitCode, BoxError> {
-//!     let reason = actor::run(Some(1), |_heartbeat| async {
+//!     let reason = actor::run(Some(1), |_liveness| async {
 //!         // First all mailboxes, then the actors, so that every actor can have every address.
 //!         let (greetings, inbox) = actor::mailbox(16);
 //!         let spec = ChildSpec::new("greeter", {
@@ -76,7 +76,7 @@
 //!   [`DrainReport`] names those that did not finish.
 //! - **Gates.** A child with a [`gate()`] runs only while the gate's keeper wants it to. The keeper learns when nothing of the
 //!   child runs any more, because the gate was closed or because the supervisor has ended.
-//! - **Reports.** [`SupervisorHandle::report`] shows the tree whatever the bodies are doing; [`Heartbeat`] shows on another
+//! - **Reports.** [`SupervisorHandle::report`] shows the tree whatever the bodies are doing; [`Liveness`] shows on another
 //!   thread whether the control lane itself is alive.
 //! - **Reconciles by key.** [`Dispatcher`]: never twice at once for one key, many keys at once. No request is lost, neither by
 //!   a retry nor by a restart of the dispatcher, and a slow receiver slows its senders down.
@@ -140,7 +140,7 @@ pub use report::{ActorReport, DrainReport, Gauge, MailboxReading};
 pub use restart::RestartPolicy;
 pub use scope::{Scope, WorkGuard};
 pub use supervisor::Supervisor;
-pub use system::{Heartbeat, run};
+pub use system::{Liveness, run};
 
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// use towline::actor::{self, RestartPolicy, Supervisor};
 ///
 /// fn main() -> std::io::Result<ExitCode> {
-///     let reason = actor::run(None, |_heartbeat| async {
+///     let reason = actor::run(None, |_liveness| async {
 ///         let tree = Supervisor::start("towline", Vec::new(), RestartPolicy::ACTOR);
 ///         tree.exited().await
 ///     })?;
@@ -31,7 +31,7 @@ use tokio::time::Instant;
 /// ```
 pub fn run<F, R>(worker_threads: Option<usize>, root: F) -> io::Result<R::Output>
 where
-    F: FnOnce(Heartbeat) -> R,
+    F: FnOnce(Liveness) -> R,
     R: Future,
 {
     let mut builder = runtime::Builder::new_multi_thread();
@@ -42,9 +42,9 @@ where
     let runtime = builder.build()?;
     let system = System::with_tokio_rt(|| runtime);
     let output = system.block_on(async {
-        let heartbeat = Heartbeat::new();
-        actix::spawn(heartbeat.clone().beat_for_ever());
-        root(heartbeat).await
+        let liveness = Liveness::new();
+        actix::spawn(liveness.clone().answer_for_ever());
+        root(liveness).await
     });
     mem::forget(system);
     Ok(output)
@@ -54,7 +54,7 @@ where
 /// a health check on another thread can see that here. The lane is asked by who looks: a beat of its own would wake a process
 /// that has nothing to do.
 #[derive(Clone)]
-pub struct Heartbeat(Arc<Question>);
+pub struct Liveness(Arc<Question>);
 
 struct Question {
     started: Instant,
@@ -63,14 +63,14 @@ struct Question {
     to_answer: Notify,
 }
 
-impl Heartbeat {
+impl Liveness {
     fn new() -> Self {
         Self(Arc::new(Question { started: Instant::now(), asked: AtomicU64::new(0), to_answer: Notify::new() }))
     }
 
-    /// Asks the control lane, and returns how long it has not answered since it was first asked: nothing while it is alive, for any
-    /// reader, and so also for the first who looks at a lane that is blocked.
-    pub fn age(&self) -> Duration {
+    /// Asks the control lane, and returns how long it has left an earlier question unanswered: nothing while it is alive. Whoever is the
+    /// first to ask a lane that is blocked sees nothing of it either.
+    pub fn unanswered_for(&self) -> Duration {
         let now = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         match self.0.asked.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_none) => {
@@ -81,7 +81,7 @@ impl Heartbeat {
         }
     }
 
-    async fn beat_for_ever(self) {
+    async fn answer_for_ever(self) {
         loop {
             self.0.to_answer.notified().await;
             self.0.asked.store(0, Ordering::Relaxed);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn bodies_run_on_other_threads_than_the_control_lane() {
         let here = thread::current().id();
-        let (root, body) = run(Some(2), |_heartbeat| async {
+        let (root, body) = run(Some(2), |_liveness| async {
             let body = tokio::spawn(async { thread::current().id() }).await.unwrap();
             (thread::current().id(), body)
         })
@@ -109,33 +109,36 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_control_lane_shows_in_the_heartbeat() {
+    fn a_blocked_control_lane_leaves_questions_unanswered() {
         const BLOCKED: Duration = Duration::from_millis(300);
-        let age_while_blocked = run(Some(1), |heartbeat| async move {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let (while_blocked, is_answered) = run(Some(1), |liveness| async move {
             let (report, reported) = mpsc::sync_channel(1);
-            let seen = heartbeat.clone();
+            let seen = liveness.clone();
             tokio::spawn(async move {
                 // Ends as soon as the lane is found blocked; the channel holds the lane until then.
-                while seen.age() < BLOCKED {
+                while seen.unanswered_for() < BLOCKED {
                     tokio::task::yield_now().await;
                 }
-                report.send(seen.age()).unwrap();
+                report.send(seen.unanswered_for()).unwrap();
             });
-            let age = reported.recv().unwrap();
+            let while_blocked = reported.recv().unwrap();
             // Ends when the lane has answered: then there is a new question.
-            while heartbeat.age() > Duration::ZERO {
+            let began = Instant::now();
+            while liveness.unanswered_for() > Duration::ZERO && began.elapsed() < LONGEST {
                 tokio::task::yield_now().await;
             }
-            age
+            (while_blocked, began.elapsed() < LONGEST)
         })
         .unwrap();
-        assert!(age_while_blocked >= BLOCKED, "the heart beat on while its lane was blocked: {age_while_blocked:?}");
+        assert!(while_blocked >= BLOCKED, "a blocked lane has answered: {while_blocked:?}");
+        assert!(is_answered, "the lane did not answer when it was no longer blocked");
     }
 
     #[test]
     fn a_body_that_blocks_its_thread_does_not_hold_the_process() {
         let (release, blocked) = mpsc::sync_channel::<()>(1);
-        let output = run(Some(1), |_heartbeat| async move {
+        let output = run(Some(1), |_liveness| async move {
             let (started, is_started) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 started.send(()).unwrap();

@@ -31,7 +31,7 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
-    let mut looks = http::looks();
+    let mut checks = http::file_checks();
     loop {
         if state.doubt && state.next_probe <= Instant::now() {
             probe(&cluster, &mut keeper, &mut state).await;
@@ -45,7 +45,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            _ = looks.tick() => keeper.look(),
+            _ = checks.tick() => keeper.look(),
             change = keeper.change() => take_up(&cluster, change, &mut state),
             suspected = cluster.suspected(), if !state.doubt => {
                 if suspected {

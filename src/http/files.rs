@@ -7,18 +7,24 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// How often files are checked for changes (a few `stat` calls).
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+pub(super) const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// When files are checked for changes: now, and then all files of the process at the same instants. Each instant wakes the process,
 /// which is most of what an idle one does.
-pub fn looks() -> Interval {
+pub fn file_checks() -> Interval {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();
-    let since_first = now.saturating_duration_since(*FIRST.get_or_init(|| now));
-    let into_period = Duration::from_nanos_u128(since_first.as_nanos() % LOOK_EVERY.as_nanos());
-    let mut looks = interval_at(now - into_period, LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    looks
+    let first = *FIRST.get_or_init(|| now);
+    let mut checks = interval_at(now - since_last(first, now), CHECK_EVERY);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    checks
+}
+
+/// How long before this time all files were to be checked the last time. In tests the first check may be later: their clocks differ.
+fn since_last(first: Instant, now: Instant) -> Duration {
+    let (elapsed, ahead) = (now.saturating_duration_since(first), first.saturating_duration_since(now));
+    let period = CHECK_EVERY.as_nanos();
+    Duration::from_nanos_u128((elapsed.as_nanos() + period - ahead.as_nanos() % period) % period)
 }
 
 /// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
@@ -92,20 +98,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_looks_fall_on_the_same_instants() {
-        let mut first = looks();
+    async fn all_files_are_checked_at_the_same_instants() {
+        let mut first = file_checks();
         first.tick().await;
-        let begun = Instant::now();
-        tokio::time::advance(LOOK_EVERY / 3).await;
-        let mut second = looks();
+        // Between two checks, whenever the first one of this process was.
+        let between = first.tick().await + CHECK_EVERY / 3;
+        tokio::time::sleep_until(between).await;
+        let mut second = file_checks();
         second.tick().await;
-        assert!(begun.elapsed() < LOOK_EVERY, "the first look waited");
-        let instants = (first.tick().await, second.tick().await);
-        assert_eq!(instants.0, instants.1);
-        tokio::time::advance(LOOK_EVERY * 5 / 2).await;
+        assert_eq!(Instant::now(), between, "the first check waited");
+        assert_eq!(first.tick().await, second.tick().await);
+        tokio::time::advance(CHECK_EVERY * 5 / 2).await;
         first.tick().await;
         second.tick().await;
-        assert_eq!(first.tick().await, second.tick().await, "a late look does not move the next one");
+        assert_eq!(first.tick().await, second.tick().await, "a late check does not move the next one");
+    }
+
+    #[test]
+    fn checks_fall_on_multiples_of_the_period_before_and_after_the_first() {
+        let first = Instant::now() + CHECK_EVERY * 10;
+        let after = |part: u32| CHECK_EVERY * part / 4;
+        for (now, expected) in [
+            (first, Duration::ZERO),
+            (first + after(3), after(3)),
+            (first + after(5), after(1)),
+            (first - after(1), after(3)),
+            (first - after(8), Duration::ZERO),
+        ] {
+            assert_eq!(since_last(first, now), expected);
+        }
     }
 
     #[test]

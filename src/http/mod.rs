@@ -28,7 +28,7 @@ pub use alive::{Alive, Answers, Counted, Heard};
 pub use arrival::BodyRefused;
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
-pub use files::{Files, looks};
+pub use files::{Files, file_checks};
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};

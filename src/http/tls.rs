@@ -18,7 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::files::{Files, looks};
+use super::files::{Files, file_checks};
 
 /// The files of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,9 +124,9 @@ impl ServerTls {
 
     /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
-        let mut looks = looks();
+        let mut checks = file_checks();
         loop {
-            looks.tick().await;
+            checks.tick().await;
             self.look().await;
         }
     }

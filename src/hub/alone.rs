@@ -1,14 +1,10 @@
 //! `towline hub`: the configuration of the hub, and of syncsets if they are asked for, from the environment.
 
-use std::collections::BTreeMap;
-
 use super::config::HUB;
-use crate::config::fault::{Error, Fault, Faults, Problem};
-use crate::config::go_duration::go_duration;
+use crate::config::fault::Error;
 use crate::config::setting::Setting;
-use crate::config::source::{self, Node};
 use crate::db::DatabaseUrl;
-use crate::job::{Config, JobList};
+use crate::job::{Config, Environment, JobList};
 
 /// Whose value is the database, as libpq's keywords or as a URL.
 const POSTGRES_PARAMS: &str = "POSTGRES_PARAMS";
@@ -17,70 +13,18 @@ const AMQP_URL: &str = "AMQP_URL";
 /// The section that applies syncsets, and the variable by which Hive's controllers are told how often.
 const SYNCSETS: &str = "syncsets";
 const REAPPLY_INTERVAL: &str = "SYNCSET_REAPPLY_INTERVAL";
-/// The prefixes of Towline's own variables that are read as well: keys of the process and of the sections.
-const OWN: [&str; 3] = ["TOWLINE__DAEMON__", "TOWLINE__HUB__", "TOWLINE__SYNCSETS__"];
 
 /// Reads the configuration of the hub: `POSTGRES_PARAMS`, `AMQP_URL`, `TOWLINE__HUB__…` and `TOWLINE__DAEMON__…`, which override it. With
 /// `SYNCSET_REAPPLY_INTERVAL` (a Go duration) or `TOWLINE__SYNCSETS__…`, which override it, `[syncsets]` runs beside it.
 pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobList) -> Result<Config, Error> {
-    let variables: BTreeMap<String, String> = environment.into_iter().collect();
-    let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
-    let (given, interval, broker) = (set(POSTGRES_PARAMS), set(REAPPLY_INTERVAL), set(AMQP_URL));
-    let own = variables.into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
-    let mut faults = Vec::new();
-    let mut root = source::read("", own, &[], &mut faults)?;
-    let mut section = match root.remove(HUB) {
-        Some(Node::Table(table)) => table,
-        _ => BTreeMap::new(),
-    };
-    let has_database = section.contains_key("database_url") || section.contains_key("database_url_file");
-    let is_given = given.is_some() && !has_database;
-    match given.filter(|_| !has_database) {
-        Some(value) => drop(section.insert("database_url".to_owned(), Node::Text(value))),
-        None if has_database => {}
-        None => {
-            faults.push(Fault::new(POSTGRES_PARAMS, Problem::Missing { allowed: DatabaseUrl::ALLOWED.to_owned() }));
-            // A placeholder: without it, the section would report the same fault again.
-            section.insert("database_url_file".to_owned(), Node::Text("none".to_owned()));
-        }
+    let mut environment = Environment::read(environment, &[HUB, SYNCSETS])?;
+    environment.require(HUB, ("database_url", "database_url_file"), POSTGRES_PARAMS, DatabaseUrl::ALLOWED);
+    if !environment.has(HUB, &["amqp_url", "amqp_url_file"]) && environment.variable(AMQP_URL).is_some() {
+        environment.set(HUB, "amqp_url", AMQP_URL);
+        environment.default(HUB, "bus", "amqp");
     }
-    let has_broker = section.contains_key("amqp_url") || section.contains_key("amqp_url_file");
-    let is_broker_given = broker.is_some() && !has_broker;
-    if let Some(url) = broker.filter(|_| !has_broker) {
-        section.insert("amqp_url".to_owned(), Node::Text(url));
-        section.entry("bus".to_owned()).or_insert(Node::Text("amqp".to_owned()));
-    }
-    root.insert(HUB.to_owned(), Node::Table(section));
-    if let Some(text) = interval {
-        reapply(&text, &mut root, &mut faults);
-    }
-    let mut walked = Vec::new();
-    let config = jobs.walk(root, &mut walked);
-    // A fault names the variable that the user has set.
-    faults.extend(walked.into_iter().map(|fault| match fault.path.as_str() {
-        "hub.database_url" if is_given => Fault::new(POSTGRES_PARAMS, fault.problem),
-        "hub.amqp_url" if is_broker_given => Fault::new(AMQP_URL, fault.problem),
-        _ => fault,
-    }));
-    Faults::new(faults).into_result()?;
-    Ok(config)
-}
-
-/// Syncsets run, with this time between full passes unless a variable of Towline's own says so.
-fn reapply(text: &str, root: &mut BTreeMap<String, Node>, faults: &mut Vec<Fault>) {
-    let mut section = match root.remove(SYNCSETS) {
-        Some(Node::Table(table)) => table,
-        _ => BTreeMap::new(),
-    };
-    if let Some(interval) = go_duration(text).filter(|interval| !interval.is_zero()) {
-        let interval = humantime::format_duration(interval).to_string();
-        section.entry("reapply_interval".to_owned()).or_insert(Node::Text(interval));
-    } else {
-        let allowed = "a Go duration above zero such as 2h0m0s".to_owned();
-        let problem = Problem::Value { found: format!("{text:?}"), allowed, suggestion: None };
-        faults.push(Fault::new(REAPPLY_INTERVAL, problem));
-    }
-    root.insert(SYNCSETS.to_owned(), Node::Table(section));
+    environment.set_duration(SYNCSETS, "reapply_interval", REAPPLY_INTERVAL, false, "2h0m0s");
+    environment.walk(|root, faults| jobs.walk(root, faults))
 }
 
 #[cfg(test)]

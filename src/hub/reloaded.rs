@@ -9,7 +9,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::http::{Files, looks};
+use crate::http::{Files, file_checks};
 
 /// Largest file: more than 10,000 lines.
 const LARGEST: u64 = 4 << 20;
@@ -75,9 +75,9 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the file whenever it has changed. Never ends.
     pub async fn keep_up_to_date(&self) -> Infallible {
         let mut seen = self.seen.clone();
-        let mut looks = looks();
+        let mut checks = file_checks();
         loop {
-            looks.tick().await;
+            checks.tick().await;
             if seen.changed() || self.fault.borrow().is_some() {
                 seen = seen.seen_now();
                 let (path, parse) = (self.path.clone(), self.parse);

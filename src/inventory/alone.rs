@@ -1,28 +1,24 @@
 //! `towline inventory`: the configuration of the inventory alone, from the variables of hossted-operator.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use secrecy::SecretString;
 
 use super::config::TokenSource;
 use super::job::{InventoryJob, InventorySection};
-use crate::config::fault::{Error, Fault, Faults, Problem};
-use crate::config::go_duration::go_duration;
-use crate::config::source::{self, Node};
-use crate::job::Config;
+use crate::config::fault::Error;
+use crate::job::{Config, Environment};
 
 /// Where the admin server listens.
 const LISTEN: &str = "0.0.0.0:8384";
-/// The prefixes of Towline's own variables that are read as well: keys of the process and of the section.
-const OWN: [&str; 2] = ["TOWLINE__DAEMON__", "TOWLINE__INVENTORY__"];
+/// The key of the section.
+const SECTION: &str = "inventory";
 /// The variables, each with the key of the section that it sets.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 5] = [
     ("HOSSTED_API_URL", "api_url"),
     ("EMAIL_ID", "email"),
     ("HOSSTED_ORG_ID", "org_id"),
     ("CONTEXT_NAME", "context_name"),
-    ("RECONCILE_DURATION", "delay"),
     ("HELM_DRIVER", "helm_driver"),
 ];
 /// The variable with the token.
@@ -31,61 +27,28 @@ const TOKEN: &str = "HOSSTED_AUTH_TOKEN";
 /// Reads the configuration of the inventory alone. `TOWLINE__INVENTORY__…` and `TOWLINE__DAEMON__…` override the other variables. The
 /// cluster is the one that the process runs in, else the one that kubectl would use.
 pub(super) fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
-    let variables: BTreeMap<String, String> = environment.into_iter().collect();
-    let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
-    let mut faults = Vec::new();
-    let own = variables.clone().into_iter().filter(|(name, _)| OWN.iter().any(|prefix| name.starts_with(prefix)));
-    let mut root = source::read("", own, &[], &mut faults)?;
-    let mut daemon = take_table(&mut root, "daemon");
-    daemon.entry("listen".to_owned()).or_insert_with(|| Node::Text(LISTEN.to_owned()));
-    root.insert("daemon".to_owned(), Node::Table(daemon));
-
-    let mut section = take_table(&mut root, "inventory");
-    let mut named = BTreeMap::from([("inventory.api_url".to_owned(), "HOSSTED_API_URL")]);
+    let mut environment = Environment::read(environment, &[SECTION])?;
+    environment.listen(LISTEN);
+    // Also if it has no value.
+    environment.is_named(SECTION, "api_url", "HOSSTED_API_URL");
     for (name, key) in SOURCES {
-        let Some(value) = set(name).filter(|_| !section.contains_key(key)) else { continue };
-        let value = if key == "delay" {
-            let Some(delay) = go_duration(value) else {
-                let (found, allowed) = (format!("{value:?}"), "a Go duration such as 10s or 1m30s".to_owned());
-                faults.push(Fault::new(name, Problem::Value { found, allowed, suggestion: None }));
-                continue;
-            };
-            humantime::format_duration(delay).to_string()
-        } else {
-            value.clone()
-        };
-        section.insert(key.to_owned(), Node::Text(value));
-        named.insert(format!("inventory.{key}"), name);
+        environment.set(SECTION, key, name);
     }
-    let token = set(TOKEN).filter(|_| !section.contains_key("token_file")).cloned().map(SecretString::from);
-    if token.is_none() && !section.contains_key("token_file") {
-        faults.push(Fault::new(TOKEN, Problem::Missing { allowed: "the token for the API".to_owned() }));
+    environment.set_duration(SECTION, "delay", "RECONCILE_DURATION", true, "10s or 1m30s");
+    let token = environment.variable(TOKEN).filter(|_| !environment.has(SECTION, &["token_file"]));
+    match &token {
+        // A placeholder: without it, the section would report that the key is missing.
+        Some(_) => environment.default(SECTION, "token_file", "none"),
+        None if environment.has(SECTION, &["token_file"]) => {}
+        None => environment.is_missing(TOKEN, "the token for the API", (SECTION, "token_file")),
     }
-    // A placeholder where a variable has the token: without it, the section would report that the key is missing.
-    section.entry("token_file".to_owned()).or_insert_with(|| Node::Text("none".to_owned()));
-    root.insert("inventory".to_owned(), Node::Table(section));
-
-    let mut walked = Vec::new();
-    let mut config = Config::walk(root, &[&InventoryJob], &mut walked);
-    // A fault names the variable that the user has set.
-    faults.extend(walked.into_iter().map(|fault| match named.get(&fault.path) {
-        Some(name) => Fault::new(*name, fault.problem),
-        None => fault,
-    }));
-    Faults::new(faults).into_result()?;
+    let mut config = environment.walk(|root, faults| Config::walk(root, &[&InventoryJob], faults))?;
     let read = config.of::<InventorySection>().and_then(|section| section.0.clone());
     if let (Some(token), Some(mut section)) = (token, read) {
-        section.token = TokenSource::Given(token);
+        section.token = TokenSource::Given(SecretString::from(token));
         config.jobs = vec![Arc::new(InventorySection(Some(section)))];
     }
     Ok(config)
-}
-
-fn take_table(root: &mut BTreeMap<String, Node>, key: &str) -> BTreeMap<String, Node> {
-    match root.remove(key) {
-        Some(Node::Table(table)) => table,
-        _ => BTreeMap::new(),
-    }
 }
 
 #[cfg(test)]

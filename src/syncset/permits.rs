@@ -20,18 +20,22 @@ use crate::documents::Turns;
 const CONNECTING: usize = 4;
 /// Permits to work, for each slot to ask a silent cluster.
 const PROBING: usize = 4;
-/// A silent cluster is asked for no longer.
-const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// A silent cluster whose turn would come later than this comes then to see whether fewer are waiting.
-const LONGEST_TURN: Duration = Duration::from_mins(5);
-/// Whoever found no slot is not back before that.
-const SHORTEST_TURN: Duration = Duration::from_secs(1);
+/// A slot to ask a silent cluster is held for so long before anything is known: until a cluster that does not answer is given up.
+const FIRST_HOLD: Duration = Duration::from_secs(5);
+/// It counts as held for at least this long: so hundreds that refuse at once and then swallow packets do not all come back together.
+const SHORTEST_HOLD: Duration = Duration::from_millis(250);
+/// A silent cluster is put off for no longer: once those before it answer again, slots are free, and it would not know. Of thousands
+/// a hundred a second come to see that, for a claim and a write each.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// And for no shorter time: the work queue is looked at once a second.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The slots and permits of a process. Clones are the same.
 #[derive(Clone)]
 pub struct Permits {
     connecting: Arc<Semaphore>,
     probing: Arc<Probing>,
+    demanded: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     working: Arc<Working>,
 }
@@ -42,24 +46,23 @@ pub struct Slot(#[expect(dead_code, reason = "it is given back when it is droppe
 /// A slot to ask a silent cluster, until it is dropped.
 pub struct ProbeSlot {
     _permit: OwnedSemaphorePermit,
-    taken: Instant,
-    probing: Arc<Probing>,
+    held_since: Instant,
+    /// None of a slot for what somebody has asked for.
+    probing: Option<Arc<Probing>>,
 }
 
 /// The slots to ask silent clusters. The lock is held for one decision, by tasks of one runtime.
 struct Probing {
     slots: Arc<Semaphore>,
-    turns: Mutex<ProbeTurns>,
+    appointments: Mutex<Appointments>,
 }
 
-/// When those have their turns that have found no slot. Nobody keeps a turn for a cluster: what comes then and finds no slot gets another
-/// turn. So turns are a little farther apart than slots become free.
+/// When those are to come back that have found no slot. Nobody keeps a slot for a cluster: one that comes back and finds none gets another
+/// appointment. So appointments are a quarter farther apart than slots become free.
 #[derive(Debug)]
-struct ProbeTurns {
+struct Appointments {
     slots: u32,
-    /// For how long a slot is taken, on the average.
-    taken: Duration,
-    /// The last turn of all.
+    average_hold: Duration,
     last: Option<Instant>,
 }
 
@@ -88,6 +91,7 @@ impl Permits {
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
             probing: Arc::new(Probing::new((most / PROBING).max(1).min(Semaphore::MAX_PERMITS))),
+            demanded: semaphore(most),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -98,12 +102,17 @@ impl Permits {
         Arc::clone(&self.connecting)
     }
 
-    /// A slot to ask a silent cluster whether it answers. If none is free, after how long it is the cluster's turn.
-    pub fn probe(&self) -> Result<ProbeSlot, Duration> {
-        match Arc::clone(&self.probing.slots).try_acquire_owned() {
-            Ok(permit) => Ok(ProbeSlot { _permit: permit, taken: Instant::now(), probing: Arc::clone(&self.probing) }),
-            Err(_none_is_free) => Err(self.probing.turns.lock().next(Instant::now(), rand::random())),
+    /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
+    /// for what somebody has asked for.
+    pub fn probe(&self, is_demanded: bool) -> Result<ProbeSlot, Duration> {
+        let held_since = Instant::now();
+        if let Ok(permit) = Arc::clone(&self.probing.slots).try_acquire_owned() {
+            return Ok(ProbeSlot { _permit: permit, held_since, probing: Some(Arc::clone(&self.probing)) });
         }
+        if is_demanded && let Ok(permit) = Arc::clone(&self.demanded).try_acquire_owned() {
+            return Ok(ProbeSlot { _permit: permit, held_since, probing: None });
+        }
+        Err(self.probing.appointments.lock().next(held_since, rand::random()))
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -149,33 +158,36 @@ impl Permits {
 
 impl Probing {
     fn new(slots: usize) -> Self {
-        let turns = ProbeTurns { slots: u32::try_from(slots).unwrap_or(u32::MAX), taken: LONGEST_PROBE, last: None };
-        Self { slots: Arc::new(Semaphore::new(slots)), turns: Mutex::new(turns) }
+        let appointments =
+            Appointments { slots: u32::try_from(slots).unwrap_or(u32::MAX), average_hold: FIRST_HOLD, last: None };
+        Self { slots: Arc::new(Semaphore::new(slots)), appointments: Mutex::new(appointments) }
     }
 }
 
-impl ProbeTurns {
-    /// After how long there is a turn for one more. `random`, from 0 up to 1, spreads those for whom it would be too long.
+impl Appointments {
+    /// After how long one more is to come back. `random`, from 0 up to 1, spreads those that would have to wait for too long.
     fn next(&mut self, now: Instant, random: f64) -> Duration {
-        let apart = self.taken / self.slots * 5 / 4;
-        let turn = self.last.map_or(now, |last| last.max(now)) + apart;
-        let wait = turn - now;
-        if wait > LONGEST_TURN {
-            return LONGEST_TURN.mul_f64(0.5 + random / 2.0);
+        let apart = self.average_hold / self.slots * 5 / 4;
+        let at = self.last.map_or(now, |last| last.max(now)) + apart;
+        let wait = at - now;
+        if wait > LONGEST_WAIT {
+            return LONGEST_WAIT.mul_f64(0.5 + random / 2.0);
         }
-        self.last = Some(turn);
-        wait.max(SHORTEST_TURN)
+        self.last = Some(at);
+        wait.max(SHORTEST_WAIT)
     }
 
-    /// A slot was taken for so long.
-    fn was_taken(&mut self, taken: Duration) {
-        self.taken = (self.taken * 7 + taken.min(LONGEST_PROBE)) / 8;
+    /// A slot was held for so long.
+    fn was_held(&mut self, held: Duration) {
+        self.average_hold = (self.average_hold * 7 + held.clamp(SHORTEST_HOLD, LONGEST_WAIT)) / 8;
     }
 }
 
 impl Drop for ProbeSlot {
     fn drop(&mut self) {
-        self.probing.turns.lock().was_taken(self.taken.elapsed());
+        if let Some(probing) = &self.probing {
+            probing.appointments.lock().was_held(self.held_since.elapsed());
+        }
     }
 }
 
@@ -318,46 +330,62 @@ mod tests {
         assert_eq!(free(&permits(64)), (256, 16));
         let small = permits(1);
         assert_eq!(free(&small), (4, 1));
-        let probing = small.probe();
-        assert!(probing.is_ok() && small.probe().is_err());
+        let probing = small.probe(false);
+        assert!(probing.is_ok() && small.probe(false).is_err());
         drop(probing);
-        assert!(small.probe().is_ok());
+        assert!(small.probe(false).is_ok());
     }
 
     #[test]
-    fn who_finds_no_slot_to_ask_a_silent_cluster_has_a_turn_when_one_is_expected_to_be_free() {
+    fn what_somebody_has_asked_for_has_slots_of_its_own_when_silent_clusters_have_all_others() {
+        let permits = permits(8);
+        let usual: Vec<_> = (0..2).map(|_| permits.probe(false)).collect();
+        assert!(usual.iter().all(Result::is_ok) && permits.probe(false).is_err());
+        let demanded: Vec<_> = (0..8).map(|_| permits.probe(true)).collect();
+        assert!(demanded.iter().all(Result::is_ok) && permits.probe(true).is_err());
+        assert_eq!(permits.connecting().available_permits(), 32, "those that answer are not held up");
+        drop(usual);
+        assert!(permits.probe(true).is_ok());
+    }
+
+    #[test]
+    fn a_silent_cluster_without_a_slot_comes_back_when_one_is_expected_to_be_free() {
         let now = Instant::now();
         let after = |millis: u64| Duration::from_millis(millis);
-        let mut turns = ProbeTurns { slots: 4, taken: after(4000), last: None };
-        let first: Vec<_> = (0..3).map(|_| turns.next(now, 0.0)).collect();
+        let mut appointments = Appointments { slots: 4, average_hold: after(4000), last: None };
+        let first: Vec<_> = (0..3).map(|_| appointments.next(now, 0.0)).collect();
         assert_eq!(first, [after(1250), after(2500), after(3750)], "one after the other");
-        assert_eq!(turns.next(now + after(1000), 0.0), after(4000), "behind those that wait");
-        assert_eq!(turns.next(now + after(60_000), 0.0), after(1250), "nobody waits any more");
+        assert_eq!(appointments.next(now + after(1000), 0.0), after(4000), "behind those that wait");
+        assert_eq!(appointments.next(now + after(60_000), 0.0), after(1250), "nobody waits any more");
         for _ in 0..100 {
-            turns.was_taken(Duration::ZERO);
+            appointments.was_held(Duration::ZERO);
         }
-        assert_eq!(turns.next(now + after(120_000), 0.0), SHORTEST_TURN, "slots are free again at once");
+        let later = now + after(120_000);
+        assert_eq!(appointments.next(later, 0.0), SHORTEST_WAIT, "slots are free again at once");
+        while appointments.next(later, 0.0) <= SHORTEST_WAIT {}
+        let waits = (appointments.next(later, 0.0), appointments.next(later, 0.0));
+        assert!(waits.1 > waits.0, "many that come at once do not come back at once: {waits:?}");
         for _ in 0..100 {
-            turns.was_taken(Duration::from_hours(1));
+            appointments.was_held(Duration::from_hours(1));
         }
-        assert!(turns.taken > after(4900) && turns.taken <= LONGEST_PROBE, "{:?}", turns.taken);
-        while turns.next(now + after(120_000), 0.0) < LONGEST_TURN / 2 {}
-        while turns.next(now + after(120_000), 0.0) != LONGEST_TURN / 2 {}
-        let last = turns.last;
-        assert_eq!(turns.next(now + after(120_000), 1.0), LONGEST_TURN, "too many are spread");
-        assert_eq!(turns.last, last);
+        assert!(appointments.average_hold > after(59_000), "{:?}", appointments.average_hold);
+        let much_later = later + after(600_000);
+        while appointments.next(much_later, 0.0) != LONGEST_WAIT / 2 {}
+        let last = appointments.last;
+        assert_eq!(appointments.next(much_later, 1.0), LONGEST_WAIT, "too many are spread");
+        assert_eq!(appointments.last, last);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_follow_how_long_slots_are_taken() {
+    async fn appointments_follow_how_long_slots_are_held() {
         let permits = permits(1);
         for _ in 0..100 {
-            let Ok(slot) = permits.probe() else { panic!("a slot that was given back is not free") };
+            let Ok(slot) = permits.probe(false) else { panic!("a slot that was given back is not free") };
             tokio::time::advance(Duration::from_secs(2)).await;
             drop(slot);
         }
-        let _slot = permits.probe();
-        let Err(turn) = permits.probe() else { panic!("there is one slot") };
-        assert!(turn.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{turn:?}");
+        let _slot = permits.probe(false);
+        let Err(wait) = permits.probe(false) else { panic!("there is one slot") };
+        assert!(wait.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{wait:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! | route | answer |
 //! |---|---|
 //! | `GET /metrics` | Prometheus' text format |
-//! | `GET /healthz` | 503 if the actor tree has made no progress for [`LONGEST_SILENCE`] |
+//! | `GET /healthz` | 503 if the actor tree has not answered an earlier request for more than [`LONGEST_SILENCE`] |
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster or a held section does not count |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
@@ -157,9 +157,9 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
-    let age = admin.tree.heartbeat_age();
-    let body = Json(json!({ "heartbeat_age_seconds": age.as_secs_f64() }));
-    (ok_if(age <= LONGEST_SILENCE), body).into_response()
+    let silence = admin.tree.unanswered_for();
+    let body = Json(json!({ "unanswered_seconds": silence.as_secs_f64() }));
+    (ok_if(silence <= LONGEST_SILENCE), body).into_response()
 }
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {

@@ -162,6 +162,6 @@ pub trait Tree: Send + Sync {
     /// Each actor's name, state, restarts and mailbox, with its children.
     fn report(&self) -> BoxFuture<'_, Value>;
 
-    /// How long the tree has not answered since it was first asked, which this does.
-    fn heartbeat_age(&self) -> Duration;
+    /// Asks the tree whether it is alive, and returns how long it has left an earlier question unanswered.
+    fn unanswered_for(&self) -> Duration;
 }

@@ -100,7 +100,7 @@ mod tests {
             async { json!({}) }.boxed()
         }
 
-        fn heartbeat_age(&self) -> Duration {
+        fn unanswered_for(&self) -> Duration {
             Duration::ZERO
         }
     }
@@ -113,7 +113,7 @@ mod tests {
             futures::future::pending().boxed()
         }
 
-        fn heartbeat_age(&self) -> Duration {
+        fn unanswered_for(&self) -> Duration {
             Duration::ZERO
         }
     }
@@ -128,7 +128,7 @@ mod tests {
             async { json!("a".repeat(LARGE)) }.boxed()
         }
 
-        fn heartbeat_age(&self) -> Duration {
+        fn unanswered_for(&self) -> Duration {
             Duration::ZERO
         }
     }
@@ -174,7 +174,7 @@ mod tests {
         let running = start().await;
         let answer = converse_with(running.address, "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.ends_with("{\"heartbeat_age_seconds\":0.0}"), "{answer}");
+        assert!(answer.ends_with("{\"unanswered_seconds\":0.0}"), "{answer}");
     }
 
     #[tokio::test]

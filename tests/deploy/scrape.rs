@@ -53,7 +53,7 @@ impl Tree for Bare {
         Box::pin(async { Value::Null })
     }
 
-    fn heartbeat_age(&self) -> Duration {
+    fn unanswered_for(&self) -> Duration {
         Duration::ZERO
     }
 }

@@ -310,22 +310,23 @@ fn silent_clusters_wait_for_their_turn_to_be_asked() {
         stage.at_rest().await;
         let (before, looked_in_vain) = (probes(), in_vain(&stage).await);
         due(&stage, &names).await;
-        let (mut waited, mut asked_at_once) = (false, 0);
+        let (mut has_waited, mut most_claimed) = (false, 0);
         integration::eventually("each to be asked", LIMIT, async || {
             let text = "select count(*) filter (where until > now()), count(*) filter (where until is null and ready_at > now()) \
                  from towline_work";
             let row = stage.sql.query_one(text, &[]).await.unwrap();
             let (claimed, waiting): (i64, i64) = (row.get(0), row.get(1));
-            waited |= (claimed, waiting) == (1, 2);
-            asked_at_once = claimed.max(asked_at_once);
             let asked = probes();
+            let asked_once = asked.iter().zip(&before).filter(|(now, before)| now > before).count();
+            has_waited |= (claimed, waiting) == (1, 2) && asked_once <= 1;
+            most_claimed = claimed.max(most_claimed);
             let is_asked = asked.iter().zip(&before).all(|(now, before)| now > before);
             if is_asked { Ok(()) } else { Err(format!("{before:?} {asked:?}")) }
         })
         .await
         .unwrap();
-        assert!(waited, "those that wait were claimed, up to {asked_at_once} at once");
-        // Both others at first, and one of them once more for each time that a turn came too early.
+        assert!(has_waited, "those that waited were claimed: up to {most_claimed} clusters at once");
+        // Both others at first, and one of them once more for each time that it came back too early.
         let looked = in_vain(&stage).await - looked_in_vain;
         assert!((2..=10).contains(&looked), "{looked}");
     });
@@ -353,6 +354,13 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
             // Each time the silent ones give it 5 s, which a busy machine may need for something else.
             let mut is_at_once = false;
             for round in 0..5 {
+                if round > 0 {
+                    // It was asked too late, and may have answered.
+                    let kubeconfig = json!({"kubeconfig": refusing.kubeconfig().to_string()});
+                    stage.change(&stage.path("clusters", "west-1"), &kubeconfig).await;
+                    stage.unreachable("west-1").await;
+                    stage.at_rest().await;
+                }
                 due(&stage, &others).await;
                 let holder = eventually("one to be asked while the other one waits", LIMIT, async || {
                     let text = "select cluster::text, token from towline_work where until > now()";
@@ -384,7 +392,6 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
                 if is_at_once {
                     break;
                 }
-                stage.at_rest().await;
             }
             assert!(is_at_once, "a {demand} waited each time until the silent one was given up: {}", stage.log());
             stage.at_rest().await;

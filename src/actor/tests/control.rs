@@ -67,7 +67,7 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
 fn a_thread_full_of_work_does_not_delay_control() {
     // A wide limit: this is a law about order, not about speed, and machines stutter.
     const PROMPT: Duration = Duration::from_secs(5);
-    let longest = run(Some(1), |_heartbeat| async {
+    let longest = run(Some(1), |_liveness| async {
         let (mailbox, inbox) = mailbox::<u32>(4);
         let gauge = inbox.gauge();
         let spec = ChildSpec::new("spinning", move |_| {
@@ -103,7 +103,7 @@ fn a_thread_full_of_work_does_not_delay_control() {
 fn a_body_that_blocks_its_thread_is_replaced_and_its_successor_reads_on() {
     let (release, blocked) = mpsc::sync_channel::<()>(0);
     let blocked = Arc::new(parking_lot::Mutex::new(blocked));
-    run(Some(2), |_heartbeat| async move {
+    run(Some(2), |_liveness| async move {
         let (mailbox, inbox) = mailbox::<u32>(4);
         let (read, mut was_read) = tokio::sync::mpsc::channel(4);
         let spec = ChildSpec::new("blocking", move |scope| {

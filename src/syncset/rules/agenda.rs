@@ -115,10 +115,11 @@ pub enum Probe {
     /// It has answered the last time, or was never asked.
     #[default]
     None,
-    /// It did not answer, and the time has come to ask again: those that are silent take turns.
-    InTurn,
-    /// The same, but somebody has asked for it, by a `resync` or a new kubeconfig.
-    AtOnce,
+    /// It did not answer, and the time has come to ask again.
+    Due,
+    /// It did not answer, and is to be asked at once: somebody has asked for a full pass or given it a new kubeconfig, or another document
+    /// of the same cluster demands a full pass.
+    Demanded,
 }
 
 impl Agenda {
@@ -160,8 +161,8 @@ impl Agenda {
             next_full.is_none() || pace.is_some_and(|pace| pace.asked_generation != cluster.kubeconfig_generation);
         let probe = match (is_silent, is_demanded) {
             (false, _) => Probe::None,
-            (true, false) => Probe::InTurn,
-            (true, true) => Probe::AtOnce,
+            (true, false) => Probe::Due,
+            (true, true) => Probe::Demanded,
         };
         let agenda = PassAgenda { due, gone, is_full, identifies, probe };
         match next_full {
@@ -408,10 +409,10 @@ mod tests {
             Agenda::Pass(PassAgenda { probe, .. }) => probe,
             other => panic!("{other:?}"),
         };
-        assert_eq!(probe(of(&silent, at(10))), Probe::InTurn, "its time has come");
-        assert_eq!(probe(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), Probe::AtOnce, "a resync");
+        assert_eq!(probe(of(&silent, at(10))), Probe::Due, "its time has come");
+        assert_eq!(probe(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), Probe::Demanded, "a resync");
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..never.clone() };
-        assert_eq!(probe(of(&before_it, at(1))), Probe::AtOnce, "a new kubeconfig");
+        assert_eq!(probe(of(&before_it, at(1))), Probe::Demanded, "a new kubeconfig");
         let unidentified = PaceRow { kubeconfig_generation: 2, ..never };
         assert_eq!(
             of(&unidentified, at(1)),

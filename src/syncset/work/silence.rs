@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::observer::Visited;
 use super::refusal::Stop;
-use super::visit::{Read, Rest, Visit, VisitError};
+use super::visit::{Read, Rest, Visit, VisitError, after};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::rules::pass::Writes;
@@ -39,6 +39,16 @@ impl Worker {
     ) -> Result<Visit, VisitError> {
         let ended = Ended::Silent { is_final, told: Duration::ZERO };
         self.unreachable(work, read, (reason, message), ended).await
+    }
+
+    /// It is the time of a silent cluster, and no slot to ask it is free for so long. Nobody has a claim on it meanwhile, so what somebody
+    /// asks for is done at once; that a change makes it ready earlier makes no difference.
+    pub(super) async fn no_slot_to_probe(&self, work: &Work, read: &Read, wait: Duration) -> Result<Visit, VisitError> {
+        let until = after(read.now(), wait);
+        // What was to be done when it was demanded stays urgent. It may have answered, too, and then found no memory.
+        let rest = if work.urgent { Rest::Further(until, 0) } else { Rest::Until(until, 0) };
+        let pace = PaceRow { retry_at: Some(until), ..read.pace() };
+        self.stored(work, read, pace, Visit::of(Visited::Waiting, rest)).await
     }
 
     /// The cluster asks to wait, before anything could be done.

@@ -169,13 +169,10 @@ impl Worker {
                 Agenda::Pass(agenda) if !is_awake => agenda.probe,
                 _ => Probe::None,
             };
-            if probe == Probe::InTurn && !hand.may_probe() {
-                match self.permits.probe() {
+            if probe != Probe::None && !hand.may_probe() {
+                match self.permits.probe(probe == Probe::Demanded) {
                     Ok(slot) => hand = Hand::Probing(slot),
-                    // Nobody has a claim on it until then, so a `resync` or a new kubeconfig need not wait for that.
-                    Err(turn) => {
-                        return Ok(Visit::of(Visited::Waiting, Rest::Until(after(read.now(), turn), 0)));
-                    }
+                    Err(wait) => return self.no_slot_to_probe(work, &read, wait).await,
                 }
             }
             let (visited, until) = match &read.plan.agenda {
@@ -189,8 +186,11 @@ impl Worker {
                     if let Some(visit) = self.pass(work, &read, &agenda, &mut hand, stopping).await? {
                         return Ok(visit);
                     }
-                    if matches!(hand, Hand::Nothing) {
+                    if probe != Probe::None {
+                        // It has answered.
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+                    }
+                    if matches!(hand, Hand::Nothing) {
                         // What was read is old when the turn comes.
                         drop(read);
                         if let Some(visit) = self.wait_to_connect(work, &mut hand, stopping).await {
@@ -328,16 +328,16 @@ impl Worker {
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if agenda.probe != Probe::None {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
+                // The others need not wait for the database.
+                *hand = Hand::Nothing;
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
             // From now on it is one of those that answer.
-            if hand.may_probe() {
-                let Some(slot) = self.permits.connect_now() else {
-                    *hand = Hand::Nothing;
-                    return Ok(None);
-                };
-                *hand = Hand::Connecting(slot);
-            }
+            let Some(slot) = self.permits.connect_now() else {
+                *hand = Hand::Nothing;
+                return Ok(None);
+            };
+            *hand = Hand::Connecting(slot);
         }
         let identified = match self.identify(work, read, agenda, &mut executor).await? {
             Ok(identified) => identified,

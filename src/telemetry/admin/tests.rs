@@ -108,7 +108,7 @@ fn clusters() -> Vec<ClusterStanding> {
 }
 
 struct ScriptedTree {
-    age: Duration,
+    silence: Duration,
     answers: bool,
 }
 
@@ -117,8 +117,8 @@ impl Tree for ScriptedTree {
         if self.answers { async { json!({ "name": "root" }) }.boxed() } else { futures::future::pending().boxed() }
     }
 
-    fn heartbeat_age(&self) -> Duration {
-        self.age
+    fn unanswered_for(&self) -> Duration {
+        self.silence
     }
 }
 
@@ -145,7 +145,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         before_scrape: Arc::new(move || *counter.lock() += 1),
         sections,
         clusters: Arc::new(clusters),
-        tree: Arc::new(ScriptedTree { age: Duration::from_millis(250), answers: true }),
+        tree: Arc::new(ScriptedTree { silence: Duration::from_millis(250), answers: true }),
         admin_token_file: None,
     };
     Fixture { admin, asked, scrapes }
@@ -181,11 +181,12 @@ fn not_ready() -> Readiness {
 }
 
 #[tokio::test]
-async fn health_fails_when_the_heartbeat_is_old() {
-    for (age, expected) in [(10_000, StatusCode::OK), (10_001, StatusCode::SERVICE_UNAVAILABLE)] {
+async fn health_fails_when_the_tree_has_not_answered_for_long() {
+    let more = LONGEST_SILENCE + Duration::from_millis(1);
+    for (silence, expected) in [(LONGEST_SILENCE, StatusCode::OK), (more, StatusCode::SERVICE_UNAVAILABLE)] {
         let mut admin = fixture(&[]).admin;
-        admin.tree = Arc::new(ScriptedTree { age: Duration::from_millis(age), answers: true });
-        assert_eq!(get_json(admin, "/healthz").await.0, expected, "{age} ms");
+        admin.tree = Arc::new(ScriptedTree { silence, answers: true });
+        assert_eq!(get_json(admin, "/healthz").await.0, expected, "{silence:?}");
     }
 }
 
@@ -264,7 +265,7 @@ async fn status_has_the_clusters_the_tree_and_each_section_s_state_and_report() 
 #[tokio::test(start_paused = true)]
 async fn status_is_shown_without_a_tree_that_does_not_answer() {
     let mut admin = fixture(&[("a", Readiness::Ready)]).admin;
-    admin.tree = Arc::new(ScriptedTree { age: Duration::ZERO, answers: false });
+    admin.tree = Arc::new(ScriptedTree { silence: Duration::ZERO, answers: false });
     let (status, body) = get_json(admin, "/status").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(body["tree"], json!({ "error": "no answer" }));
