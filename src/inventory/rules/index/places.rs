@@ -3,7 +3,7 @@
 //! Only releases that have been reported, or could be, count. One that was reported and no longer is keeps its id and what was
 //! acknowledged, in the status as long as there is room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Index;
 use super::release::Release;
@@ -92,29 +92,47 @@ impl Index {
                 moved.push(key.clone());
             }
         }
+        self.forget_refused();
         moved
     }
 
-    /// The entries that the status holds: of releases that are gone, of reported ones, and as long as there is room of those that
-    /// are not reported any more, and of those that are gone and rejected.
+    /// The entries that the status holds.
     pub(super) fn stored_entries(&self) -> BTreeMap<ObjectKey, Entry> {
-        let mut room = self.settings.status_room;
-        let mut entries = BTreeMap::new();
+        self.stored().map(|(key, entry)| (key.clone(), entry.stored())).collect()
+    }
+
+    /// What the status has room for: entries of releases that are gone, of reported ones, and as long as there is room of those that
+    /// are not reported any more, and of those that are gone and rejected.
+    fn stored(&self) -> impl Iterator<Item = (&ObjectKey, &Entry)> {
         let is_turn_of = |turn: usize, release: &Release| match turn {
             0 => release.is_gone && !release.is_refused_for_good(),
             1 => !release.is_gone && release.excluded.is_none(),
             2 => !release.is_gone && release.excluded.is_some(),
             _ => release.is_refused_for_good(),
         };
-        for turn in 0..4 {
-            for (key, release) in self.releases.iter().filter(|(_, release)| is_turn_of(turn, release)) {
-                let Some(entry) = &release.entry else { continue };
-                let Some(left) = room.checked_sub(release.size(key)) else { continue };
-                room = left;
-                entries.insert(key.clone(), entry.stored());
-            }
+        let of_turn = move |turn| self.releases.iter().filter(move |(_, release)| is_turn_of(turn, release));
+        let mut room = self.settings.status_room;
+        (0..4).flat_map(of_turn).filter_map(move |(key, release)| {
+            let entry = release.entry.as_ref()?;
+            room = room.checked_sub(release.size(key))?;
+            Some((key, entry))
+        })
+    }
+
+    /// Forgets releases that are gone and rejected, and for which the status has no room: an API that never wants to know would let them
+    /// become ever more, and a restart would forget them, too.
+    fn forget_refused(&mut self) {
+        let is_ended = |release: &Release| {
+            release.is_refused_for_good()
+                && release.newest.is_none()
+                && release.posting.is_none()
+                && !release.is_reading
+        };
+        if !self.releases.values().any(is_ended) {
+            return;
         }
-        entries
+        let stored: BTreeSet<ObjectKey> = self.stored().map(|(key, _)| key.clone()).collect();
+        self.releases.retain(|key, release| !is_ended(release) || stored.contains(key));
     }
 
     /// The condition that names how many releases are not reported, and why.

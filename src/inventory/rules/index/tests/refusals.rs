@@ -380,3 +380,30 @@ fn a_rejected_registration_that_returns_is_tried_again() {
     let (_, again) = next_post(&mut world);
     assert_eq!(again.body, second.body);
 }
+
+/// An API that does not want to know that releases are gone does not let them become ever more.
+#[test]
+fn releases_that_are_gone_and_rejected_are_kept_as_long_as_the_status_has_room() {
+    let mut world = World::new(Settings { status_room: 6000, ..settings() });
+    world.settle();
+    for number in 0..40 {
+        let name = format!("job-{number}");
+        world.helm(&name, 1, Stage::Deployed);
+        world.settle();
+        world.uninstall(&name);
+        loop {
+            match &world.posts()[..] {
+                [] => world.advance(SECOND),
+                posts => {
+                    posts.iter().for_each(|post| world.answer(post, Err(rejected())));
+                    break;
+                }
+            }
+        }
+        world.settle_writes();
+    }
+    assert_eq!(world.told().len(), 40, "all were reported before");
+    let known = world.index.releases.len();
+    assert!((3..25).contains(&known), "{known}");
+    assert_eq!(known, world.status["helmStatus"].as_array().unwrap().len());
+}
