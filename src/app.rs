@@ -212,8 +212,8 @@ impl Tree for LiveTree {
         })
     }
 
-    fn unanswered_for(&self) -> Duration {
-        self.liveness.unanswered_for()
+    fn ask(&self) -> Duration {
+        self.liveness.ask()
     }
 }
 

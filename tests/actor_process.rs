@@ -36,7 +36,7 @@ fn daemon(test: &str, role: &str) -> (Option<i32>, String) {
 
 /// In the daemon, ends the process as `main` would: with the code that the tree's end stands for.
 fn play(role: &str) -> ! {
-    let reason = actor::run(Some(2), |_heartbeat| async {
+    let reason = actor::run(Some(2), |_liveness| async {
         match role {
             "crash loop" => {
                 let section = ChildSpec::supervisor("section", QUICK, || {

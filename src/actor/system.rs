@@ -70,7 +70,7 @@ impl Liveness {
 
     /// Asks the control lane, and returns how long it has left an earlier question unanswered: nothing while it is alive. Whoever is the
     /// first to ask a lane that is blocked sees nothing of it either.
-    pub fn unanswered_for(&self) -> Duration {
+    pub fn ask(&self) -> Duration {
         let now = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         match self.0.asked.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_none) => {
@@ -117,15 +117,15 @@ mod tests {
             let seen = liveness.clone();
             tokio::spawn(async move {
                 // Ends as soon as the lane is found blocked; the channel holds the lane until then.
-                while seen.unanswered_for() < BLOCKED {
+                while seen.ask() < BLOCKED {
                     tokio::task::yield_now().await;
                 }
-                report.send(seen.unanswered_for()).unwrap();
+                report.send(seen.ask()).unwrap();
             });
             let while_blocked = reported.recv().unwrap();
             // Ends when the lane has answered: then there is a new question.
             let began = Instant::now();
-            while liveness.unanswered_for() > Duration::ZERO && began.elapsed() < LONGEST {
+            while liveness.ask() > Duration::ZERO && began.elapsed() < LONGEST {
                 tokio::task::yield_now().await;
             }
             (while_blocked, began.elapsed() < LONGEST)

@@ -21,7 +21,7 @@ pub fn alone(environment: impl IntoIterator<Item = (String, String)>, jobs: JobL
     environment.require(HUB, ("database_url", "database_url_file"), POSTGRES_PARAMS, DatabaseUrl::ALLOWED);
     if !environment.has(HUB, &["amqp_url", "amqp_url_file"]) && environment.variable(AMQP_URL).is_some() {
         environment.set(HUB, "amqp_url", AMQP_URL);
-        environment.default(HUB, "bus", "amqp");
+        environment.set_default(HUB, "bus", "amqp");
     }
     environment.set_duration(SYNCSETS, "reapply_interval", REAPPLY_INTERVAL, false, "2h0m0s");
     environment.walk(|root, faults| jobs.walk(root, faults))

@@ -28,9 +28,9 @@ const TOKEN: &str = "HOSSTED_AUTH_TOKEN";
 /// cluster is the one that the process runs in, else the one that kubectl would use.
 pub(super) fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
     let mut environment = Environment::read(environment, &[SECTION])?;
-    environment.listen(LISTEN);
+    environment.listen_by_default(LISTEN);
     // Also if it has no value.
-    environment.is_named(SECTION, "api_url", "HOSSTED_API_URL");
+    environment.name_faults(SECTION, "api_url", "HOSSTED_API_URL");
     for (name, key) in SOURCES {
         environment.set(SECTION, key, name);
     }
@@ -38,9 +38,9 @@ pub(super) fn alone(environment: impl IntoIterator<Item = (String, String)>) -> 
     let token = environment.variable(TOKEN).filter(|_| !environment.has(SECTION, &["token_file"]));
     match &token {
         // A placeholder: without it, the section would report that the key is missing.
-        Some(_) => environment.default(SECTION, "token_file", "none"),
+        Some(_) => environment.set_default(SECTION, "token_file", "none"),
         None if environment.has(SECTION, &["token_file"]) => {}
-        None => environment.is_missing(TOKEN, "the token for the API", (SECTION, "token_file")),
+        None => environment.report_missing(TOKEN, "the token for the API", (SECTION, "token_file")),
     }
     let mut config = environment.walk(|root, faults| Config::walk(root, &[&InventoryJob], faults))?;
     let read = config.of::<InventorySection>().and_then(|section| section.0.clone());

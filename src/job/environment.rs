@@ -50,7 +50,7 @@ impl Environment {
     }
 
     /// Sets a key that is not set.
-    pub fn default(&mut self, section: &str, key: &str, value: &str) {
+    pub fn set_default(&mut self, section: &str, key: &str, value: &str) {
         if let Node::Table(table) = self.root.entry(section.to_owned()).or_insert_with(|| Node::Table(BTreeMap::new()))
         {
             table.entry(key.to_owned()).or_insert_with(|| Node::Text(value.to_owned()));
@@ -58,54 +58,52 @@ impl Environment {
     }
 
     /// Where the admin server listens if nothing is said.
-    pub fn listen(&mut self, address: &str) {
-        self.default(DAEMON, "listen", address);
+    pub fn listen_by_default(&mut self, address: &str) {
+        self.set_default(DAEMON, "listen", address);
     }
 
     /// Sets a key by a variable if that has a value and the key is not set.
     pub fn set(&mut self, section: &str, key: &str, by: &'static str) {
         if let Some(value) = self.variable(by).filter(|_| !self.has(section, &[key])) {
-            self.default(section, key, &value);
-            self.is_named(section, key, by);
+            self.set_default(section, key, &value);
+            self.name_faults(section, key, by);
         }
     }
 
-    /// Sets a key by a variable, unless it is set or the one that names a file with its value. One of the three has to be there.
+    /// Sets a key by a variable, unless it is set or the key that names a file with its value. Reports it if none of the three is.
     pub fn require(&mut self, section: &str, (key, file): (&str, &str), by: &'static str, allowed: &str) {
         if !self.has(section, &[key, file]) {
             self.set(section, key, by);
         }
         if !self.has(section, &[key, file]) {
-            self.is_missing(by, allowed, (section, file));
+            self.report_missing(by, allowed, (section, file));
         }
     }
 
-    /// Sets a key by a variable with a Go duration, in the words of faults "such as" the example.
+    /// Sets a key by a variable with a Go duration if that has a value and the key is not set. A faulty one is reported in any case.
     pub fn set_duration(&mut self, section: &str, key: &str, by: &'static str, takes_zero: bool, example: &str) {
-        let Some(text) = self.variable(by).filter(|_| !self.has(section, &[key])) else { return };
-        match go_duration(&text).filter(|duration| takes_zero || *duration > Duration::ZERO) {
-            Some(duration) => {
-                self.default(section, key, &humantime::format_duration(duration).to_string());
-                self.is_named(section, key, by);
-            }
-            None => {
-                let least = if takes_zero { "" } else { " above zero" };
-                let allowed = format!("a Go duration{least} such as {example}");
-                let problem = Problem::Value { found: format!("{text:?}"), allowed, suggestion: None };
-                self.faults.push(Fault::new(by, problem));
-            }
+        let Some(text) = self.variable(by) else { return };
+        let Some(duration) = go_duration(&text).filter(|duration| takes_zero || *duration > Duration::ZERO) else {
+            let least = if takes_zero { "" } else { " above zero" };
+            let allowed = format!("a Go duration{least} such as {example}");
+            self.faults.push(Fault::new(by, Problem::Value { found: format!("{text:?}"), allowed, suggestion: None }));
+            return;
+        };
+        if !self.has(section, &[key]) {
+            self.set_default(section, key, &humantime::format_duration(duration).to_string());
+            self.name_faults(section, key, by);
         }
     }
 
     /// Faults of this key name the variable.
-    pub fn is_named(&mut self, section: &str, key: &str, variable: &'static str) {
+    pub fn name_faults(&mut self, section: &str, key: &str, variable: &'static str) {
         self.set_by.insert(format!("{section}.{key}"), variable);
     }
 
     /// A variable has to be set. The key gets a placeholder: without it, the section would report the same fault again.
-    pub fn is_missing(&mut self, variable: &'static str, allowed: &str, (section, key): (&str, &str)) {
+    pub fn report_missing(&mut self, variable: &'static str, allowed: &str, (section, key): (&str, &str)) {
         self.faults.push(Fault::new(variable, Problem::Missing { allowed: allowed.to_owned() }));
-        self.default(section, key, "none");
+        self.set_default(section, key, "none");
     }
 
     /// The configuration, or all faults of it.

@@ -17,7 +17,7 @@ const SECTION: &str = "status_sync";
 /// use.
 pub fn alone(environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
     let mut environment = Environment::read(environment, &[SECTION])?;
-    environment.listen(LISTEN);
+    environment.listen_by_default(LISTEN);
     environment.require(SECTION, ("database_url", "database_url_file"), "DATABASE_URL", DatabaseUrl::ALLOWED);
     environment.set(SECTION, "watch_namespace", "WATCH_NAMESPACE");
     environment.set(SECTION, "election_namespace", "POD_NAMESPACE");

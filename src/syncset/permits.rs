@@ -1,5 +1,5 @@
-//! What a process does at once (rule 38): so many clusters are connected to, so many worked on, and so many silent ones asked whether
-//! they answer again.
+//! What a process does at once (rules 38 and 39): so many clusters are connected to, so many worked on, and so many silent ones asked whether
+//! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
 //! A pass takes a slot to connect, and a permit to work with the first answer of its cluster: so a cluster that does not answer holds
 //! up no other. Of four permits three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
@@ -25,7 +25,7 @@ const FIRST_HOLD: Duration = Duration::from_secs(5);
 /// It counts as held for at least this long: so hundreds that refuse at once and then swallow packets do not all come back together.
 const SHORTEST_HOLD: Duration = Duration::from_millis(250);
 /// A silent cluster is put off for no longer: once those before it answer again, slots are free, and it would not know. Of thousands
-/// a hundred a second come to see that, for a claim and a write each.
+/// tens a second come to see that, each for a claim, a snapshot and a write.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// And for no shorter time: the work queue is looked at once a second.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -35,7 +35,8 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 pub struct Permits {
     connecting: Arc<Semaphore>,
     probing: Arc<Probing>,
-    demanded: Arc<Semaphore>,
+    /// For what somebody has asked for.
+    demanded: Arc<Probing>,
     slow: Arc<Semaphore>,
     working: Arc<Working>,
 }
@@ -47,8 +48,7 @@ pub struct Slot(#[expect(dead_code, reason = "it is given back when it is droppe
 pub struct ProbeSlot {
     _permit: OwnedSemaphorePermit,
     held_since: Instant,
-    /// None of a slot for what somebody has asked for.
-    probing: Option<Arc<Probing>>,
+    probing: Arc<Probing>,
 }
 
 /// The slots to ask silent clusters. The lock is held for one decision, by tasks of one runtime.
@@ -91,7 +91,7 @@ impl Permits {
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
             probing: Arc::new(Probing::new((most / PROBING).max(1).min(Semaphore::MAX_PERMITS))),
-            demanded: semaphore(most),
+            demanded: Arc::new(Probing::new(most.min(Semaphore::MAX_PERMITS))),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -105,14 +105,13 @@ impl Permits {
     /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
     /// for what somebody has asked for.
     pub fn probe(&self, is_demanded: bool) -> Result<ProbeSlot, Duration> {
-        let held_since = Instant::now();
-        if let Ok(permit) = Arc::clone(&self.probing.slots).try_acquire_owned() {
-            return Ok(ProbeSlot { _permit: permit, held_since, probing: Some(Arc::clone(&self.probing)) });
+        if is_demanded && let Ok(slot) = self.demanded.slot() {
+            return Ok(slot);
         }
-        if is_demanded && let Ok(permit) = Arc::clone(&self.demanded).try_acquire_owned() {
-            return Ok(ProbeSlot { _permit: permit, held_since, probing: None });
-        }
-        Err(self.probing.appointments.lock().next(held_since, rand::random()))
+        self.probing.slot().or_else(|()| {
+            let book = if is_demanded { &self.demanded } else { &self.probing };
+            Err(book.appointments.lock().next(Instant::now(), rand::random()))
+        })
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -162,6 +161,11 @@ impl Probing {
             Appointments { slots: u32::try_from(slots).unwrap_or(u32::MAX), average_hold: FIRST_HOLD, last: None };
         Self { slots: Arc::new(Semaphore::new(slots)), appointments: Mutex::new(appointments) }
     }
+
+    fn slot(self: &Arc<Self>) -> Result<ProbeSlot, ()> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().map_err(drop)?;
+        Ok(ProbeSlot { _permit: permit, held_since: Instant::now(), probing: Arc::clone(self) })
+    }
 }
 
 impl Appointments {
@@ -185,9 +189,7 @@ impl Appointments {
 
 impl Drop for ProbeSlot {
     fn drop(&mut self) {
-        if let Some(probing) = &self.probing {
-            probing.appointments.lock().was_held(self.held_since.elapsed());
-        }
+        self.probing.appointments.lock().was_held(self.held_since.elapsed());
     }
 }
 
@@ -342,7 +344,12 @@ mod tests {
         let usual: Vec<_> = (0..2).map(|_| permits.probe(false)).collect();
         assert!(usual.iter().all(Result::is_ok) && permits.probe(false).is_err());
         let demanded: Vec<_> = (0..8).map(|_| permits.probe(true)).collect();
-        assert!(demanded.iter().all(Result::is_ok) && permits.probe(true).is_err());
+        assert!(demanded.iter().all(Result::is_ok));
+        let waits = [(); 3].map(|()| permits.probe(true).map(drop).expect_err("all are taken"));
+        assert!(
+            waits.iter().max() < permits.probe(false).map(drop).err().as_ref(),
+            "no longer than the others: {waits:?}"
+        );
         assert_eq!(permits.connecting().available_permits(), 32, "those that answer are not held up");
         drop(usual);
         assert!(permits.probe(true).is_ok());

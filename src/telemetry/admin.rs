@@ -157,7 +157,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
-    let silence = admin.tree.unanswered_for();
+    let silence = admin.tree.ask();
     let body = Json(json!({ "unanswered_seconds": silence.as_secs_f64() }));
     (ok_if(silence <= LONGEST_SILENCE), body).into_response()
 }

@@ -163,5 +163,5 @@ pub trait Tree: Send + Sync {
     fn report(&self) -> BoxFuture<'_, Value>;
 
     /// Asks the tree whether it is alive, and returns how long it has left an earlier question unanswered.
-    fn unanswered_for(&self) -> Duration;
+    fn ask(&self) -> Duration;
 }

@@ -100,7 +100,7 @@ mod tests {
             async { json!({}) }.boxed()
         }
 
-        fn unanswered_for(&self) -> Duration {
+        fn ask(&self) -> Duration {
             Duration::ZERO
         }
     }
@@ -113,7 +113,7 @@ mod tests {
             futures::future::pending().boxed()
         }
 
-        fn unanswered_for(&self) -> Duration {
+        fn ask(&self) -> Duration {
             Duration::ZERO
         }
     }
@@ -128,7 +128,7 @@ mod tests {
             async { json!("a".repeat(LARGE)) }.boxed()
         }
 
-        fn unanswered_for(&self) -> Duration {
+        fn ask(&self) -> Duration {
             Duration::ZERO
         }
     }

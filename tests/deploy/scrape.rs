@@ -53,7 +53,7 @@ impl Tree for Bare {
         Box::pin(async { Value::Null })
     }
 
-    fn unanswered_for(&self) -> Duration {
+    fn ask(&self) -> Duration {
         Duration::ZERO
     }
 }

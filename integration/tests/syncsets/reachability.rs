@@ -363,11 +363,14 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
                 }
                 due(&stage, &others).await;
                 let holder = eventually("one to be asked while the other one waits", LIMIT, async || {
-                    let text = "select cluster::text, token from towline_work where until > now()";
-                    let rows = stage.sql.query(text, &[]).await.unwrap();
-                    match &rows[..] {
-                        [row] => Ok((row.get::<_, String>(0), row.get::<_, i64>(1))),
-                        other => Err(other.len().to_string()),
+                    let text = "select w.cluster::text, w.token, w.until > now(), w.until is null and w.ready_at > now() \
+                         from towline_work w join clusters c on c.id = w.cluster where c.name = any($1)";
+                    let rows = stage.sql.query(text, &[&others]).await.unwrap();
+                    let is = |row: &tokio_postgres::Row, column| row.get::<_, Option<bool>>(column) == Some(true);
+                    let (asked, waiting) = (rows.iter().find(|row| is(row, 2)), rows.iter().find(|row| is(row, 3)));
+                    match (asked, waiting) {
+                        (Some(row), Some(_)) => Ok((row.get::<_, String>(0), row.get::<_, i64>(1))),
+                        _ => Err(format!("{} and {}", asked.is_some(), waiting.is_some())),
                     }
                 })
                 .await

@@ -22,7 +22,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 pub(super) enum Hand {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
-    /// It waits for a slot to connect to a cluster that answers again.
+    /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),

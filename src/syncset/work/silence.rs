@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::observer::Visited;
 use super::refusal::Stop;
-use super::visit::{Read, Rest, Visit, VisitError, after};
+use super::visit::{Read, Rest, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::rules::pass::Writes;
@@ -41,14 +43,9 @@ impl Worker {
         self.unreachable(work, read, (reason, message), ended).await
     }
 
-    /// It is the time of a silent cluster, and no slot to ask it is free for so long. Nobody has a claim on it meanwhile, so what somebody
-    /// asks for is done at once; that a change makes it ready earlier makes no difference.
-    pub(super) async fn no_slot_to_probe(&self, work: &Work, read: &Read, wait: Duration) -> Result<Visit, VisitError> {
-        let until = after(read.now(), wait);
-        // What was to be done when it was demanded stays urgent. It may have answered, too, and then found no memory.
-        let rest = if work.urgent { Rest::Further(until, 0) } else { Rest::Until(until, 0) };
-        let pace = PaceRow { retry_at: Some(until), ..read.pace() };
-        self.stored(work, read, pace, Visit::of(Visited::Waiting, rest)).await
+    /// Stores when a silent cluster is asked that could not be asked now. Returns whether the claim still holds.
+    pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<bool, VisitError> {
+        self.store_pace(work, read, PaceRow { retry_at: Some(until), ..read.pace() }).await
     }
 
     /// The cluster asks to wait, before anything could be done.
@@ -69,10 +66,15 @@ impl Worker {
 
     /// Stores when the cluster is visited next, and ends the visit.
     async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
+        Ok(if self.store_pace(work, read, pace).await? { visit } else { Visit::lost() })
+    }
+
+    /// Returns whether the claim still holds.
+    async fn store_pace(&self, work: &Work, read: &Read, pace: PaceRow) -> Result<bool, VisitError> {
         let stored = Pace { row: pace, resyncs: read.snapshot.resyncs, identities: Vec::new() };
         match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(()) => Ok(visit),
-            Err(StoreError::LeaseExpired) => Ok(Visit::lost()),
+            Ok(()) => Ok(true),
+            Err(StoreError::LeaseExpired) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -96,6 +96,16 @@ pub(super) struct Read {
     pub(super) at: Instant,
 }
 
+/// Whether a pass first asks a silent cluster whether it answers at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// It is not silent.
+    Nothing,
+    First,
+    /// It has answered that earlier in this visit.
+    HasAnswered,
+}
+
 /// A pass that has run.
 struct Ran {
     outcome: Outcome,
@@ -165,28 +175,41 @@ impl Worker {
             again = after(read.now(), SOON);
             let is_awake =
                 awake.is_some() && awake == read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
-            let probe = match &read.plan.agenda {
-                Agenda::Pass(agenda) if !is_awake => agenda.probe,
-                _ => Probe::None,
-            };
-            if probe != Probe::None && !hand.may_probe() {
-                match self.permits.probe(probe == Probe::Demanded) {
-                    Ok(slot) => hand = Hand::Probing(slot),
-                    Err(wait) => return self.no_slot_to_probe(work, &read, wait).await,
+            let (mut asks, mut no_slot_until) = (Asks::Nothing, None);
+            if let Agenda::Pass(agenda) = &read.plan.agenda
+                && agenda.probe != Probe::None
+            {
+                if is_awake {
+                    asks = Asks::HasAnswered;
+                } else if hand.may_probe() {
+                    asks = Asks::First;
+                } else {
+                    match self.permits.probe(agenda.probe == Probe::Demanded) {
+                        Ok(slot) => (hand, asks) = (Hand::Probing(slot), Asks::First),
+                        // Nobody has a claim on it meanwhile, so what somebody asks for is done at once. It is stored, so that a change
+                        // makes no difference.
+                        Err(wait) => {
+                            let until = after(read.now(), wait);
+                            if !self.store_retry(work, &read, until).await? {
+                                return Ok(Visit::lost());
+                            }
+                            no_slot_until = Some(until);
+                        }
+                    }
                 }
             }
             let (visited, until) = match &read.plan.agenda {
+                Agenda::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
                 Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
                 Agenda::Paused(pause) => (Visited::Paused, pause.until),
                 Agenda::Silent { retry_at } => (Visited::Waiting, *retry_at),
                 Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Agenda::Pass(agenda) => {
-                    let agenda = PassAgenda { probe, ..agenda.clone() };
-                    if let Some(visit) = self.pass(work, &read, &agenda, &mut hand, stopping).await? {
+                    if let Some(visit) = self.pass(work, &read, agenda, asks, &mut hand, stopping).await? {
                         return Ok(visit);
                     }
-                    if probe != Probe::None {
+                    if asks != Asks::Nothing {
                         // It has answered.
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                     }
@@ -223,6 +246,10 @@ impl Worker {
                 // The pass that was asked for is still to be made, and this visit was no attempt at it.
                 Rest::Until(ready_at, _) if matches!(read.plan.agenda, Agenda::Throttled { .. }) => {
                     Rest::Further(ready_at, work.attempts.saturating_sub(1))
+                }
+                // The same for what somebody has asked for.
+                Rest::Until(ready_at, _) if matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probe == Probe::Demanded) => {
+                    Rest::Further(ready_at, 0)
                 }
                 rest => rest,
             };
@@ -268,12 +295,13 @@ impl Worker {
         })
     }
 
-    /// A pass. None if documents have changed since they were read.
+    /// A pass. None if documents have changed since they were read, or if the cluster has answered and no slot to connect was free.
     async fn pass(
         &self,
         work: &Work,
         read: &Read,
         agenda: &PassAgenda,
+        asks: Asks,
         hand: &mut Hand,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
@@ -296,10 +324,12 @@ impl Worker {
                 // A value that does not fit its key does so again once the right key is there.
                 let is_final = !matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
                 let message = full_text(&fault);
+                // Others need not wait for the database.
+                *hand = Hand::Nothing;
                 return self.silent(work, read, Unreachable::KubeconfigInvalid, message, is_final).await.map(Some);
             }
         };
-        let visit = self.pass_with(work, read, agenda, hand, &mut kept, stopping).await;
+        let visit = self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
         visit
@@ -319,16 +349,16 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        agenda: &PassAgenda,
+        (agenda, asks): (&PassAgenda, Asks),
         hand: &mut Hand,
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
         let progress = kept.progress_of(work, &read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
-        if agenda.probe != Probe::None {
+        if asks == Asks::First {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
-                // The others need not wait for the database.
+                // Others need not wait for the database.
                 *hand = Hand::Nothing;
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
@@ -387,6 +417,8 @@ impl Worker {
             Err(visit) => return Ok(Some(visit)),
         };
         drop(executor);
+        // It may have had nothing else to ask.
+        ran.is_answered |= asks == Asks::HasAnswered;
         let progress = std::mem::take(&mut ran.outcome.progress);
         let visit = self.finish(work, read, agenda, &identified, &mut basis, ran).await?;
         // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.

@@ -117,7 +117,7 @@ impl Tree for ScriptedTree {
         if self.answers { async { json!({ "name": "root" }) }.boxed() } else { futures::future::pending().boxed() }
     }
 
-    fn unanswered_for(&self) -> Duration {
+    fn ask(&self) -> Duration {
         self.silence
     }
 }
