@@ -4,12 +4,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+
 use crate::Error;
 
 /// CPU time and memory of one process, since it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time in user and kernel mode, of all its threads. The kernel counts in steps of 10 ms.
+    /// CPU time in user and kernel mode, of all its threads, those that have ended included.
     pub cpu: Duration,
     /// The most memory it ever held at once, in bytes (`VmHWM`).
     pub rss_peak: u64,
@@ -27,12 +30,10 @@ impl Usage {
     }
 
     pub(crate) fn of(pid: i32) -> Result<Self, Error> {
-        let stat = read(pid, "stat")?;
         let status = read(pid, "status")?;
-        let ticks = Ticks::of(&stat).ok_or_else(|| unreadable("/proc/…/stat", &stat))?;
         let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
         let own = kibibytes(&status, "RssAnon:").ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
-        Ok(Self { cpu: duration(ticks.own), rss_peak, anonymous: own, switches: switches(pid)? })
+        Ok(Self { cpu: cpu(pid)?, rss_peak, anonymous: own, switches: switches(pid)? })
     }
 
     /// CPU time of a process and of its children, be they alive or waited for.
@@ -66,6 +67,12 @@ impl Usage {
         // 5: "reset the peak resident set size", proc(5).
         fs::write(&path, "5").map_err(Error::file("write", &path))
     }
+}
+
+/// From the process's own clock: `/proc/…/stat` counts in steps of 10 ms, which is what an idle process takes in a minute.
+fn cpu(pid: i32) -> Result<Duration, Error> {
+    let now = clock_getcpuclockid(Pid::from_raw(pid)).and_then(ClockId::now);
+    now.map(Duration::from).map_err(|error| unreadable("the clock of a process", error.desc()))
 }
 
 fn proc_file(pid: i32, name: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -34,10 +34,12 @@ pub struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
+    device: u64,
     inode: u64,
-    target: Option<PathBuf>,
+    length: u64,
+    /// When the content was changed, and when anything was: seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Files {
@@ -69,10 +71,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok()?;
     Some(Stamp {
-        modified: metadata.modified().ok(),
-        length: metadata.len(),
+        device: metadata.dev(),
         inode: metadata.ino(),
-        target: std::fs::canonicalize(path).ok(),
+        length: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
     })
 }
 

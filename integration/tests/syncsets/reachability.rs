@@ -7,6 +7,7 @@ use integration::{Link, eventually};
 use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::guard::{Objects, api};
 use crate::script::{Says, Script};
@@ -365,7 +366,7 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
                 let holder = eventually("one to be asked while the other one waits", LIMIT, async || {
                     let text = "select w.cluster::text, w.token, w.until > now(), w.until is null and w.ready_at > now() \
                          from towline_work w join clusters c on c.id = w.cluster where c.name = any($1)";
-                    let rows = stage.sql.query(text, &[&others]).await.unwrap();
+                    let rows = stage.sql.query(text, &[&&others[..]]).await.unwrap();
                     let is = |row: &tokio_postgres::Row, column| row.get::<_, Option<bool>>(column) == Some(true);
                     let (asked, waiting) = (rows.iter().find(|row| is(row, 2)), rows.iter().find(|row| is(row, 3)));
                     match (asked, waiting) {
@@ -399,6 +400,55 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
             assert!(is_at_once, "a {demand} waited each time until the silent one was given up: {}", stage.log());
             stage.at_rest().await;
         }
+    });
+}
+
+/// It waits for a slot to connect then, and may have nothing else to ask: what it has answered counts.
+#[test]
+fn a_cluster_that_answers_while_all_slots_to_connect_are_taken_is_reachable() {
+    run(async {
+        let stage = one_slot("crowded").await;
+        let (answer, objects) = (Arc::new(Semaphore::new(0)), Objects::default());
+        let (refuses, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let states = (Arc::clone(&refuses), Arc::clone(&waits), Arc::clone(&answer));
+        let server = Script::start_with(move |line, body| match &states {
+            (refuses, ..) if refuses.load(Ordering::Relaxed) => Says::Body(401, json!({"kind": "Status"}).to_string()),
+            (_, waits, answer) if waits.load(Ordering::Relaxed) && line.contains("/version") => {
+                Says::Later(Arc::clone(answer), 200, "{}".to_owned())
+            }
+            _ => api(&objects, line, body),
+        })
+        .await;
+        stage.registers("west-1", &server.kubeconfig_below("/west-1")).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        refuses.store(true, Ordering::Relaxed);
+        stage.command(&["resync", &format!("{}/west-1", stage.namespace)]).await;
+        stage.unreachable("west-1").await;
+        // Of which nothing is deleted, so there is nothing to ask any more.
+        stage.remove(&stage.path("syncsets", "base")).await;
+        stage.at_rest().await;
+        (refuses.store(false, Ordering::Relaxed), waits.store(true, Ordering::Relaxed));
+        let asked = server.requests().len();
+        due(&stage, &["west-1".to_owned()]).await;
+        eventually("it to be asked", LIMIT, async || match server.requests().len() {
+            more if more > asked => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
+        let silent = Script::start(|_| Says::Nothing).await;
+        for number in 0..4 {
+            stage.registers(&format!("silent-{number}"), &silent.kubeconfig_below(&format!("/{number}"))).await;
+        }
+        eventually("the slots to be taken", LIMIT, async || match silent.requests().len() {
+            4.. => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .unwrap();
+        answer.add_permits(100);
+        stage.status("west-1", "it to be reachable again", is_reachable).await;
     });
 }
 

@@ -130,7 +130,7 @@ impl Cost {
     fn line(&self, what: &str) -> String {
         let Self { seconds, requests, watches, posts, cpu_seconds, peak_mib } = self;
         format!(
-            "  {what:<24} {seconds:>6.2} s, {requests} requests and {watches} watches, {posts} posts; CPU {cpu_seconds:.2} s, at most {peak_mib:.1} MiB so far"
+            "  {what:<24} {seconds:>6.2} s, {requests} requests and {watches} watches, {posts} posts; CPU {cpu_seconds:.3} s, at most {peak_mib:.1} MiB so far"
         )
     }
 }
