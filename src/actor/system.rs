@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_blocked_control_lane_leaves_questions_unanswered() {
         const BLOCKED: Duration = Duration::from_millis(300);
-        const LONGEST: Duration = Duration::from_secs(60);
+        const LONGEST: Duration = Duration::from_mins(1);
         let (while_blocked, is_answered) = run(Some(1), |liveness| async move {
             let (report, reported) = mpsc::sync_channel(1);
             let seen = liveness.clone();

@@ -90,7 +90,7 @@ impl Permits {
         let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
-            probing: Arc::new(Probing::new((most / PROBING).max(1).min(Semaphore::MAX_PERMITS))),
+            probing: Arc::new(Probing::new((most / PROBING).clamp(1, Semaphore::MAX_PERMITS))),
             demanded: Arc::new(Probing::new(most.min(Semaphore::MAX_PERMITS))),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
@@ -105,13 +105,10 @@ impl Permits {
     /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
     /// for what somebody has asked for.
     pub fn probe(&self, is_demanded: bool) -> Result<ProbeSlot, Duration> {
-        if is_demanded && let Ok(slot) = self.demanded.slot() {
-            return Ok(slot);
-        }
-        self.probing.slot().or_else(|()| {
-            let book = if is_demanded { &self.demanded } else { &self.probing };
-            Err(book.appointments.lock().next(Instant::now(), rand::random()))
-        })
+        let own = if is_demanded { &self.demanded } else { &self.probing };
+        own.slot()
+            .or_else(|| self.probing.slot())
+            .ok_or_else(|| own.appointments.lock().next(Instant::now(), rand::random()))
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -162,9 +159,9 @@ impl Probing {
         Self { slots: Arc::new(Semaphore::new(slots)), appointments: Mutex::new(appointments) }
     }
 
-    fn slot(self: &Arc<Self>) -> Result<ProbeSlot, ()> {
-        let permit = Arc::clone(&self.slots).try_acquire_owned().map_err(drop)?;
-        Ok(ProbeSlot { _permit: permit, held_since: Instant::now(), probing: Arc::clone(self) })
+    fn slot(self: &Arc<Self>) -> Option<ProbeSlot> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        Some(ProbeSlot { _permit: permit, held_since: Instant::now(), probing: Arc::clone(self) })
     }
 }
 

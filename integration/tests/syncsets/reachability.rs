@@ -428,7 +428,8 @@ fn a_cluster_that_answers_while_all_slots_to_connect_are_taken_is_reachable() {
         // Of which nothing is deleted, so there is nothing to ask any more.
         stage.remove(&stage.path("syncsets", "base")).await;
         stage.at_rest().await;
-        (refuses.store(false, Ordering::Relaxed), waits.store(true, Ordering::Relaxed));
+        refuses.store(false, Ordering::Relaxed);
+        waits.store(true, Ordering::Relaxed);
         let asked = server.requests().len();
         due(&stage, &["west-1".to_owned()]).await;
         eventually("it to be asked", LIMIT, async || match server.requests().len() {

@@ -395,7 +395,9 @@ fn releases_that_are_gone_and_rejected_are_kept_as_long_as_the_status_has_room()
             match &world.posts()[..] {
                 [] => world.advance(SECOND),
                 posts => {
-                    posts.iter().for_each(|post| world.answer(post, Err(rejected())));
+                    for post in posts {
+                        world.answer(post, Err(rejected()));
+                    }
                     break;
                 }
             }
