@@ -128,9 +128,11 @@ impl Section for Elected {
         })
     }
 
-    fn held(&self) -> Result<Held, Refused> {
-        self.check_held()?;
-        self.section.held()
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
+        Box::pin(async move {
+            self.check_held()?;
+            self.section.held().await
+        })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

@@ -172,7 +172,9 @@ fn bearer(request: &Parts) -> Result<TokenDigest, Problem> {
     let (first, second) = (given.next(), given.next());
     let value = match (first, second) {
         (Some(value), None) => value.as_bytes(),
-        (None, _) => return Err(problem("a token is required: Authorization: Bearer TOKEN")),
+        (None, _) => {
+            return Err(problem("a token is required: Authorization: Bearer TOKEN (--token-file of the commands)"));
+        }
         (Some(_), Some(_)) => return Err(problem("the header Authorization is repeated")),
     };
     let scheme = value.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));

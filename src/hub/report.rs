@@ -52,8 +52,8 @@ impl HubReport {
         if !self.0.tail.state().is_ready {
             return not_ready("the log has not been read yet".to_owned(), false);
         }
-        let is_listening = self.0.config.listen.is_none() || self.0.listening.borrow().is_some();
-        if is_listening { None } else { not_ready("the API does not listen yet".to_owned(), false) }
+        let awaited = self.0.config.listen.filter(|_| self.0.listening.borrow().is_none());
+        awaited.and_then(|address| not_ready(format!("the API does not listen on {address} yet"), false))
     }
 
     fn facts(&self) -> Facts {

@@ -37,7 +37,7 @@ pub struct Whole<'w> {
     pub names: &'w BTreeMap<String, String>,
     /// Names that no section of a list may have, and the tables that have them.
     pub reserved: &'w BTreeMap<String, &'static str>,
-    /// The keys of the jobs that have sections.
+    /// The keys of the jobs that the configuration has, with faults or without.
     pub present: &'w [&'static str],
     /// There is no `[election]`, and no section of another job.
     pub is_alone: bool,
@@ -91,6 +91,8 @@ impl Config {
         let elects = election.is_some();
         let nodes: Vec<Option<Node>> = jobs.iter().map(|job| fields.take(job.key())).collect();
         fields.finish();
+        let present: Vec<&'static str> =
+            jobs.iter().zip(&nodes).filter(|(_, node)| node.is_some()).map(|(job, _)| job.key()).collect();
 
         let cluster_names = clusters.as_ref().map(table_keys).unwrap_or_default();
         if let Some(node) = clusters {
@@ -112,8 +114,6 @@ impl Config {
         if config.election.is_some() {
             check_names_of_elected(&names, faults);
         }
-        let with_sections = jobs.iter().zip(&config.jobs).filter(|(_, sections)| !sections.names().is_empty());
-        let present: Vec<&'static str> = with_sections.map(|(job, _)| job.key()).collect();
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
             let is_alone = !elects && !has_others;

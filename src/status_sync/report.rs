@@ -181,7 +181,7 @@ impl telemetry::Section for StatusSyncReport {
         })
     }
 
-    fn held(&self) -> Result<Held, Refused> {
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         let mut objects = Vec::new();
         for poller in &self.pollers {
             let family = poller.family().as_str();
@@ -191,6 +191,7 @@ impl telemetry::Section for StatusSyncReport {
                 reason: format!("most rows of {family} are gone, and clearing the status of so many objects is held"),
             }));
         }
-        Ok(Held { because: self.objection(), objects })
+        let held = Held { because: self.objection(), objects };
+        Box::pin(async { Ok(held) })
     }
 }

@@ -44,7 +44,9 @@ pub(super) fn commands() -> Vec<JobCommand> {
 fn of_mounted(error: Error) -> Error {
     match error {
         Error::Problem { status: StatusCode::NOT_FOUND, told } => {
-            let told = format!("{told}: the hub applies no syncsets, its configuration has no [syncsets]");
+            let told = format!(
+                "{told}: the hub applies no syncsets, its configuration has no [syncsets] (`towline hub`: set SYNCSET_REAPPLY_INTERVAL)"
+            );
             Error::Problem { status: StatusCode::NOT_FOUND, told }
         }
         other => other,

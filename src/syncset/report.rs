@@ -33,7 +33,8 @@ impl SyncsetReport {
 
 impl SyncsetReport {
     async fn approve_named(&self, name: Option<&str>) -> Result<Value, Refused> {
-        let approved = dispatch::approve(self.overview.database(), name).await.map_err(refused)?;
+        let approved = dispatch::approve(self.overview.database(), name).await;
+        let approved = approved.map_err(|error| refused("approve deletions", error))?;
         self.overview.count_again();
         if approved.is_empty() {
             let reason = match name {
@@ -49,12 +50,12 @@ impl SyncsetReport {
     }
 }
 
-fn refused(error: DispatchError) -> Refused {
+fn refused(step: &'static str, error: DispatchError) -> Refused {
     match error {
         DispatchError::Database(error) if error.is_unreachable() => Refused::Unavailable { reason: full_text(&error) },
         DispatchError::Restoring => Refused::Unavailable { reason: full_text(&error) },
         DispatchError::Ambiguous { .. } => Refused::Conflict { reason: full_text(&error) },
-        error => Refused::Failed { step: "approve deletions", source: error.into() },
+        error => Refused::Failed { step, source: error.into() },
     }
 }
 
@@ -176,10 +177,14 @@ impl telemetry::Section for SyncsetReport {
     /// The gauges are set when the clusters are counted.
     fn refresh(&self) {}
 
-    fn held(&self) -> Result<Held, Refused> {
-        let counted = self.overview.latest().counted;
-        let counted = counted.ok_or_else(|| Refused::Unavailable { reason: NOT_COUNTED.to_owned() })?;
-        Ok(Held { because: None, objects: counted.held.iter().map(HeldSyncset::as_object).collect() })
+    /// From the database: what was counted is some seconds old, and an approval is for what is held now.
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
+        async {
+            let held = dispatch::held(self.overview.database()).await;
+            let held = held.map_err(|error| refused("list held deletions", error))?;
+            Ok(Held { because: None, objects: held.iter().map(HeldSyncset::as_object).collect() })
+        }
+        .boxed()
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {

@@ -213,7 +213,7 @@ fn section_status(section: &dyn Section) -> Value {
 }
 
 async fn held(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Json<Held>, Problem> {
-    Ok(Json(admin.section(&section)?.held()?))
+    Ok(Json(admin.section(&section)?.held().await?))
 }
 
 async fn approve(

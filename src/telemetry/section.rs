@@ -51,8 +51,8 @@ pub trait Section: Send + Sync {
     }
 
     /// The changes that [`Section::approve`] would release, by object. Changes nothing.
-    fn held(&self) -> Result<Held, Refused> {
-        Err(Refused::Unsupported { job: self.job() })
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
+        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
     /// Ends the section for good; with `local_gone` without the local cluster, which is gone. The answer lists what was

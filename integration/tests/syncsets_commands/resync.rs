@@ -72,7 +72,8 @@ fn a_hub_that_applies_no_syncsets_says_so() {
     run(async {
         let stage = Stage::with("none", "", &[]).await;
         make(&mut stage.replica.client(), "foo", "west", "prod", true).await;
-        let reason = "there is no such route: the hub applies no syncsets, its configuration has no [syncsets]";
+        let reason = "there is no such route: the hub applies no syncsets, its configuration has no [syncsets] \
+             (`towline hub`: set SYNCSET_REAPPLY_INTERVAL)";
         stage.refused(&["resync", "--all"], reason).await;
         stage.refused(&["failures"], reason).await;
         stage.refused(&["resync", "foo/west"], "there is no such route").await;

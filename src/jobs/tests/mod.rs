@@ -231,6 +231,14 @@ name = \"databases\"
 }
 
 #[test]
+fn syncsets_need_the_hub_and_a_faulty_one_is_not_missing() {
+    let missing = "hub: missing; allowed: the section `[hub]`, on whose documents `[syncsets]` works";
+    assert_eq!(told("[syncsets]\n"), [missing]);
+    let faulty = told("[syncsets]\n[hub]\ndatabase_url = \"hostt=foo\"\n");
+    assert!(faulty.len() == 1 && faulty[0].starts_with("hub.database_url: "), "{faulty:?}");
+}
+
+#[test]
 fn a_section_of_the_wrong_shape_is_a_fault_of_its_own() {
     assert_eq!(told("[sync]\nname = \"a\"\n"), vec!["sync: found a table; allowed: sections `[[sync]]`"]);
     assert_eq!(told("sync = [1]\n"), vec!["sync[0]: found 1; allowed: a table"]);

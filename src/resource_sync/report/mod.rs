@@ -364,7 +364,7 @@ impl telemetry::Section for SyncReport {
         Box::pin(async move { self.section.approve().await })
     }
 
-    fn held(&self) -> Result<Held, Refused> {
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         let section = &self.section;
         let because = match section.standing() {
             Standing::Held(objection) => Some(objection.to_string()),
@@ -386,7 +386,7 @@ impl telemetry::Section for SyncReport {
             };
             objects.extend(section.elsewhere().into_iter().map(elsewhere));
         }
-        Ok(Held { because, objects })
+        Box::pin(async { Ok(Held { because, objects }) })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

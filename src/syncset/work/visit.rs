@@ -124,6 +124,12 @@ impl Read {
         after(self.snapshot.at, self.at.elapsed())
     }
 
+    /// As commands take it.
+    pub(super) fn name(&self) -> String {
+        let facts = self.plan.facts.as_ref();
+        facts.map_or_else(String::new, |facts| format!("{}/{}", facts.namespace, facts.name))
+    }
+
     pub(super) fn pace(&self) -> PaceRow {
         self.snapshot.pace.clone().unwrap_or_default()
     }
@@ -594,10 +600,21 @@ impl Worker {
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
+        let was_unreachable = read.pace().reachable == Some(false);
         let reachability = match stop {
-            Some(Stop::Silent { reason, message }) => Reachability::Unreachable { reason, message },
+            Some(Stop::Silent { reason, message }) => {
+                if !was_unreachable {
+                    tracing::warn!(cluster = %read.name(), reason = reason.as_str(), error = message, "a cluster is unreachable, its changes wait");
+                }
+                Reachability::Unreachable { reason, message }
+            }
             None if !is_answered => Self::reachability_before(read),
-            _ => Reachability::Reachable,
+            _ => {
+                if was_unreachable {
+                    tracing::info!(cluster = %read.name(), "a cluster is reachable again");
+                }
+                Reachability::Reachable
+            }
         };
         let conditions = Conditions {
             reachability,

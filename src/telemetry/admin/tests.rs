@@ -82,9 +82,9 @@ impl Section for Scripted {
         async move { Ok(json!({ "approved": name })) }.boxed()
     }
 
-    fn held(&self) -> Result<Held, Refused> {
+    fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         let object = HeldObject { key: "hu/a".to_owned(), kind: "delete", reason: "gone from the hub".to_owned() };
-        Ok(Held { because: None, objects: vec![object] })
+        async { Ok(Held { because: None, objects: vec![object] }) }.boxed()
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
