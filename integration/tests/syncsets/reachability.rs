@@ -407,7 +407,7 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
 #[test]
 fn a_cluster_that_answers_while_all_slots_to_connect_are_taken_is_reachable() {
     run(async {
-        let stage = one_slot("crowded").await;
+        let stage = one_slot("answering").await;
         let (answer, objects) = (Arc::new(Semaphore::new(0)), Objects::default());
         let (refuses, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let states = (Arc::clone(&refuses), Arc::clone(&waits), Arc::clone(&answer));
