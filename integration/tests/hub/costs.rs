@@ -167,14 +167,14 @@ fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each
         let begun = hub.seconds().await;
         let before = [calls("with mine as%towline_claim%").await, calls("with free as%towline_claim%").await];
         assert_eq!(compacted(first + 1).await, first + 1);
-        let passed = hub.seconds().await - begun;
         let after = [calls("with mine as%towline_claim%").await, calls("with free as%towline_claim%").await];
-        // A start can be late on a busy machine, and none comes early.
+        let passed = hub.seconds().await - begun;
+        // A start can be late on a busy machine, also that of the follower, so that little time is left; and none comes early.
         for (what, every, most) in [("renewals", 6.0, after[0] - before[0]), ("demands", 10.0, after[1] - before[1])] {
             #[expect(clippy::cast_precision_loss, reason = "few")]
             let most = most as f64;
             assert!(most <= passed / every + 1.0, "{most} {what} in {passed} s");
-            assert!(most >= passed / every / 2.0, "{most} {what} in {passed} s");
+            assert!(most + 1.0 >= passed / every / 2.0, "{most} {what} in {passed} s");
         }
         // The first one was seen soon after it was made.
         let between = hub.seconds().await - seen;
