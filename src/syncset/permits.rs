@@ -24,10 +24,10 @@ const PROBING: usize = 4;
 const FIRST_HOLD: Duration = Duration::from_secs(5);
 /// It counts as held for at least this long: so hundreds that refuse at once and then swallow packets do not all come back together.
 const SHORTEST_HOLD: Duration = Duration::from_millis(250);
-/// A silent cluster is put off for no longer: once those before it answer again, slots are free, and it would not know. Of thousands
-/// tens a second come to see that, each for a claim, a snapshot and a write.
+/// A silent cluster is put off for at most this long: when others answer again and slots become free, nobody calls it back. Of thousands of
+/// silent clusters, tens are claimed each second to find that out; each costs a claim, a snapshot and a write.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
-/// And for no shorter time: the work queue is looked at once a second.
+/// A silent cluster is put off for at least this long: workers look at the work queue once a second.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The slots and permits of a process. Clones are the same.

@@ -29,6 +29,9 @@ fn what_was_changed_while_a_cluster_was_gone_is_applied_when_it_is_back() {
         stage.wants("base", &[stage.config_map("site", &json!({"a": "2"}))]).await;
         let unreachable = stage.unreachable("west-1").await;
         assert_eq!(unreachable["reason"], "ErrorConnectingToCluster", "{unreachable}");
+        let told =
+            |what: &str| stage.log().lines().filter(|line| line.contains(what) && line.contains("/west-1")).count();
+        assert_eq!(told("a cluster is unreachable"), 1, "{}", stage.log());
         // The results are what they were.
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
         assert_eq!(status["status"]["syncSets"][0], before, "{status}");
@@ -36,6 +39,8 @@ fn what_was_changed_while_a_cluster_was_gone_is_applied_when_it_is_back() {
         plane.start_api_server().await.unwrap();
         stage.has(plane, &[("site", json!({"a": "2"}))]).await;
         stage.status("west-1", "the cluster to be reachable", is_reachable).await;
+        let times = (told("a cluster is unreachable"), told("a cluster is reachable again"));
+        assert_eq!(times, (1, 1), "once each: {}", stage.log());
     });
 }
 

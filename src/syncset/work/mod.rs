@@ -2,6 +2,7 @@
 
 mod basis;
 mod executor;
+mod finish;
 mod first;
 mod hand;
 mod identity;

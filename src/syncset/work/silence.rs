@@ -87,9 +87,7 @@ impl Worker {
         (reason, message): (Unreachable, String),
         ended: Ended,
     ) -> Result<Visit, VisitError> {
-        if read.pace().reachable != Some(false) {
-            tracing::warn!(cluster = %read.name(), reason = reason.as_str(), error = message, "a cluster is unreachable, its changes wait");
-        }
+        read.tell_unreachable(reason, &message);
         let next = self.after_question(read, &ended, 0);
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::basis::{Basis, Judged};
 use super::executor::Executor;
+use super::finish::Ran;
 use super::first;
 use super::hand::{Hand, put_off};
 use super::identity::Identified;
@@ -25,10 +26,10 @@ use crate::documents::{OpenError, Work, WriteError};
 use crate::syncset::rules::agenda::{Agenda, PassAgenda, Probe};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
-use crate::syncset::rules::retry::{self, Ended, Left};
+use crate::syncset::rules::retry::{self, Ended};
 use crate::syncset::rules::rows::{PaceRow, ResultRow};
-use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Retry, Unreachable};
-use crate::syncset::store::{Pace, Snapshot, StoreError, StoredCluster};
+use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Unreachable};
+use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 
 /// A cluster has to answer within this time (rule 38).
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -106,28 +107,10 @@ enum Asks {
     HasAnswered,
 }
 
-/// A pass that has run.
-struct Ran {
-    outcome: Outcome,
-    stop: Option<Stop>,
-    /// The process ends.
-    is_stopped: bool,
-    /// Something failed with a 429, and may not be tried again before.
-    not_before: Duration,
-    /// Whether the cluster has answered anything.
-    is_answered: bool,
-}
-
 impl Read {
     /// The database's time.
     pub(super) fn now(&self) -> Timestamp {
         after(self.snapshot.at, self.at.elapsed())
-    }
-
-    /// As commands take it.
-    pub(super) fn name(&self) -> String {
-        let facts = self.plan.facts.as_ref();
-        facts.map_or_else(String::new, |facts| format!("{}/{}", facts.namespace, facts.name))
     }
 
     pub(super) fn pace(&self) -> PaceRow {
@@ -264,7 +247,7 @@ impl Worker {
         Ok(Visit::of(Visited::Yielded, Rest::Further(again, 0)))
     }
 
-    fn reachability_before(read: &Read) -> Reachability {
+    pub(super) fn reachability_before(read: &Read) -> Reachability {
         let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
         shown::reachability(read.snapshot.pace.as_ref(), &status)
     }
@@ -532,109 +515,5 @@ impl Worker {
             }
         };
         Ok(Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() }))
-    }
-
-    /// Stores and shows what a pass came to.
-    async fn finish(
-        &self,
-        work: &Work,
-        read: &Read,
-        agenda: &PassAgenda,
-        identified: &Identified,
-        basis: &mut Basis,
-        ran: Ran,
-    ) -> Result<Visit, VisitError> {
-        let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
-        let was_full = agenda.is_full || identified.is_another;
-        let (ended, visited) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => {
-                (Ended::Silent { is_final: false, told: Duration::ZERO }, Visited::Silent)
-            }
-            (Some(Stop::Throttled { told, .. }), _) => {
-                let left = Some(Left::Throttled(*told));
-                (Ended::Complete { was_full: false, left }, Visited::Throttled)
-            }
-            (Some(Stop::Lost), _) => return Ok(Visit::lost()),
-            (None, End::Finished) => {
-                // Whoever judges asks for the cluster, so that what fails need not be tried each second meanwhile.
-                let left = if outcome.retry == Some(Retry::Backoff) {
-                    Some(Left::Failing)
-                } else {
-                    outcome.awaits_judgement.then_some(Left::Unjudged)
-                };
-                (Ended::Complete { was_full, left }, Visited::Complete)
-            }
-            (None, End::Yielded) => (Ended::Interrupted, Visited::Yielded),
-            (None, End::Interrupted) => (Ended::Interrupted, Visited::Interrupted),
-        };
-        let facts = read.plan.facts.as_ref();
-        let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
-        let mut pace = PaceRow { asked_generation: generation, ..read.pace() };
-        if let Some(identity) = &identified.identity {
-            // What was stored of the cluster that was noted is forgotten by the same statement.
-            pace.identity = Some(identity.clone());
-            pace.kubeconfig_generation = generation;
-            // The full pass that a new kubeconfig demands stays due until one has come to its end.
-            pace.next_full = None;
-        }
-        let now = read.now();
-        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
-        let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
-        if stop.is_none() && !is_answered {
-            // A pass that had nothing to ask says nothing of the cluster.
-            let PaceRow { reachable, last_contact, attempts, retry_at, .. } = read.pace();
-            next.pace = PaceRow { reachable, last_contact, attempts, retry_at, ..next.pace };
-        }
-        // Also if it was not at its end: what comes next may be what was refused.
-        if stop.is_none() && !not_before.is_zero() {
-            next.ready_at = next.ready_at.max(after(now, not_before));
-            next.pace.retry_at = Some(after(now, not_before));
-        }
-        let identities = identified.identities(read);
-        let has_moved = !identities.is_empty();
-        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs, identities };
-        if let Some(visit) = self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
-            return Ok(visit);
-        }
-        let duplicates = if has_moved { self.twins(work, identified).await? } else { identified.duplicates.clone() };
-        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
-            self.observer.first_success(of, took);
-        }
-        let was_unreachable = read.pace().reachable == Some(false);
-        let reachability = match stop {
-            Some(Stop::Silent { reason, message }) => {
-                if !was_unreachable {
-                    tracing::warn!(cluster = %read.name(), reason = reason.as_str(), error = message, "a cluster is unreachable, its changes wait");
-                }
-                Reachability::Unreachable { reason, message }
-            }
-            None if !is_answered => Self::reachability_before(read),
-            _ => {
-                if was_unreachable {
-                    tracing::info!(cluster = %read.name(), "a cluster is reachable again");
-                }
-                Reachability::Reachable
-            }
-        };
-        let conditions = Conditions {
-            reachability,
-            paused: None,
-            held: read.held(&outcome.results),
-            duplicate: duplicates.first().cloned(),
-            has_moved: identified.is_another || self.has_moved(read),
-        };
-        let attempts = u32::try_from(next.attempts).unwrap_or_default();
-        let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
-        let goes_on = match ended {
-            Ended::Interrupted => true,
-            Ended::Complete { left, .. } => matches!(left, Some(Left::Unjudged | Left::Throttled(_))),
-            Ended::Silent { .. } | Ended::Nothing { .. } => false,
-        };
-        let rest = match rest {
-            Rest::Until(..) if is_stopped => Rest::HandedBack,
-            Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
-            rest => rest,
-        };
-        Ok(Visit { rest, visited, outcome: Some(outcome) })
     }
 }
