@@ -6,8 +6,9 @@ use super::kinds::{id_of_projects, projects};
 use crate::cluster::{Cluster, Error};
 
 /// The fields of the status, but for those that hossted-operator has as well.
-const FIELDS: [&str; 8] = [
+const FIELDS: [&str; 9] = [
     "status.registeredHash",
+    "status.registeringHash",
     "status.registrations",
     "status.rejectedRegistration",
     "status.helmStatus[].resourceVersion",

@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, select_all};
 use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::Instant;
 
 use super::caches::{Caches, Owners};
@@ -72,6 +72,9 @@ pub(super) struct Reconciler {
     pub(super) poster: Mailbox<Deliver>,
     pub(super) token: watch::Receiver<u64>,
     pub(super) shown: Arc<Shown>,
+    /// Statuses are written one after the other: what was begun while a project counted does not replace the condition that it is given
+    /// when it is ignored.
+    pub(super) writes: Mutex<()>,
 }
 
 /// What has ended.
@@ -510,13 +513,18 @@ impl Run {
 
 impl Reconciler {
     /// Writes the status of a project. Returns its version after that.
-    fn write(&self, name: String, patch: Value) -> impl Future<Output = Result<Arc<str>, String>> + Send + use<> {
-        let cluster = self.cluster.clone();
+    fn write(
+        self: &Arc<Self>,
+        name: String,
+        patch: Value,
+    ) -> impl Future<Output = Result<Arc<str>, String>> + Send + use<> {
+        let reconciler = Arc::clone(self);
         async move {
+            let _turn = reconciler.writes.lock().await;
             let kind = kinds::projects();
             let key = ObjectKey::new("", name);
             let request = Request::patch(&kind, &key, Payload::json_patch(&patch)).on("status").by(FIELD_MANAGER);
-            match cluster.write(request).await {
+            match reconciler.cluster.write(request).await {
                 Ok(written) => Ok(written.resource_version),
                 Err(error) => {
                     tracing::debug!(project = %key, error = %full_text(&error), "failed to write the status");

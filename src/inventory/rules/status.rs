@@ -169,17 +169,27 @@ impl Condition {
     }
 }
 
+/// What the status holds of the cluster's registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::inventory) struct Registered {
+    /// The hash of the one that was acknowledged last; empty if none was, or if the API may know another one since.
+    pub(in crate::inventory) hash: String,
+    /// How many were acknowledged; and those that may have been accepted, and were replaced before that was known. Options that return
+    /// are another registration, with another key.
+    pub(in crate::inventory) sent: u64,
+    /// The hash of the one that is about to be sent, or was, until it is acknowledged. Empty if nothing is under way.
+    pub(in crate::inventory) sending_hash: String,
+    /// The one that the API has rejected for good.
+    pub(in crate::inventory) rejected: Option<Rejection>,
+}
+
 /// What is read of a status when a section begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::inventory) struct Remembered {
     /// The id of the cluster.
     pub(in crate::inventory) cluster_id: Option<String>,
-    /// The hash of the registration that was acknowledged last.
-    pub(in crate::inventory) registered: String,
-    /// How many registrations were acknowledged.
-    pub(in crate::inventory) registrations: u64,
-    /// The registration that was rejected.
-    pub(in crate::inventory) rejected_registration: Option<Rejection>,
+    /// The registration.
+    pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -193,9 +203,12 @@ impl Remembered {
         let list = |field| status.get(field).and_then(Value::as_array).into_iter().flatten();
         Self {
             cluster_id,
-            registered: hash(status, "registeredHash"),
-            rejected_registration: status.get("rejectedRegistration").and_then(Rejection::of),
-            registrations: status.get("registrations").and_then(Value::as_u64).unwrap_or_default(),
+            registered: Registered {
+                hash: hash(status, "registeredHash"),
+                sent: status.get("registrations").and_then(Value::as_u64).unwrap_or_default(),
+                sending_hash: hash(status, "registeringHash"),
+                rejected: status.get("rejectedRegistration").and_then(Rejection::of),
+            },
             entries: list("helmStatus").filter_map(entry).collect(),
             conditions: list("conditions").map(Condition::of).collect(),
         }
@@ -238,12 +251,8 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
 pub(in crate::inventory) struct Written {
     /// The id of the cluster.
     pub(in crate::inventory) cluster_id: String,
-    /// The hash of the registration that was acknowledged last.
-    pub(in crate::inventory) registered: String,
-    /// How many registrations were acknowledged.
-    pub(in crate::inventory) registrations: u64,
-    /// The registration that was rejected.
-    pub(in crate::inventory) rejected_registration: Option<Rejection>,
+    /// The registration.
+    pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
     /// The conditions.
@@ -277,13 +286,16 @@ impl Written {
         ] {
             status.insert(field.to_owned(), value);
         }
-        if !self.registered.is_empty() {
-            status.insert("registeredHash".to_owned(), json!(self.registered));
+        let Registered { hash, sent, sending_hash, rejected } = &self.registered;
+        for (field, hash) in [("registeredHash", hash), ("registeringHash", sending_hash)] {
+            if !hash.is_empty() {
+                status.insert(field.to_owned(), json!(hash));
+            }
         }
-        if self.registrations > 0 {
-            status.insert("registrations".to_owned(), json!(self.registrations));
+        if *sent > 0 {
+            status.insert("registrations".to_owned(), json!(sent));
         }
-        if let Some(rejected) = &self.rejected_registration {
+        if let Some(rejected) = rejected {
             status.insert("rejectedRegistration".to_owned(), rejected.to_json());
         }
         Value::Object(status)
@@ -359,13 +371,12 @@ mod tests {
         let keys = [("default", "keycloak", 3), ("default", "web", 7), ("shop", "web", 4)];
         Written {
             cluster_id: "K-1".into(),
-            registered: "cafe".into(),
-            registrations: 2,
-            rejected_registration: Some(Rejection {
-                hash: "f00d".into(),
-                reason: "HTTP413".into(),
-                target: String::new(),
-            }),
+            registered: Registered {
+                hash: "cafe".into(),
+                sent: 2,
+                sending_hash: "feed".into(),
+                rejected: Some(Rejection { hash: "f00d".into(), reason: "HTTP413".into(), target: String::new() }),
+            },
             entries: keys.map(|(namespace, name, revision)| (ObjectKey::new(namespace, name), entry(revision))).into(),
             conditions: vec![
                 Condition::plain("Ready", true),
@@ -382,11 +393,7 @@ mod tests {
     fn a_status_is_read_as_it_was_written() {
         let status = written().to_json(now());
         let remembered = Remembered::of(&status);
-        assert_eq!((remembered.cluster_id.as_deref(), remembered.registered.as_str()), (Some("K-1"), "cafe"));
-        assert_eq!(
-            (remembered.registrations, &remembered.rejected_registration),
-            (2, &written().rejected_registration)
-        );
+        assert_eq!((remembered.cluster_id.as_deref(), remembered.registered), (Some("K-1"), written().registered));
         assert_eq!((remembered.entries, remembered.conditions), (written().entries, written().conditions));
         assert_eq!(Remembered::of(&Value::Null), Remembered::default());
     }
@@ -407,6 +414,8 @@ mod tests {
             status["helmStatus"][2]["rejected"],
             json!({"hash": "dead", "reason": "HTTP400", "target": "0a1b2c3d"})
         );
+        let of_registration = ["registeredHash", "registeringHash", "registrations"].map(|field| status[field].clone());
+        assert_eq!(of_registration, [json!("cafe"), json!("feed"), json!(2)]);
         assert_eq!(status["rejectedRegistration"], json!({"hash": "f00d", "reason": "HTTP413", "target": ""}));
         let conditions = json!([{"type": "Ready", "status": "True"},
             {"type": "Delivered", "status": "False", "reason": "HTTP503", "message": "1 release waits since 22:04:11"}]);

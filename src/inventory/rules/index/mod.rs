@@ -15,6 +15,7 @@
 mod observe;
 mod outcomes;
 mod places;
+mod registration;
 mod release;
 mod steps;
 mod summary;
@@ -31,13 +32,14 @@ use tokio::time::Instant;
 pub(in crate::inventory) use self::observe::Seen;
 pub(in crate::inventory) use self::outcomes::{ReadFailure, Refusal};
 pub(in crate::inventory) use self::places::STATUS_ROOM;
+use self::registration::Registration;
 use self::release::Release;
 pub(in crate::inventory) use self::steps::{Obstacle, Post, PostKey, Step, View};
 pub(in crate::inventory) use self::summary::Summary;
 use super::body::{Body, Sender};
 use super::identity::{new_app_id, new_cluster_id};
 use super::project::Project;
-use super::status::{Entry, Rejection, Remembered, Written};
+use super::status::{Entry, Registered, Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 
@@ -137,23 +139,6 @@ impl Wake {
     }
 }
 
-/// The registration of the cluster.
-#[derive(Debug, Default)]
-struct Registration {
-    /// The hash that was acknowledged last.
-    acknowledged: String,
-    /// How many were acknowledged: options that return are another registration, with another key.
-    sent: u64,
-    /// The hash of the one that is under way.
-    posting: Option<String>,
-    /// The hash of the one that the API may have taken, though nobody knows.
-    uncertain: Option<String>,
-    /// The one that was rejected.
-    rejected: Option<Rejection>,
-    retry: Retry,
-    failure: Option<Refusal>,
-}
-
 /// The project's status, as far as this process knows it.
 #[derive(Debug, Default)]
 struct StatusState {
@@ -192,19 +177,16 @@ impl Index {
     /// What a project's status remembers. The seed decides new ids and the jitter of delays.
     pub(in crate::inventory) fn new(settings: Settings, project: Project, seed: [u8; 32]) -> Self {
         let mut random = StdRng::from_seed(seed);
-        let Remembered { cluster_id, registered, registrations, rejected_registration, entries, conditions } =
-            Remembered::of(&project.status());
+        let Remembered { cluster_id, registered, entries, conditions } = Remembered::of(&project.status());
         let stands = |rejection: &Rejection| rejection.target == settings.target;
         let written = cluster_id.clone().map(|cluster_id| Written {
             cluster_id,
             registered: registered.clone(),
-            registrations,
-            rejected_registration: rejected_registration.clone(),
             entries: entries.clone(),
             conditions,
         });
         let cluster_id = cluster_id.unwrap_or_else(|| new_cluster_id(&uuid(&mut random)));
-        let rejected_registration = rejected_registration.filter(&stands);
+        let registered = Registered { rejected: registered.rejected.filter(&stands), ..registered };
         let of_this_target = |entry: Entry| Entry { rejected: entry.rejected.clone().filter(&stands), ..entry };
         let releases =
             entries.into_iter().map(|(key, entry)| (key, Release::remembered(of_this_target(entry)))).collect();
@@ -212,13 +194,7 @@ impl Index {
             settings,
             project,
             cluster_id,
-            registration: Registration {
-                acknowledged: registered,
-                sent: registrations,
-                failure: rejected_registration.as_ref().map(Refusal::of),
-                rejected: rejected_registration,
-                ..Registration::default()
-            },
+            registration: Registration::remembered(registered),
             releases,
             status: StatusState { written, is_dirty: true, ..StatusState::default() },
             is_unauthorized: false,
@@ -238,11 +214,7 @@ impl Index {
     pub(in crate::inventory) fn project_changed(&mut self, project: Project) {
         self.project = project;
         let wanted = self.registration_body().hash;
-        if self.registration.rejected.take_if(|rejected| rejected.hash != wanted).is_some() {
-            // If what was rejected returns, it is tried again.
-            (self.registration.retry, self.registration.failure) = Default::default();
-            self.status.is_dirty = true;
-        }
+        self.status.is_dirty |= self.registration.wanted(&wanted);
         let denied = &self.project.spec.deny_namespaces;
         let before = self.releases.len();
         self.releases.retain(|key, _| !denied.contains(&*key.namespace));
@@ -275,12 +247,7 @@ impl Index {
 
     /// Sends a release again, or all of them and a registration that was rejected, under a new key. Returns how many.
     pub(in crate::inventory) fn resync(&mut self, only: Option<&ObjectKey>) -> usize {
-        let mut count = 0;
-        if only.is_none() && self.registration.rejected.take().is_some() {
-            self.registration.failure = None;
-            self.registration.sent += 1;
-            count += 1;
-        }
+        let mut count = usize::from(only.is_none() && self.registration.send_again());
         for (key, release) in &mut self.releases {
             let is_meant = only.is_none_or(|only| only == key);
             if is_meant && release.send_again() {

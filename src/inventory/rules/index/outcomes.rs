@@ -56,7 +56,7 @@ impl Refusal {
     }
 
     /// Whether the API may have taken the body.
-    fn may_have_arrived(&self) -> bool {
+    pub(super) fn may_have_arrived(&self) -> bool {
         match self {
             Self::Later { may_have_arrived, .. } => *may_have_arrived,
             Self::Interrupted => true,
@@ -65,7 +65,7 @@ impl Refusal {
     }
 
     /// Whether operators see it. A lease that expires is no failure.
-    fn is_failure(&self) -> bool {
+    pub(super) fn is_failure(&self) -> bool {
         !matches!(self, Self::NotSent | Self::Interrupted)
     }
 }
@@ -126,43 +126,12 @@ impl Index {
             self.is_unauthorized = true;
         }
         match key {
-            PostKey::Registration => self.registration_answered(outcome, now),
+            PostKey::Registration => {
+                let target = &self.settings.target;
+                self.status.is_dirty |= self.registration.answered(outcome, target, now.at, &mut self.random);
+            }
             PostKey::Release(key) => self.release_answered(key, outcome, now),
         }
-    }
-
-    fn registration_answered(&mut self, outcome: Result<(), Refusal>, now: Moment) {
-        let registration = &mut self.registration;
-        let Some(hash) = registration.posting.take() else { return };
-        registration.failure = None;
-        if outcome.as_ref().is_err_and(Refusal::may_have_arrived) {
-            // The API may not have the one any more that it has acknowledged.
-            registration.uncertain = Some(hash.clone());
-            self.status.is_dirty |= !registration.acknowledged.is_empty();
-            registration.acknowledged.clear();
-        }
-        match outcome {
-            Ok(()) => {
-                registration.uncertain = None;
-                registration.acknowledged = hash;
-                registration.sent += 1;
-                registration.rejected = None;
-                registration.retry = super::Retry::default();
-                self.status.is_dirty = true;
-                return;
-            }
-            Err(Refusal::Later { after, .. }) => {
-                registration.retry.failed(capped(after), now.at, &mut self.random);
-            }
-            Err(Refusal::Rejected { ref reason }) => {
-                let target = self.settings.target.clone();
-                registration.rejected = Some(Rejection { hash, reason: reason.clone(), target });
-                self.status.is_dirty = true;
-            }
-            Err(Refusal::NotSent | Refusal::Interrupted) => registration.retry.pause(now.at),
-            Err(Refusal::Unauthorized) => {}
-        }
-        registration.failure = outcome.err().filter(Refusal::is_failure);
     }
 
     fn release_answered(&mut self, key: &ObjectKey, outcome: Result<(), Refusal>, now: Moment) {
@@ -205,6 +174,6 @@ impl Index {
     }
 }
 
-fn capped(after: Option<Duration>) -> Option<Duration> {
+pub(super) fn capped(after: Option<Duration>) -> Option<Duration> {
     after.map(|after| after.min(LONGEST_WAIT))
 }

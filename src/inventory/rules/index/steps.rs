@@ -147,13 +147,20 @@ impl Index {
 
     /// Whether the registration was acknowledged, or is not needed.
     fn is_registered(&self) -> bool {
-        self.settings.wire == Wire::Single || self.registration.acknowledged == self.registration_body().hash
+        self.settings.wire == Wire::Single || self.registration.is_acknowledged(&self.registration_body().hash)
     }
 
     /// Notes what is about to be sent, for the status: it has to be there before.
     fn announce(&mut self, wake: &mut Wake, now: Instant) {
-        if self.is_unauthorized || !self.is_registered() {
+        if self.is_unauthorized {
             return;
+        }
+        if self.settings.wire == Wire::Instances {
+            let hash = self.registration_body().hash;
+            self.status.is_dirty |= self.registration.announce(&hash, wake, now);
+            if !self.registration.is_acknowledged(&hash) {
+                return;
+            }
         }
         for release in self.releases.values_mut().filter(|release| release.is_sendable()) {
             let Some(due) = release.due(self.settings.delay) else { continue };
@@ -192,9 +199,7 @@ impl Index {
     fn status_with(&self, conditions: Vec<Condition>) -> Written {
         Written {
             cluster_id: self.cluster_id.clone(),
-            registered: self.registration.acknowledged.clone(),
-            registrations: self.registration.sent,
-            rejected_registration: self.registration.rejected.clone(),
+            registered: self.registration.known().clone(),
             entries: self.stored_entries(),
             conditions,
         }
@@ -232,7 +237,7 @@ impl Index {
         let refused = self.releases.values().filter(is_refused);
         let later = |release: &&Release| !matches!(release.failure, Some(Refusal::Rejected { .. }));
         let waiting: Vec<&Release> = refused.clone().filter(later).collect();
-        let registration = self.registration.failure.as_ref().filter(|_| !self.is_registered());
+        let registration = self.registration.failure().filter(|_| !self.is_registered());
         let since = waiting.iter().filter_map(|release| release.wanted.as_ref()).map(|wanted| wanted.since.wall).min();
         let waits = match (waiting.len(), since) {
             (0, _) | (_, None) => None,
@@ -268,19 +273,12 @@ impl Index {
         };
         if self.settings.wire == Wire::Instances {
             let body = self.registration_body();
-            let registration = &mut self.registration;
-            if registration.acknowledged != body.hash {
-                let is_rejected = registration.rejected.as_ref().is_some_and(|rejected| rejected.hash == body.hash);
-                let is_free = registration.posting.is_none() && self.posts < POSTS;
-                if is_free && !is_rejected && registration.retry.is_due(now, wake) {
-                    if registration.uncertain.take_if(|uncertain| *uncertain != body.hash).is_some() {
-                        // If that one returns, it is another post, which needs another key.
-                        registration.sent += 1;
-                        self.status.is_dirty = true;
-                    }
-                    let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, registration.sent);
+            if !self.registration.is_acknowledged(&body.hash) {
+                if self.posts < POSTS
+                    && let Some(sent) = self.registration.post(&body.hash, &written.registered, wake, now)
+                {
+                    let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, sent);
                     let path = format!("/clusters/{}/register", self.cluster_id);
-                    registration.posting = Some(body.hash);
                     self.posts += 1;
                     steps.push(Step::Post(Post { key: PostKey::Registration, path, body: body.text, idempotency_key }));
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::super::*;
 use super::world::{World, settings};
@@ -14,6 +15,8 @@ enum Event {
     Install(usize),
     Pods(usize, usize),
     Uninstall(usize),
+    /// The project's options, which the registration tells.
+    Options(bool),
     /// The next steps are carried out, and the answers are these.
     Steps(Vec<Fault>),
     /// The process is killed.
@@ -43,6 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..NAMES.len()).prop_map(Event::Install),
         2 => (0..NAMES.len(), 0..PODS.len()).prop_map(|(name, pods)| Event::Pods(name, pods)),
         1 => (0..NAMES.len()).prop_map(Event::Uninstall),
+        1 => any::<bool>().prop_map(Event::Options),
         6 => prop::collection::vec(fault, 1..8).prop_map(Event::Steps),
         1 => Just(Event::Kill),
     ]
@@ -87,7 +91,7 @@ proptest! {
     fn every_last_content_arrives_whatever_fails(events in prop::collection::vec(event(), 1..60), is_killed_at_the_end in any::<bool>()) {
         let mut world = World::new(settings());
         let mut revisions = BTreeMap::new();
-        let mut is_uncertain = false;
+        let (mut monitoring, mut is_uncertain) = (false, false);
         for event in events {
             match event {
                 Event::Install(name) => {
@@ -101,6 +105,10 @@ proptest! {
                 Event::Uninstall(name) => {
                     revisions.remove(&name);
                     world.uninstall(NAMES[name]);
+                }
+                Event::Options(is_on) => {
+                    world.options(&json!({"monitoring": {"enable": is_on}}));
+                    monitoring = is_on;
                 }
                 Event::Steps(faults) => {
                     'steps: for fault in faults {
@@ -129,6 +137,8 @@ proptest! {
             world.restart();
         }
         world.settle();
+        let registered = world.accepted.iter().rfind(|(path, _)| path != "/apps");
+        prop_assert_eq!(registered.map(|(_, body)| &body["options_state"]["monitoring"]), Some(&json!(monitoring)));
         let mut last = BTreeMap::new();
         for told in world.told() {
             let (name, what) = told.split_once(' ').unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::delivery::{delivered, due, later, next_post, rejected};
-use super::world::{DELAY, World, key, project, settings};
+use super::world::{DELAY, World, key, settings};
 use crate::inventory::rules::revision::Stage;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -341,8 +341,7 @@ fn of_what_the_api_never_took_nothing_is_kept_when_it_is_gone() {
 
 /// The project asks for this, and nothing else.
 fn options(world: &mut World, option: &str) {
-    world.spec = json!({ option: {"enable": true} });
-    world.index.project_changed(project(&world.spec, &world.status));
+    world.options(&json!({ option: {"enable": true} }));
 }
 
 /// A world whose registration was acknowledged, and one of another content that is under way.
@@ -365,6 +364,37 @@ fn a_registration_that_returns_after_a_lost_answer_is_sent_again() {
     let bodies: Vec<&Value> = world.accepted.iter().map(|(_, body)| body).collect();
     assert_eq!(bodies.len(), 3);
     assert_eq!((bodies[0], bodies[0] == bodies[1]), (bodies[2], false));
+}
+
+/// The status says what was about to be sent: a process that is killed before its answer arrives does not leave the API with options that
+/// were taken back.
+#[test]
+fn a_registration_whose_process_was_killed_is_followed_by_the_one_that_returned() {
+    let (mut world, second) = reregistered();
+    assert!(world.status["registeringHash"].is_string() && world.status["registeredHash"].is_string());
+    world.accept(&second);
+    options(&mut world, "none");
+    world.restart();
+    world.settle();
+    let bodies: Vec<&Value> = world.accepted.iter().map(|(_, body)| body).collect();
+    assert_eq!(bodies.len(), 3);
+    assert_eq!((bodies[0], bodies[0] == bodies[1]), (bodies[2], false));
+    assert!(world.status["registeringHash"].is_null() && world.status["registeredHash"].is_string());
+}
+
+/// One that was announced and not sent leaves nothing behind.
+#[test]
+fn options_that_return_before_they_were_sent_are_not_registered_again() {
+    let mut world = World::new(settings());
+    world.settle();
+    options(&mut world, "logging");
+    let steps = world.next().steps;
+    let [Step::Write(announced)] = steps.as_slice() else { panic!("{steps:?}") };
+    assert!(announced[1]["value"]["registeringHash"].is_string(), "{announced}");
+    options(&mut world, "none");
+    world.write(announced);
+    world.settle();
+    assert_eq!((world.accepted.len(), &world.status["registeringHash"]), (1, &Value::Null));
 }
 
 /// Rule 15: only what was rejected last waits for another content.

@@ -104,6 +104,12 @@ impl World {
         self.observe(&key(name));
     }
 
+    /// The project asks for these options, and nothing else.
+    pub(super) fn options(&mut self, options: &Value) {
+        self.spec = options.clone();
+        self.index.project_changed(project(&self.spec, &self.status));
+    }
+
     pub(super) fn give(&mut self, given: GivenId) {
         self.given = given;
         self.observe_all();
