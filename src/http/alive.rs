@@ -23,12 +23,14 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use rustls::ProtocolVersion;
 use tokio::time::{Instant, Sleep};
 
-/// A connection that has received nothing for this long is probed. Go's TLS accepts at most 16 such probes in a row, and a
-/// watch lasts at most five minutes.
-const SILENCE: Duration = Duration::from_secs(25);
+use super::beat;
+
+/// A connection that has received nothing for this long is probed at the next instant that all of them share (`beat`): each half a
+/// minute. Go's TLS accepts at most 16 such probes in a row, and a watch lasts at most five minutes.
+const SILENCE: Duration = Duration::from_secs(20);
 /// The same until the server is known to answer probes.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
-/// Deadline for the answer. Together with [`SILENCE`] it is well below a minute.
+/// Deadline for the answer. Together with [`SILENCE`] and the time until the next instant it is well below a minute.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// After this many answers, the server is expected to answer every probe. A single one could be the start of other data.
@@ -137,12 +139,13 @@ impl<T: Heard> Alive<T> {
         let last = Instant::now();
         let asked = if is_current { Asked::No } else { Asked::InVain };
         let heard = inner.heard();
-        let timer = Box::pin(tokio::time::sleep(if answers.are_known() { SILENCE } else { FIRST_SILENCE }));
+        let timer = Box::pin(tokio::time::sleep(FIRST_SILENCE));
         Self { inner, answers, heard, last, asked, timer }
     }
 
-    fn silence(&self) -> Duration {
-        if self.answers.are_known() { SILENCE } else { FIRST_SILENCE }
+    /// When the server is probed if nothing arrives until then.
+    fn probe_due(&self) -> Instant {
+        if self.answers.are_known() { beat::not_before(self.last + SILENCE) } else { self.last + FIRST_SILENCE }
     }
 }
 
@@ -160,8 +163,7 @@ impl<T: Read + Write + Heard + Unpin> Alive<T> {
             }
         }
         while self.asked != Asked::InVain {
-            let patience = if self.asked == Asked::Yes { ANSWER_WITHIN } else { self.silence() };
-            let due = self.last + patience;
+            let due = if self.asked == Asked::Yes { self.last + ANSWER_WITHIN } else { self.probe_due() };
             if due > Instant::now() {
                 if self.timer.deadline() != due {
                     self.timer.as_mut().reset(due);
@@ -173,7 +175,8 @@ impl<T: Read + Write + Heard + Unpin> Alive<T> {
             }
             if self.asked == Asked::Yes {
                 if self.answers.are_known() {
-                    let text = format!("the server gave no sign of life for {}", humantime::format_duration(patience));
+                    let text =
+                        format!("the server gave no sign of life for {}", humantime::format_duration(ANSWER_WITHIN));
                     return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
                 self.asked = Asked::InVain;

@@ -1,31 +1,6 @@
 //! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::time::Duration;
-
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-
-/// How often files are checked for changes (a few `stat` calls).
-pub(super) const CHECK_EVERY: Duration = Duration::from_secs(2);
-
-/// When files are checked for changes: now, and then all files of the process at the same instants. Each instant wakes the process,
-/// which is most of what an idle one does.
-pub fn file_checks() -> Interval {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    let now = Instant::now();
-    let first = *FIRST.get_or_init(|| now);
-    let mut checks = interval_at(now - since_last(first, now), CHECK_EVERY);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    checks
-}
-
-/// How long before this time all files were to be checked the last time. In tests the first check may be later: their clocks differ.
-fn since_last(first: Instant, now: Instant) -> Duration {
-    let (elapsed, ahead) = (now.saturating_duration_since(first), first.saturating_duration_since(now));
-    let period = CHECK_EVERY.as_nanos();
-    Duration::from_nanos_u128((elapsed.as_nanos() + period - ahead.as_nanos() % period) % period)
-}
 
 /// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
 /// Secret is noticed.
@@ -98,38 +73,6 @@ mod tests {
         std::os::unix::fs::symlink("two", path("next")).unwrap();
         std::fs::rename(path("next"), path("..data")).unwrap();
         assert!(files.changed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn all_files_are_checked_at_the_same_instants() {
-        let mut first = file_checks();
-        first.tick().await;
-        // Between two checks, whenever the first one of this process was.
-        let between = first.tick().await + CHECK_EVERY / 3;
-        tokio::time::sleep_until(between).await;
-        let (begun, mut second) = (Instant::now(), file_checks());
-        second.tick().await;
-        assert_eq!(Instant::now(), begun, "the first check waited");
-        assert_eq!(first.tick().await, second.tick().await);
-        tokio::time::advance(CHECK_EVERY * 5 / 2).await;
-        first.tick().await;
-        second.tick().await;
-        assert_eq!(first.tick().await, second.tick().await, "a late check does not move the next one");
-    }
-
-    #[test]
-    fn checks_fall_on_multiples_of_the_period_before_and_after_the_first() {
-        let first = Instant::now() + CHECK_EVERY * 10;
-        let after = |part: u32| CHECK_EVERY * part / 4;
-        for (now, expected) in [
-            (first, Duration::ZERO),
-            (first + after(3), after(3)),
-            (first + after(5), after(1)),
-            (first - after(1), after(3)),
-            (first - after(8), Duration::ZERO),
-        ] {
-            assert_eq!(since_last(first, now), expected);
-        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod alive;
 mod arrival;
+mod beat;
 mod client;
 mod connector;
 mod files;
@@ -26,9 +27,10 @@ mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
 pub use arrival::BodyRefused;
+pub use beat::file_checks;
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
-pub use files::{Files, file_checks};
+pub use files::Files;
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};

@@ -18,7 +18,8 @@ use rustls::version::{TLS12, TLS13};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::files::{Files, file_checks};
+use super::beat::file_checks;
+use super::files::Files;
 
 /// The files of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::http::files::CHECK_EVERY;
+use crate::http::beat::EVERY;
 use crate::http::limits::{AnswerWithin, KeepAlive, Limits, Refusal};
 use crate::http::scripted::{Pair, hold_the_clock};
 use crate::http::server::Server;
@@ -183,10 +183,10 @@ async fn unusable_files_are_logged_once() {
     for key in [&second.key, &first.key] {
         running.write("tls.key", "half a key");
         running.fault(|fault| matches!(fault, CertificateError::Decode { .. })).await;
-        tokio::time::sleep(CHECK_EVERY * 5).await;
+        tokio::time::sleep(EVERY * 5).await;
         running.write("tls.crt", if key == &second.key { &second.certificate } else { &first.certificate });
         running.fault(|_| true).await;
-        tokio::time::sleep(CHECK_EVERY * 5).await;
+        tokio::time::sleep(EVERY * 5).await;
         running.write("tls.key", key);
         running.mended().await;
     }
