@@ -27,7 +27,8 @@ pub use client::{AdminUrl, Error, InvalidUrl};
     name = "towline",
     version,
     about = "Keeps many Kubernetes clusters and a hub in step: syncs resources between clusters, renews leases on a hub, \
-             rolls up status from a hub's database"
+             rolls up status from a hub's database, serves a hub of its own and applies its syncsets to clusters, and reports \
+             Helm releases to an API"
 )]
 struct Cli {
     /// What to do.

@@ -139,8 +139,24 @@ impl Error {
 
     /// Whether it concerns the database as a whole: it does not answer, or gives no connection.
     pub fn is_outage(&self) -> bool {
-        self.is_unreachable()
-            || matches!(self, Self::Unauthorized { .. } | Self::SetUp { .. } | Self::PoolExhausted { .. })
+        self.outage().is_some()
+    }
+
+    /// What concerns the database as a whole, in words that don't show what the server says: for clients of this process.
+    pub fn outage(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } | Self::Lost { .. } | Self::Silent { .. } => Some("the database does not answer"),
+            Self::Unauthorized { .. } => Some("the database rejects the credentials"),
+            Self::SetUp { .. } => Some("the database can't be used"),
+            Self::PoolExhausted { .. } => Some("no connection to the database became free in time"),
+            Self::Cancelled { .. }
+            | Self::Forbidden { .. }
+            | Self::Missing { .. }
+            | Self::Statement { .. }
+            | Self::RolledBack { .. }
+            | Self::Encode { .. }
+            | Self::Decode { .. } => None,
+        }
     }
 
     /// Whether it may be due to somebody else's statement: a lock that was not given, or an answer that came too late.

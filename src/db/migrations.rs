@@ -92,6 +92,16 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// What concerns the database as a whole ([`super::Error::outage`]).
+    pub fn outage(&self) -> Option<&'static str> {
+        match self {
+            Self::Apply { source, .. } | Self::Read { source } | Self::Prepare { source } => source.outage(),
+            Self::Newer { .. } | Self::Locked { .. } | Self::Table { .. } | Self::NoSchema => None,
+        }
+    }
+}
+
 impl Status {
     /// The number of migrations still to apply.
     pub fn pending(&self) -> i32 {

@@ -64,17 +64,19 @@ impl From<ListError> for Problem {
             | ListError::NoTurn { .. }
             | ListError::ShutsDown(_) => false,
         };
+        let outage = if let ListError::Database(failure) = &error { failure.outage() } else { None };
+        let title = outage.map_or_else(|| error.to_string(), str::to_owned);
         match error {
-            ListError::Gone => Self::new(ProblemKind::Gone, error.to_string()),
+            ListError::Gone => Self::new(ProblemKind::Gone, title),
             ListError::Database(_)
             | ListError::Restoring
             | ListError::Gap
             | ListError::Row(_)
             | ListError::TailBehind { .. }
             | ListError::NoTurn { .. }
-            | ListError::ShutsDown(_) => Self::new(ProblemKind::Unavailable, error.to_string())
-                .retry_after(RETRY_AFTER)
-                .caused_by(error, is_outage),
+            | ListError::ShutsDown(_) => {
+                Self::new(ProblemKind::Unavailable, title).retry_after(RETRY_AFTER).caused_by(error, is_outage)
+            }
         }
     }
 }

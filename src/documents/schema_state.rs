@@ -3,8 +3,13 @@
 /// Whether the schema is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaState {
-    /// Not yet, for this reason.
-    Missing(String),
+    /// Not yet.
+    Missing {
+        /// Why, for operators.
+        reason: String,
+        /// Why, for clients: nothing that the server says.
+        told: &'static str,
+    },
     /// It is as this release needs it.
     Current,
 }

@@ -33,17 +33,27 @@ pub struct Network(IpNet);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotANetwork {
     /// It is an address without the length of a prefix.
-    #[error("an address without a prefix; the network of this address alone is `{0}`")]
+    #[error("the prefix is missing")]
     Address(IpNet),
     /// Bits after the prefix are set.
-    #[error("an address within a network; the network is `{0}`")]
+    #[error("bits behind the prefix are set")]
     HostBits(IpNet),
     /// It is an IPv4 network in the notation of IPv6.
-    #[error("an IPv4 network in the notation of IPv6, whose addresses are checked as IPv4; write it as IPv4")]
+    #[error("an IPv4 network is written as IPv6, and its addresses are checked as IPv4")]
     Mapped,
     /// Anything else.
-    #[error("no network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`")]
+    #[error("there is no address with a prefix")]
     Malformed,
+}
+
+impl NotANetwork {
+    /// The network that was probably meant.
+    pub fn meant(&self) -> Option<IpNet> {
+        match self {
+            Self::Address(network) | Self::HostBits(network) => Some(*network),
+            Self::Mapped | Self::Malformed => None,
+        }
+    }
 }
 
 impl FromStr for Network {
@@ -282,20 +292,19 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_network_is_told_with_the_one_that_is_meant() {
-        for (text, told) in [
-            ("10.0.0.1/8", "an address within a network; the network is `10.0.0.0/8`"),
-            ("fd00::1/8", "an address within a network; the network is `fd00::/8`"),
-            ("10.0.0.1", "an address without a prefix; the network of this address alone is `10.0.0.1/32`"),
-            ("::1", "an address without a prefix; the network of this address alone is `::1/128`"),
-            (
-                "::ffff:10.0.0.0/104",
-                "an IPv4 network in the notation of IPv6, whose addresses are checked as IPv4; write it as IPv4",
-            ),
-            ("10.0.0.0/33", "no network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`"),
-            ("internal", "no network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`"),
-            ("", "no network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`"),
+        for (text, told, meant) in [
+            ("10.0.0.1/8", "bits behind the prefix are set", Some("10.0.0.0/8")),
+            ("fd00::1/8", "bits behind the prefix are set", Some("fd00::/8")),
+            ("10.0.0.1", "the prefix is missing", Some("10.0.0.1/32")),
+            ("::1", "the prefix is missing", Some("::1/128")),
+            ("::ffff:10.0.0.0/104", "an IPv4 network is written as IPv6, and its addresses are checked as IPv4", None),
+            ("10.0.0.0/33", "there is no address with a prefix", None),
+            ("internal", "there is no address with a prefix", None),
+            ("", "there is no address with a prefix", None),
         ] {
-            assert_eq!(text.parse::<Network>().unwrap_err().to_string(), told, "{text}");
+            let wrong = text.parse::<Network>().unwrap_err();
+            let found = wrong.meant().map(|network| network.to_string());
+            assert_eq!((wrong.to_string().as_str(), found.as_deref()), (told, meant), "{text}");
         }
         assert_eq!("10.0.0.0/8".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
     }

@@ -1,6 +1,6 @@
 //! `towline apply`, `get` and `delete`: clients of the API.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
@@ -88,10 +88,15 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let media = if is_json { "application/json" } else { "application/yaml" };
     let path = if command.dry_run { "/v1/apply?dryRun=true" } else { "/v1/apply" };
     let client = HubClient::new(&command.access).await?;
-    let answer = client.ask(Method::POST, path, Some((media, Bytes::from(text)))).await?;
+    let answer = client.ask(Method::POST, path, Some((media, Bytes::from(text)))).await;
+    let answer = answer.map_err(|error| of_file(&command.file, error))?;
     let mut exit = Exit::Done;
     let of_dry_run = if command.dry_run { " (dry run)" } else { "" };
-    for (number, item) in (1..).zip(answer.get("items").and_then(Value::as_array).into_iter().flatten()) {
+    let items: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
+    if items.is_empty() {
+        return Err(Error::Name(format!("{}: there is no document", shown(&command.file))));
+    }
+    for (number, item) in (1..).zip(items) {
         let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
         let parts: Vec<&str> =
             [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
@@ -105,6 +110,20 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
         }
     }
     Ok(exit)
+}
+
+/// What is wrong with a file as a whole, with its name.
+fn of_file(file: &Path, error: Error) -> Error {
+    match error {
+        Error::Problem { status, told } if status.is_client_error() => {
+            Error::Problem { status, told: format!("{}: {told}", shown(file)) }
+        }
+        other => other,
+    }
+}
+
+fn shown(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 async fn get(command: GetCommand) -> Result<Exit, Error> {

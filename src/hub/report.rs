@@ -42,7 +42,7 @@ impl HubReport {
     /// Why no request can be served.
     fn not_ready(&self) -> Option<NotReady> {
         let not_ready = |reason: String, unreachable| Some(NotReady { reason, unreachable });
-        if let SchemaState::Missing(reason) = &*self.0.schema.borrow() {
+        if let SchemaState::Missing { reason, .. } = &*self.0.schema.borrow() {
             return not_ready(reason.clone(), false);
         }
         if let Some(failure) = self.outage() {
@@ -95,7 +95,7 @@ impl telemetry::Section for HubReport {
         let tail = hub.tail.state();
         let schema = match &*hub.schema.borrow() {
             SchemaState::Current => "current".to_owned(),
-            SchemaState::Missing(reason) => reason.clone(),
+            SchemaState::Missing { reason, .. } => reason.clone(),
         };
         let held = |of: &str, name: &str, token: i64, age: Duration| json!({of: name, "holder": hub.holder.as_str(), "token": token, "held_seconds": age.as_secs()});
         let claims =

@@ -79,7 +79,10 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let bus = source.map(|source| (Broker::new(source, Arc::clone(&metrics) as _), claims.role(Role::Relay)));
     let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
     let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, Keyring::unread()));
-    let waiting = SchemaState::Missing("the schema of the database has not been looked at yet".to_owned());
+    let waiting = SchemaState::Missing {
+        reason: "the schema of the database has not been looked at yet".to_owned(),
+        told: "the hub has only just started",
+    };
     Arc::new(Hub {
         config: config.clone(),
         database,
@@ -156,13 +159,15 @@ async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> R
             () = scope.draining() => return Ok(()),
             looked = bring_up_to_date(&hub) => looked,
         };
-        let reason = match looked {
+        let (reason, outage) = match looked {
             Ok(None) => break,
-            Ok(Some(reason)) => reason,
+            Ok(Some(reason)) => (reason, None),
             Err(error @ migrations::Error::Newer { .. }) => return Err(error.into()),
-            Err(error) => full_text(&error),
+            Err(error) => (full_text(&error), error.outage()),
         };
-        if hub.schema.send_replace(SchemaState::Missing(reason.clone())) != SchemaState::Missing(reason.clone()) {
+        let told = outage.unwrap_or("the database is not ready: its schema is not there yet");
+        let missing = SchemaState::Missing { reason: reason.clone(), told };
+        if hub.schema.send_replace(missing.clone()) != missing {
             tracing::warn!(reason, "the schema of the hub is not there yet, retrying");
         }
         tokio::select! {

@@ -91,7 +91,9 @@ pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) ->
     Order::Task(
         async move {
             work.await.unwrap_or_else(|error| {
-                complain(&full_text(&error));
+                let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
+                let hint = if is_unconnected { "; --hub URL names another hub" } else { "" };
+                complain(&format!("{}{hint}", full_text(&error)));
                 Exit::Failed
             })
         }

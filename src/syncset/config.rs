@@ -105,7 +105,10 @@ impl Setting for Network {
     const ALLOWED: &'static str = "a network in CIDR notation such as \"10.0.0.0/8\" or \"fd00::/8\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        text.parse().map_err(|wrong: NotANetwork| Unfit::because(wrong.to_string()))
+        text.parse().map_err(|wrong: NotANetwork| Unfit {
+            reason: Some(wrong.to_string()),
+            suggestion: wrong.meant().map(|network| network.to_string()),
+        })
     }
 }
 
@@ -182,8 +185,9 @@ mod tests {
         let all = faults.join("\n");
         for fault in [
             "syncsets.reapply_interval: found \"0s\"",
-            "syncsets.deny_networks[0]: found \"10.0.0.1\", where an address without a prefix",
-            "syncsets.deny_networks[1]: found \"10.0.0.1/8\", where an address within a network",
+            "syncsets.deny_networks[0]: found \"10.0.0.1\", where the prefix is missing; allowed: a network in CIDR notation \
+             such as \"10.0.0.0/8\" or \"fd00::/8\"; did you mean `10.0.0.1/32`?",
+            "syncsets.deny_networks[1]: found \"10.0.0.1/8\", where bits behind the prefix are set; allowed: ",
             "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http; did you mean `insecure-tls`?",
             "syncsets.deny_network: unknown key; did you mean `deny_networks`?",
         ] {

@@ -39,7 +39,11 @@ impl Faults {
         let suggestion = nearest(name, known.iter().copied());
         // A name may be as long as the body.
         let short: String = name.chars().take(SHOWN).collect();
-        self.push(Fault::new(parent.field(&short).to_string(), "an unknown field").suggestion(suggestion));
+        let fault = Fault::new(parent.field(&short).to_string(), "an unknown field");
+        self.push(match suggestion {
+            Some(_) => fault.suggestion(suggestion),
+            None => fault.allowed(known.join(", ")),
+        });
     }
 
     /// Adds the fields of an object that are none of these.

@@ -66,6 +66,8 @@ fn what_answers_have_may_be_sent_back() {
     assert_eq!(Value::Object(draft.data), json!({"type": "x"}));
     assert!(draft.sealed.is_none());
     assert_eq!(told(&faults(Kind::SyncSet, json!({"keys": []}))), [("/keys", "an unknown field", "")]);
+    let allowed = faults(Kind::SyncSet, json!({"keys": []}))[0].allowed.clone().expect("what is allowed");
+    assert!(allowed.split(", ").any(|field| field == "spec"), "{allowed}");
 }
 
 #[test]

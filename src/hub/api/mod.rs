@@ -198,8 +198,8 @@ async fn answer(
 fn admit(api: &Api, parts: &http::request::Parts, role: Role) -> Result<Caller, Problem> {
     let caller = api.access.caller(parts)?;
     caller.require_somewhere(role)?;
-    if let SchemaState::Missing(_) = &*api.schema.borrow() {
-        return Err(Problem::new(ProblemKind::Unavailable, "the database is not ready: its schema is not there yet"));
+    if let SchemaState::Missing { told, .. } = &*api.schema.borrow() {
+        return Err(Problem::new(ProblemKind::Unavailable, *told));
     }
     Ok(caller)
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::SyncsetApi;
+use super::{SyncsetApi, of_store};
 use crate::documents::{
     Action, Charge, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, Weight,
     decide, key_of_body, manifests_of_json,
 };
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
 use crate::syncset::inspect::{Diff, ProposedSyncset, Undiffed};
-use crate::syncset::store::StoreError;
 
 /// Clusters on which a syncset is tried unless the request says.
 const DEFAULT_SAMPLE: u32 = 20;
@@ -72,9 +71,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
     let sample = usize::try_from(sample).unwrap_or(usize::MAX);
     api.inspector.diff(&proposed, sample).await.map_err(|error| match error {
         Undiffed::Store(error) => {
-            let is_outage = matches!(&error, StoreError::Database(error) if error.is_outage());
-            Problem::new(ProblemKind::Unavailable, "the state of the clusters could not be read")
-                .caused_by(error, is_outage)
+            of_store(ProblemKind::Unavailable, "the state of the clusters could not be read", error)
         }
         Undiffed::Unreadable(failure) => unreadable(&failure.message),
     })

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::SyncsetApi;
+use super::{SyncsetApi, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, is_kind, is_path_segment, not_found, selected_ids};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
 use crate::syncset::inspect::{Asked, Explanation, Unexplained};
-use crate::syncset::store::StoreError;
 
 /// Parameters of the query.
 pub(super) const PARAMETERS: &[QueryParameter] = &[
@@ -36,9 +35,7 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
     api.inspector.explain(*cluster, &asked).await.map_err(|error| match error {
         Unexplained::NoCluster => not_found(&key),
         Unexplained::Store(error) => {
-            let is_outage = matches!(&error, StoreError::Database(error) if error.is_outage());
-            Problem::new(ProblemKind::Unavailable, "the state of the cluster could not be read")
-                .caused_by(error, is_outage)
+            of_store(ProblemKind::Unavailable, "the state of the cluster could not be read", error)
         }
         busy @ Unexplained::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
         large @ Unexplained::TooLarge(_) => Problem::new(ProblemKind::TooLarge, large.to_string()),

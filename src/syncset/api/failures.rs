@@ -9,6 +9,7 @@ use super::{NAMESPACE, SyncsetApi, namespace};
 use crate::db::{Row, Type, column};
 use crate::documents::{IS_WHOLE, ListError, Problem};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
+use crate::syncset::inspect::ClusterReference;
 
 const QUERY: &str = "syncset_failures";
 /// Groups of an answer unless its request says.
@@ -56,15 +57,6 @@ pub(super) struct SyncSetFailure {
     count: i64,
     /// The first of them, by namespace and name.
     clusters: Vec<ClusterReference>,
-}
-
-/// A cluster.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct ClusterReference {
-    /// Its namespace.
-    namespace: String,
-    /// Its name.
-    name: String,
 }
 
 /// The groups. Numbers in messages are those of `rules::status`: runs of hexadecimal digits with a decimal one in it. It always returns a

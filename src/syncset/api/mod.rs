@@ -16,7 +16,7 @@ use self::diff::SyncSetToCompare;
 use self::failures::SyncSetFailureList;
 use self::resync::ResyncRequested;
 use super::inspect::{Diff, Explanation, Inspector};
-use super::store::PassStore;
+use super::store::{PassStore, StoreError};
 use crate::config::names::is_label;
 use crate::db::Database;
 use crate::documents::{Problem, ProblemKind, WorkQueue};
@@ -42,6 +42,13 @@ pub(super) struct SyncsetApi {
     pub(super) database: Database,
     /// Looks at clusters.
     pub(super) inspector: Inspector,
+}
+
+/// A failed read or write of the state of passes, with what that means for its sender.
+fn of_store(kind: ProblemKind, what: &str, error: StoreError) -> Problem {
+    let outage = if let StoreError::Database(failure) = &error { failure.outage() } else { None };
+    let title = outage.map_or_else(|| what.to_owned(), |outage| format!("{outage}: {what}"));
+    Problem::new(kind, title).caused_by(error, outage.is_some())
 }
 
 /// The routes, to be mounted.

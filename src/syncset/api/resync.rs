@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{SELECTOR, SyncsetApi, namespace};
+use super::{SELECTOR, SyncsetApi, namespace, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, not_found, selected_ids};
 use crate::job::routes::{ApiRequest, Right};
@@ -57,7 +57,5 @@ async fn request_passes(api: &SyncsetApi, filter: &Filter) -> Result<ResyncReque
 
 /// A failed write. Some of it may be there, which does no harm.
 fn unknown(error: StoreError) -> Problem {
-    let is_outage = matches!(&error, StoreError::Database(error) if error.is_outage());
-    Problem::new(ProblemKind::OutcomeUnknown, "the passes may not have been requested; ask again")
-        .caused_by(error, is_outage)
+    of_store(ProblemKind::OutcomeUnknown, "the passes may not have been requested; ask again", error)
 }

@@ -108,11 +108,26 @@ fn lines(answer: &Value) -> Vec<String> {
         of("losing"),
         of("limit")
     )];
+    for (field, what) in [("missing", "no such cluster"), ("noLonger", "no longer")] {
+        lines.extend(listed(answer, field).map(|listed| format!("{what}: {listed}")));
+    }
     let sample: Vec<&Value> = answer.get("sample").and_then(Value::as_array).into_iter().flatten().collect();
-    let name = |cluster: &Value| format!("{}/{}", text(cluster, "namespace"), text(cluster, "name"));
-    let width = sample.iter().map(|cluster| name(cluster).chars().count()).max().unwrap_or_default();
-    lines.extend(sample.into_iter().map(|cluster| format!("{:<width$}  {}", name(cluster), told(cluster))));
+    let width = sample.iter().map(|cluster| place(cluster).chars().count()).max().unwrap_or_default();
+    lines.extend(sample.into_iter().map(|cluster| format!("{:<width$}  {}", place(cluster), told(cluster))));
     lines
+}
+
+fn place(cluster: &Value) -> String {
+    format!("{}/{}", text(cluster, "namespace"), text(cluster, "name"))
+}
+
+/// The clusters of a count, as far as the answer names them; none if there are none.
+fn listed(answer: &Value, field: &str) -> Option<String> {
+    let clusters = answer.get(format!("{field}Clusters")).and_then(Value::as_array).into_iter().flatten();
+    let names: Vec<String> = clusters.map(place).collect();
+    let more = number(answer, field).saturating_sub(names.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| names.join(", ") + &more)
 }
 
 /// What would happen on a cluster, in one line.
@@ -158,13 +173,16 @@ mod tests {
     fn a_diff_has_a_line_for_the_syncset_and_one_for_each_cluster() {
         let agent = json!({"object": "Deployment default/agent", "action": "conflict", "note": ".spec.replicas belongs to hpa"});
         let secret = json!({"object": "Secret default/pull", "action": "change", "note": "(changed)"});
-        let answer = json!({"syncset": "SelectorSyncSet monitoring", "clusters": 217, "new": 3, "noLonger": 1, "held": false,
-            "losing": 1, "limit": 21, "sample": [
+        let answer = json!({"syncset": "SelectorSyncSet monitoring", "clusters": 217, "new": 3, "noLonger": 3, "held": false,
+            "noLongerClusters": [{"namespace": "team-a", "name": "east-1"}, {"namespace": "team-b", "name": "east-2"}],
+            "missing": 1, "missingClusters": [{"namespace": "team-a", "name": "wset-1"}], "losing": 1, "limit": 21, "sample": [
             {"namespace": "team-a", "name": "west-1", "create": 0, "change": 2, "delete": 0, "conflict": 1, "failed": 0,
              "superseded": 1, "objects": [agent, secret]},
             {"namespace": "team-b", "name": "north-1", "obstacle": "unreachable for 3 h", "objects": []}]});
         let expected = [
-            "SelectorSyncSet monitoring: 217 clusters (3 new, 1 no longer); held: no (1 of at most 21 lose objects)",
+            "SelectorSyncSet monitoring: 217 clusters (3 new, 3 no longer); held: no (1 of at most 21 lose objects)",
+            "no such cluster: team-a/wset-1",
+            "no longer: team-a/east-1, team-b/east-2 and 1 more",
             "team-a/west-1   create 0  change 2  delete 0  conflict 1  superseded 1   Deployment default/agent: .spec.replicas belongs to hpa; \
              Secret default/pull (changed)",
             "team-b/north-1  unreachable for 3 h",

@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::concern::Concern;
 use super::error::DispatchError;
+use super::held::Released;
 use super::ids;
 use super::selection::{Parameter, Parameters};
 use super::tracked::tracked;
@@ -44,7 +45,7 @@ pub(super) async fn mappers(
 pub(super) async fn concerned(
     transaction: &mut Transaction<'static>,
     concern: &Concern,
-    released: &[Uuid],
+    released: &[Released],
 ) -> Result<Vec<Uuid>, DispatchError> {
     const QUERY: &str = "concerned_clusters";
     if concern.is_empty() && released.is_empty() {
@@ -69,7 +70,7 @@ pub(super) async fn concerned(
             text.push_str(&condition);
         }
         if !released.is_empty() {
-            let released = parameters.add(texts(released.iter().map(Uuid::to_string).collect()));
+            let released = parameters.add(texts(released.iter().map(|released| released.id.to_string()).collect()));
             let of_released = format!(
                 " union select t.cluster::text from unnest({released}::text[]::uuid[]) i(id) cross join lateral ({}) t",
                 tracked("i.id")

@@ -206,17 +206,12 @@ impl HeldSyncset {
 
     /// As [`approve`] takes it: `team-a/base`, `monitoring`.
     pub fn argument(&self) -> String {
-        match (self.namespace.as_str(), self.name.as_str()) {
-            (_, "") => self.id.to_string(),
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        }
+        argument(self.id, &self.namespace, &self.name)
     }
 
     /// `SelectorSyncSet monitoring`.
     pub fn label(&self) -> String {
-        let kind = if self.kind.is_empty() { "syncset" } else { &self.kind };
-        format!("{kind} {}", self.argument())
+        label(&self.kind, &self.argument())
     }
 
     /// What an operator can do.
@@ -240,6 +235,36 @@ impl HeldSyncset {
             ),
         }
     }
+}
+
+/// A syncset that is held no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Released {
+    /// Its id.
+    pub(super) id: Uuid,
+    /// `SelectorSyncSet monitoring`.
+    pub(super) label: String,
+}
+
+impl Released {
+    /// One with this kind, namespace and name.
+    pub(super) fn new(id: Uuid, kind: &str, namespace: &str, name: &str) -> Self {
+        Self { id, label: label(kind, &argument(id, namespace, name)) }
+    }
+}
+
+/// What was judged by an earlier release has no name.
+fn argument(id: Uuid, namespace: &str, name: &str) -> String {
+    match (namespace, name) {
+        (_, "") => id.to_string(),
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}
+
+fn label(kind: &str, argument: &str) -> String {
+    let kind = if kind.is_empty() { "syncset" } else { kind };
+    format!("{kind} {argument}")
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use super::ask::concerned;
 use super::concern::Concern;
 use super::error::DispatchError;
+use super::held::Released;
 use super::ids;
 use super::judge::Verdicts;
 use super::turn::{WITHIN, ask};
-use crate::db::{Database, Type};
+use crate::db::{self, Database, Type, column};
 use crate::documents::Grant;
 use crate::syncset::store::is_left;
 
@@ -21,7 +22,7 @@ fn release() -> String {
            not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked and not a.adopted) \
            or (cause in ('unmatched', 'renamed') and not exists (select from towline_lost l where l.syncset = g.syncset and not l.back \
              and l.at > '-infinity' and ({})))) \
-         returning syncset::text",
+         returning syncset::text, kind, namespace, name",
         is_left("l")
     )
 }
@@ -54,7 +55,11 @@ pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), Dispa
     if transaction.execute("lock_tidying", LOCK, &params).await? == 0 {
         return Err(DispatchError::LeaseExpired);
     }
-    let released = ids(QUERY, &transaction.all(QUERY, &release(), &[]).await?)?;
+    let rows = transaction.all(QUERY, &release(), &[]).await?;
+    let named = |(row, id)| {
+        Ok::<_, db::Error>(Released::new(id, column(QUERY, row, 1)?, column(QUERY, row, 2)?, column(QUERY, row, 3)?))
+    };
+    let released = rows.iter().zip(ids(QUERY, &rows)?).map(named).collect::<Result<Vec<_>, _>>()?;
     let clusters = concerned(&mut transaction, &Concern::default(), &released).await?;
     ask(&mut transaction, &clusters, true).await?;
     transaction.commit().await?;

@@ -11,6 +11,15 @@ use crate::syncset::rules::rows::Failure;
 /// Most characters of a note.
 const LONGEST_NOTE: usize = 300;
 
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClusterReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// What a syncset would do on one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

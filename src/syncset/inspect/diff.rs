@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::compared::{Compared, DiffedObject, shortened};
+use super::compared::{ClusterReference, Compared, DiffedObject, shortened};
 use super::explain::spoken;
 use super::losses::{Losses, dropped};
-use super::selection::{case, selected, spread};
+use super::selection::{case, missing, reference, selected, spread};
 use super::trial::{self, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
@@ -46,6 +46,8 @@ const PROPOSED: i64 = i64::MAX;
 /// Most objects that an answer names, of all clusters together, and at least of each.
 const MOST_NAMED: usize = 5_000;
 const LEAST_NAMED: usize = 5;
+/// Most clusters that are listed of those that it is no longer for, and of those that are missing.
+const MOST_REFERENCES: usize = 20;
 
 /// What a syncset would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -60,6 +62,12 @@ pub struct Diff {
     pub new: usize,
     /// How many clusters the stored syncset of its name is for, and this one is not.
     pub no_longer: usize,
+    /// The first of those, by namespace and name.
+    pub no_longer_clusters: Vec<ClusterReference>,
+    /// How many of the clusters that it names there are not.
+    pub missing: usize,
+    /// The first of those, by name.
+    pub missing_clusters: Vec<ClusterReference>,
     /// Whether its deletions would be held.
     pub held: bool,
     /// On how many clusters it would delete objects at once.
@@ -131,6 +139,7 @@ impl Inspector {
         let state = State::read(&proposed.name, &spec, Some(&proposed.resources));
         let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
         let case = case(&state, annotation, stored.as_ref(), &selected, self.is_guarding);
+        let missing = missing(&audience, &places);
         let sampled = spread(&selected.places, sample);
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
@@ -174,7 +183,10 @@ impl Inspector {
             syncset: proposed.name.to_string(),
             clusters: selected.places.len(),
             new: selected.new,
-            no_longer: selected.no_longer,
+            no_longer: selected.no_longer.len(),
+            no_longer_clusters: selected.no_longer.iter().copied().take(MOST_REFERENCES).map(reference).collect(),
+            missing: missing.len(),
+            missing_clusters: missing.into_iter().take(MOST_REFERENCES).collect(),
             held: case.judge().is_some(),
             losing: case.clusters(),
             limit: mass_change::limit(case.tracks),

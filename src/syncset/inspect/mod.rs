@@ -20,7 +20,7 @@ use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{Aside, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
 
-pub use compared::{Compared, DiffedObject};
+pub use compared::{ClusterReference, Compared, DiffedObject};
 pub use diff::{Diff, ProposedSyncset, Undiffed};
 pub use explain::{Asked, Explanation, Unexplained, Wanting};
 

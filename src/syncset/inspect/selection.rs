@@ -1,15 +1,20 @@
 //! The clusters of a syncset that is not written, and how its deletions would be judged. Pure.
 
+use std::collections::BTreeSet;
+
+use super::compared::ClusterReference;
 use crate::syncset::rules::guard::{Approval, Case, State};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::store::{ClusterPlace, StoredSyncset};
 
 /// The clusters of a syncset.
+#[derive(Default)]
 pub(super) struct Selected<'p> {
     pub(super) places: Vec<&'p ClusterPlace>,
-    /// How many of these the stored syncset is not for, and how many it is for and this one is not.
+    /// How many of these the stored syncset is not for.
     pub(super) new: usize,
-    pub(super) no_longer: usize,
+    /// Those that the stored syncset is for, and this one is not.
+    pub(super) no_longer: Vec<&'p ClusterPlace>,
     /// On how many clusters the stored syncset tracks objects, and on how many of these it would match no more.
     tracks: usize,
     lost: usize,
@@ -20,14 +25,13 @@ pub(super) struct Selected<'p> {
 }
 
 pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, places: &'p [ClusterPlace]) -> Selected<'p> {
-    let mut selected =
-        Selected { places: Vec::new(), new: 0, no_longer: 0, tracks: 0, lost: 0, applied_again: 0, renamed: 0 };
+    let mut selected = Selected::default();
     for place in places {
         let ClusterPlace { namespace, name, labels, is_tracked, loss, .. } = place;
         let is_now = audience.includes(namespace, name, labels);
         let was = stored.is_some_and(|stored| stored.includes(namespace, name, labels));
         selected.new += usize::from(is_now && !was);
-        selected.no_longer += usize::from(was && !is_now);
+        selected.no_longer.extend((was && !is_now).then_some(place));
         selected.tracks += usize::from(*is_tracked);
         // As the dispatcher judges it: what was approved counts no more, and what was applied again was deleted all the same.
         let counts = loss.is_some_and(|loss| loss.counts);
@@ -49,6 +53,20 @@ pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, place
         }
     }
     selected
+}
+
+/// The clusters that a syncset names and that there are not, by name.
+pub(super) fn missing(audience: &Audience, places: &[ClusterPlace]) -> Vec<ClusterReference> {
+    let Audience::Named { namespace, clusters } = audience else { return Vec::new() };
+    let found: BTreeSet<&str> =
+        places.iter().filter(|place| place.namespace == *namespace).map(|place| place.name.as_str()).collect();
+    let missing = clusters.iter().filter(|name| !found.contains(name.as_str()));
+    missing.map(|name| ClusterReference { namespace: namespace.clone(), name: name.clone() }).collect()
+}
+
+/// How an answer names a cluster.
+pub(super) fn reference(place: &ClusterPlace) -> ClusterReference {
+    ClusterReference { namespace: place.namespace.clone(), name: place.name.clone() }
 }
 
 /// So many of them, from everywhere in the list.
@@ -88,7 +106,7 @@ pub(super) fn case(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use serde_json::json;
     use uuid::Uuid;
@@ -118,8 +136,27 @@ mod tests {
         let found = selected(&audience("prod"), Some(&audience("test")), &places);
         let names: Vec<&str> = found.places.iter().map(|place| place.name.as_str()).collect();
         assert_eq!(names, ["a"]);
-        assert_eq!((found.new, found.no_longer, found.tracks, found.lost), (1, 2, 3, 2));
+        let no_longer: Vec<&str> = found.no_longer.iter().map(|place| place.name.as_str()).collect();
+        assert_eq!((found.new, found.tracks, found.lost, no_longer), (1, 3, 2, vec!["b", "c"]));
         assert_eq!(selected(&audience("prod"), None, &places).new, 1, "of a name that nobody has, all are new");
+    }
+
+    #[test]
+    fn clusters_that_are_named_and_not_there_are_missing() {
+        let of = |kind, namespace: &str, spec: serde_json::Value| {
+            let name = SyncSetName { kind, namespace: namespace.to_owned(), name: "base".to_owned() };
+            let places = [place("a", "prod", false), place("b", "prod", false)];
+            let audience = Audience::of(&name, &spec).expect("an audience");
+            missing(&audience, &places)
+                .into_iter()
+                .map(|missing| missing.namespace + "/" + &missing.name)
+                .collect::<Vec<_>>()
+        };
+        let named = json!({"clusterDeploymentRefs": [{"name": "b"}, {"name": "z"}, {"name": "B"}]});
+        assert_eq!(of(SyncSetKind::SyncSet, "team", named.clone()), ["team/B", "team/z"]);
+        assert_eq!(of(SyncSetKind::SyncSet, "other", named), ["other/B", "other/b", "other/z"]);
+        let none = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "none"}}});
+        assert!(of(SyncSetKind::SelectorSyncSet, "", none).is_empty());
     }
 
     #[test]

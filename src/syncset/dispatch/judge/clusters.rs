@@ -12,7 +12,7 @@ use super::syncsets::resources;
 use super::{Court, Verdicts, always, count, since, texts};
 use crate::db::{Json, Transaction, Type, column};
 use crate::syncset::dispatch::error::DispatchError;
-use crate::syncset::dispatch::held::HeldSyncset;
+use crate::syncset::dispatch::held::{HeldSyncset, Released};
 use crate::syncset::dispatch::ids;
 use crate::syncset::dispatch::tracked::deletable;
 use crate::syncset::rules::guard::{Approval, Case, Cause, Change};
@@ -245,7 +245,8 @@ pub(in crate::syncset::dispatch) async fn decide(
                 since: None,
             });
         } else if was_held && cause.is_none() {
-            verdicts.released.push(id);
+            let (kind, namespace, name) = (column(QUERY, row, 1)?, column(QUERY, row, 2)?, column(QUERY, row, 3)?);
+            verdicts.released.push(Released::new(id, kind, namespace, name));
         }
         if was_held || cause.is_some() {
             sentences.push(Sentence {

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use super::docket::Docket;
 use super::error::DispatchError;
-use super::held::HeldSyncset;
+use super::held::{HeldSyncset, Released};
 use crate::db::Transaction;
 use crate::job::mass_change;
 
@@ -42,7 +42,7 @@ pub(super) struct Verdicts {
     /// Syncsets that are held from now on.
     pub(super) held: Vec<HeldSyncset>,
     /// Syncsets that are held no more: the clusters where they track objects have to be asked for.
-    pub(super) released: Vec<Uuid>,
+    pub(super) released: Vec<Released>,
     /// Syncsets that have lost clusters or got some back, as it is noted now: whether they are held is decided later.
     pub(super) undecided: BTreeSet<Uuid>,
 }
@@ -75,8 +75,8 @@ impl Verdicts {
                 "deletions of a syncset are held"
             );
         }
-        for syncset in &self.released {
-            tracing::info!(%syncset, "deletions of a syncset are no longer held");
+        for Released { label: syncset, .. } in &self.released {
+            tracing::info!(syncset, "deletions of a syncset are no longer held");
         }
     }
 }

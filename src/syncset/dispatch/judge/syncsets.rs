@@ -9,7 +9,7 @@ use super::guards::{self, Lost, Row};
 use super::{Court, Verdicts, count, since, texts};
 use crate::db::{self, Database, Transaction, Type, column};
 use crate::syncset::dispatch::error::DispatchError;
-use crate::syncset::dispatch::held::HeldSyncset;
+use crate::syncset::dispatch::held::{HeldSyncset, Released};
 use crate::syncset::dispatch::ids;
 use crate::syncset::dispatch::tracked::deletable;
 use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Change, Dropped, Objects, State, dropped_since};
@@ -319,7 +319,9 @@ fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
             tracks: row.tracks,
             since: None,
         }),
-        None if subject.was_held => verdicts.released.push(subject.id),
+        None if subject.was_held => {
+            verdicts.released.push(Released::new(row.syncset, &row.kind, &row.namespace, &row.name));
+        }
         _ => {}
     }
     row
