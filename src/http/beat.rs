@@ -20,7 +20,7 @@ pub fn file_checks() -> Interval {
 /// The first of the instants that is not before this time.
 pub(super) fn not_before(time: Instant) -> Instant {
     let since = since_last(first(), time);
-    if since.is_zero() { time } else { time + (EVERY - since) }
+    if since.is_zero() { time } else { time + EVERY.saturating_sub(since) }
 }
 
 fn first() -> Instant {
