@@ -1195,11 +1195,20 @@ type SyncSetDiff struct {
 	// Losing On how many clusters it would delete objects at once.
 	Losing int `json:"losing"`
 
+	// Missing How many of the clusters that it names are not there, or are being deleted.
+	Missing int `json:"missing"`
+
+	// MissingClusters The first of those, by name.
+	MissingClusters []ClusterReference `json:"missingClusters"`
+
 	// New How many of these the stored syncset of its name is not for.
 	New int `json:"new"`
 
 	// NoLonger How many clusters the stored syncset of its name is for, and this one is not.
 	NoLonger int `json:"noLonger"`
+
+	// NoLongerClusters The first of those, by namespace and name.
+	NoLongerClusters []ClusterReference `json:"noLongerClusters"`
 
 	// Sample The clusters on which it was tried.
 	Sample []SyncSetDiffOfCluster `json:"sample"`

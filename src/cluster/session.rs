@@ -31,7 +31,7 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
-    let mut checks = http::file_checks();
+    let mut checks = http::beats();
     loop {
         if state.doubt && state.next_probe <= Instant::now() {
             probe(&cluster, &mut keeper, &mut state).await;

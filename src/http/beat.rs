@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// From one instant to the next.
-pub(super) const EVERY: Duration = Duration::from_secs(10);
+pub(super) const EVERY: Duration = Duration::from_secs(5);
 
-/// When files are checked for changes: now, and then at these instants (a few `stat` calls).
-pub fn file_checks() -> Interval {
+/// Now, and then these instants.
+pub fn beats() -> Interval {
     let now = Instant::now();
-    let mut checks = interval_at(now - since_last(first(), now), EVERY);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    checks
+    let mut instants = interval_at(now - since_last(first(), now), EVERY);
+    instants.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    instants
 }
 
 /// The first of the instants that is not before this time.
@@ -40,26 +40,26 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn all_files_are_checked_at_the_same_instants() {
-        let mut first = file_checks();
+    async fn all_beats_fall_on_the_same_instants() {
+        let mut first = beats();
         first.tick().await;
-        // Between two checks, whenever the first one of this process was.
+        // Between two, whenever the first one of this process was.
         let between = first.tick().await + EVERY / 3;
         tokio::time::sleep_until(between).await;
-        let (begun, mut second) = (Instant::now(), file_checks());
+        let (begun, mut second) = (Instant::now(), beats());
         second.tick().await;
-        assert_eq!(Instant::now(), begun, "the first check waited");
+        assert_eq!(Instant::now(), begun, "the first one waited");
         let waits_for = not_before(begun);
         assert_eq!((first.tick().await, second.tick().await), (waits_for, waits_for));
         assert_eq!(not_before(waits_for), waits_for);
         tokio::time::advance(EVERY * 5 / 2).await;
         first.tick().await;
         second.tick().await;
-        assert_eq!(first.tick().await, second.tick().await, "a late check does not move the next one");
+        assert_eq!(first.tick().await, second.tick().await, "a late one does not move the next one");
     }
 
     #[test]
-    fn checks_fall_on_multiples_of_the_period_before_and_after_the_first() {
+    fn beats_fall_on_multiples_of_the_period_before_and_after_the_first() {
         let first = Instant::now() + EVERY * 10;
         let after = |part: u32| EVERY * part / 4;
         for (now, expected) in [

@@ -18,7 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::beat::file_checks;
+use super::beat::beats;
 use super::files::Files;
 
 /// The files of a server's certificate.
@@ -125,7 +125,7 @@ impl ServerTls {
 
     /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
-        let mut checks = file_checks();
+        let mut checks = beats();
         loop {
             checks.tick().await;
             self.look().await;

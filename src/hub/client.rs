@@ -94,7 +94,8 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let of_dry_run = if command.dry_run { " (dry run)" } else { "" };
     let items: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
     if items.is_empty() {
-        return Err(Error::Name(format!("{}: there is no document", shown(&command.file))));
+        complain(&format!("{}: there is no document", shown(&command.file)));
+        return Ok(Exit::Failed);
     }
     for (number, item) in (1..).zip(items) {
         let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -115,11 +116,22 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
 /// What is wrong with a file as a whole, with its name.
 fn of_file(file: &Path, error: Error) -> Error {
     match error {
-        Error::Problem { status, told } if status.is_client_error() => {
+        Error::Problem { status, told } if is_of_content(status) => {
             Error::Problem { status, told: format!("{}: {told}", shown(file)) }
         }
         other => other,
     }
+}
+
+/// Whether the content of a request is why it was not done.
+fn is_of_content(status: StatusCode) -> bool {
+    let of_content = [
+        StatusCode::BAD_REQUEST,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    ];
+    of_content.contains(&status)
 }
 
 fn shown(file: &Path) -> String {

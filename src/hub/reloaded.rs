@@ -9,7 +9,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::http::{Files, file_checks};
+use crate::http::{Files, beats};
 
 /// Largest file: more than 10,000 lines.
 const LARGEST: u64 = 4 << 20;
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the file whenever it has changed. Never ends.
     pub async fn keep_up_to_date(&self) -> Infallible {
         let mut seen = self.seen.clone();
-        let mut checks = file_checks();
+        let mut checks = beats();
         loop {
             checks.tick().await;
             if seen.changed() || self.fault.borrow().is_some() {
@@ -126,7 +126,7 @@ mod tests {
         text.expose_secret().trim().parse().map_err(|_| "it is no number".to_owned())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_faulty_file_leaves_the_last_good_content_in_force() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("number");

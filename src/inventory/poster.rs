@@ -21,7 +21,7 @@ use super::metrics::InventoryMetrics;
 use super::rules::index::{Post, Refusal, Wire};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
-use crate::http::{BearerToken, Client, ClientSettings, Error, Files, Post as HttpPost, Retry, file_checks};
+use crate::http::{BearerToken, Client, ClientSettings, Error, Files, Post as HttpPost, Retry, beats};
 
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl Poster {
         let mut authorization = self.authorization().await;
         let mut client = None;
         let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
-        let mut checks = file_checks();
+        let mut checks = beats();
         loop {
             tokio::select! {
                 // The reconciler is drained before: nobody waits for what is still under way.

@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, select_all};
 use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::caches::{Caches, Owners};
@@ -72,15 +72,14 @@ pub(super) struct Reconciler {
     pub(super) poster: Mailbox<Deliver>,
     pub(super) token: watch::Receiver<u64>,
     pub(super) shown: Arc<Shown>,
-    /// Statuses are written one after the other: what was begun while a project counted does not replace the condition that it is given
-    /// when it is ignored.
-    pub(super) writes: Mutex<()>,
 }
 
 /// What has ended.
 enum Done {
     /// A step of the index with this number.
     Step { index: u64, end: End },
+    /// The status of a project with this UID was written, or not.
+    Status { index: u64, uid: String, outcome: Result<Arc<str>, String> },
     /// The condition of an ignored project was written, or not.
     Marked { uid: String, is_done: bool },
 }
@@ -88,7 +87,6 @@ enum Done {
 /// How a step has ended.
 enum End {
     Read { key: ObjectKey, version: Arc<str>, outcome: Result<Facts, ReadFailure> },
-    Written { outcome: Result<Arc<str>, String> },
     Answered { key: PostKey, delivered: Option<Delivered> },
 }
 
@@ -114,6 +112,8 @@ struct Run {
     last_written: Option<Arc<str>>,
     /// The conditions of ignored projects.
     marks: Marks,
+    /// UIDs of projects whose statuses are being written. One that is ignored meanwhile is given its condition afterwards.
+    writing: Vec<String>,
 }
 
 impl Reconciler {
@@ -143,6 +143,7 @@ impl Reconciler {
             until: None,
             last_written: None,
             marks: Marks::default(),
+            writing: Vec::new(),
             reconciler: self,
         };
         loop {
@@ -316,7 +317,7 @@ impl Run {
     /// Gives ignored projects their condition.
     fn mark(&mut self, ignored: &[(Project, Ignored)], now: Instant) {
         self.marks.retain(|uid| ignored.iter().any(|(project, _)| project.uid == *uid));
-        for (project, why) in ignored {
+        for (project, why) in ignored.iter().filter(|(project, _)| !self.writing.contains(&project.uid)) {
             let (reason, message) = why.explanation();
             let status = project.status();
             let ignored = json!({"type": "Ignored", "status": "True", "reason": reason, "message": message});
@@ -326,12 +327,14 @@ impl Run {
                 continue;
             }
             let test = json!({"op": "test", "path": "/metadata/uid", "value": project.uid});
+            // What was built of a status replaces no other one: the watch shows that soon, and it is built again.
+            let is_as_seen = json!({"op": "test", "path": "/metadata/resourceVersion", "value": project.version});
             let add = if status.is_object() {
                 json!({"op": "add", "path": "/status/conditions", "value": conditions})
             } else {
                 json!({"op": "add", "path": "/status", "value": {"conditions": conditions}})
             };
-            let writing = self.reconciler.write(project.name.clone(), json!([test, add]));
+            let writing = self.reconciler.write(project.name.clone(), json!([test, is_as_seen, add]));
             let uid = project.uid.clone();
             self.under_way.push(Box::pin(async move { Done::Marked { uid, is_done: writing.await.is_ok() } }));
         }
@@ -423,8 +426,11 @@ impl Run {
                 Box::pin(async move { End::Read { key, version, outcome: read.await } })
             }
             Step::Write(patch) => {
-                let writing = reconciler.write(name, patch);
-                Box::pin(async move { End::Written { outcome: writing.await } })
+                let (writing, uid) = (reconciler.write(name, patch), index.project().uid.clone());
+                self.writing.push(uid.clone());
+                self.under_way
+                    .push(Box::pin(async move { Done::Status { index: number, uid, outcome: writing.await } }));
+                return;
             }
             Step::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
         };
@@ -440,6 +446,16 @@ impl Run {
                 self.projects = true;
                 return;
             }
+            Done::Status { index, uid, outcome } => {
+                if let Some(place) = self.writing.iter().position(|writing| *writing == uid) {
+                    self.writing.swap_remove(place);
+                }
+                self.projects = true;
+                if index == self.indexes {
+                    self.written(outcome, now);
+                }
+                return;
+            }
             Done::Step { index, end } => {
                 if index != self.indexes {
                     return;
@@ -452,14 +468,6 @@ impl Run {
             End::Read { key, version, outcome } => {
                 index.read(&key, &version, outcome, now);
                 self.changed.insert(key);
-            }
-            End::Written { outcome } => {
-                if let Ok(version) = &outcome {
-                    self.last_written = Some(Arc::clone(version));
-                    // The watch may have shown it before the answer came: what was kept of it is compared again.
-                    self.projects = true;
-                }
-                index.written(outcome.map(drop), now);
             }
             End::Answered { key, delivered } => {
                 let is_stale = delivered.as_ref().is_some_and(|delivered| delivered.token != *self.token.borrow());
@@ -475,6 +483,16 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// The status of the project that counts was written, or not. The watch may have shown it before the answer came: what was kept of it
+    /// is compared again.
+    fn written(&mut self, outcome: Result<Arc<str>, String>, now: Moment) {
+        let Some(index) = &mut self.index else { return };
+        if let Ok(version) = &outcome {
+            self.last_written = Some(Arc::clone(version));
+        }
+        index.written(outcome.map(drop), now);
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -513,18 +531,13 @@ impl Run {
 
 impl Reconciler {
     /// Writes the status of a project. Returns its version after that.
-    fn write(
-        self: &Arc<Self>,
-        name: String,
-        patch: Value,
-    ) -> impl Future<Output = Result<Arc<str>, String>> + Send + use<> {
-        let reconciler = Arc::clone(self);
+    fn write(&self, name: String, patch: Value) -> impl Future<Output = Result<Arc<str>, String>> + Send + use<> {
+        let cluster = self.cluster.clone();
         async move {
-            let _turn = reconciler.writes.lock().await;
             let kind = kinds::projects();
             let key = ObjectKey::new("", name);
             let request = Request::patch(&kind, &key, Payload::json_patch(&patch)).on("status").by(FIELD_MANAGER);
-            match reconciler.cluster.write(request).await {
+            match cluster.write(request).await {
                 Ok(written) => Ok(written.resource_version),
                 Err(error) => {
                     tracing::debug!(project = %key, error = %full_text(&error), "failed to write the status");

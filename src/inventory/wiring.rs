@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
-
 use super::caches::Caches;
 use super::config::InventoryConfig;
 use super::follower::{Changed, Source, SourceFollower};
@@ -70,7 +68,6 @@ pub(super) fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredIn
         poster: post,
         token: poster.token_changes(),
         shown,
-        writes: Mutex::default(),
     };
     WiredInventory { reconciler: Arc::new(reconciler), poster, keys: inbox, asks, posts, report: Arc::new(report) }
 }

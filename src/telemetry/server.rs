@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{Admin, router};
-use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, begins_with};
+use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, beats, begins_with};
 
 /// Most concurrent requests other than probes. A scraper or two and a person need a handful.
 const MOST_REQUESTS: usize = 64;
@@ -31,8 +30,6 @@ const LARGEST_BODY: u64 = 1024;
 const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 /// Longest life of a connection. A detach of many thousand objects takes minutes, and continues when its connection ends.
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
-/// Interval of the metrics recorder's upkeep, so that histograms don't grow if nobody scrapes.
-const UPKEEP: Duration = Duration::from_secs(5);
 /// Deadline for answers that have begun, at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -63,10 +60,10 @@ fn limits() -> Limits {
 pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
     let metrics = admin.metrics.clone();
     let upkeep = async move {
-        let mut upkeep = tokio::time::interval(UPKEEP);
-        upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // So that histograms don't grow if nobody scrapes.
+        let mut due = beats();
         loop {
-            upkeep.tick().await;
+            due.tick().await;
             metrics.run_upkeep();
         }
     };

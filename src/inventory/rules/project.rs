@@ -56,6 +56,8 @@ pub(in crate::inventory) struct Project {
     pub(in crate::inventory) name: String,
     /// Its UID.
     pub(in crate::inventory) uid: String,
+    /// Its version in the cluster.
+    pub(in crate::inventory) version: String,
     created: Option<jiff::Timestamp>,
     /// What it asks for; the defaults where it can't be read, which its CRD rules out.
     pub(in crate::inventory) spec: Spec,
@@ -76,6 +78,7 @@ impl Project {
         Self {
             name: object.key.name.to_string(),
             uid: object.uid.to_string(),
+            version: object.resource_version.to_string(),
             created: object.created,
             spec: content.spec,
             status: object.status.clone(),

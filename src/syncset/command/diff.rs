@@ -108,7 +108,7 @@ fn lines(answer: &Value) -> Vec<String> {
         of("losing"),
         of("limit")
     )];
-    for (field, what) in [("missing", "no such cluster"), ("noLonger", "no longer")] {
+    for (field, what) in [("missing", "missing or being deleted"), ("noLonger", "no longer")] {
         lines.extend(listed(answer, field).map(|listed| format!("{what}: {listed}")));
     }
     let sample: Vec<&Value> = answer.get("sample").and_then(Value::as_array).into_iter().flatten().collect();
@@ -181,7 +181,7 @@ mod tests {
             {"namespace": "team-b", "name": "north-1", "obstacle": "unreachable for 3 h", "objects": []}]});
         let expected = [
             "SelectorSyncSet monitoring: 217 clusters (3 new, 3 no longer); held: no (1 of at most 21 lose objects)",
-            "no such cluster: team-a/wset-1",
+            "missing or being deleted: team-a/wset-1",
             "no longer: team-a/east-1, team-b/east-2 and 1 more",
             "team-a/west-1   create 0  change 2  delete 0  conflict 1  superseded 1   Deployment default/agent: .spec.replicas belongs to hpa; \
              Secret default/pull (changed)",

@@ -64,7 +64,7 @@ pub struct Diff {
     pub no_longer: usize,
     /// The first of those, by namespace and name.
     pub no_longer_clusters: Vec<ClusterReference>,
-    /// How many of the clusters that it names there are not.
+    /// How many of the clusters that it names are not there, or are being deleted.
     pub missing: usize,
     /// The first of those, by name.
     pub missing_clusters: Vec<ClusterReference>,

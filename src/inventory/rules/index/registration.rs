@@ -136,6 +136,10 @@ impl Registration {
             Err(Refusal::NotSent | Refusal::Interrupted) => self.retry.pause(now),
             Err(Refusal::Unauthorized) => {}
         }
+        if matches!(outcome, Err(Refusal::Rejected { .. } | Refusal::Unauthorized)) && !self.is_uncertain {
+            // The API has not taken it, and it is not sent again before it is announced.
+            self.known.sending_hash.clear();
+        }
         self.failure = outcome.err().filter(Refusal::is_failure);
         self.known != before
     }

@@ -382,6 +382,32 @@ fn a_registration_whose_process_was_killed_is_followed_by_the_one_that_returned(
     assert!(world.status["registeringHash"].is_null() && world.status["registeredHash"].is_string());
 }
 
+/// What the API has refused for certain is none that it may know: not for this process, nor for the next one.
+#[test]
+fn a_registration_that_returns_after_a_definite_refusal_is_not_sent_again() {
+    for (refusal, ends) in definite().into_iter().flat_map(|refusal| [false, true].map(|ends| (refusal.clone(), ends)))
+    {
+        let (mut world, second) = reregistered();
+        world.answer(&second, Err(refusal.clone()));
+        let may_be_repeated = !matches!(refusal, Refusal::Rejected { .. } | Refusal::Unauthorized);
+        if ends && may_be_repeated {
+            // It is still announced, since it is about to be sent again.
+            continue;
+        }
+        if ends {
+            let patch = world.index.last_write(world.now).expect("what has changed");
+            world.write(&patch);
+            world.spec = json!({"none": {"enable": true}});
+            world.restart();
+        } else {
+            world.index.token_changed();
+            options(&mut world, "none");
+        }
+        world.settle();
+        assert_eq!((world.accepted.len(), &world.status["registeringHash"]), (1, &Value::Null), "{refusal:?}");
+    }
+}
+
 /// One that was announced and not sent leaves nothing behind.
 #[test]
 fn options_that_return_before_they_were_sent_are_not_registered_again() {
