@@ -274,3 +274,6 @@ impl<T: Read + Write + Unpin> Write for Alive<T> {
         Pin::new(&mut self.get_mut().inner).poll_write_vectored(context, parts)
     }
 }
+
+#[cfg(test)]
+mod tests;
