@@ -64,6 +64,33 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
 }
 
 #[test]
+fn a_project_that_has_counted_keeps_what_it_knows_while_it_is_ignored() {
+    run(async {
+        let world = World::new("was-ignored").await;
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.told("web", 1).await;
+        world.wait_until_acknowledged("web").await;
+        let before = world.status().await;
+        world.change_project("main", &json!({"helm": [{"chartName": "x"}]})).await;
+        let condition = world.wait_for_condition("main", "Ignored", "True").await;
+        assert_eq!(condition["reason"], "InstallsCharts");
+        let ignored = world.status().await;
+        for field in ["clusterUUID", "registeredHash", "helmStatus"] {
+            assert_eq!(ignored[field], before[field], "{field}");
+        }
+        assert_eq!(ignored["conditions"].as_array().map(Vec::len), Some(1), "{ignored}");
+        world.change_project("main", &json!({"helm": []})).await;
+        world.wait_for_condition("main", "Delivered", "True").await;
+        let after = world.status().await;
+        assert_eq!((&after["clusterUUID"], &after["helmStatus"]), (&before["clusterUUID"], &before["helmStatus"]));
+        assert_eq!(world.sink.told().len(), 2, "the registration and the release once");
+        drop(daemon);
+    });
+}
+
+#[test]
 fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post() {
     run(async {
         let world = World::without_project("denied").await;
