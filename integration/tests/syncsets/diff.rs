@@ -47,6 +47,10 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let told = stage.compared(&syncset(&stored, &["west-1"])).await;
         let first = "SyncSet diff/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)";
         assert_eq!(told, format!("{first}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
+        // A name that no cluster has selects nothing, and is told.
+        let told = stage.compared(&syncset(&stored, &["west-1", "wset-1"])).await;
+        let missing = "missing or being deleted: diff/wset-1";
+        assert_eq!(told, format!("{first}\n{missing}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
         stage
             .maps(plane)
             .await
@@ -156,6 +160,7 @@ fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
             .await;
         let told = stage.compared(&selecting("test")).await;
         let expected = "SelectorSyncSet diff-reach: 1 cluster (1 new, 1 no longer); held: no (0 of at most 10 lose objects)\n\
+                        no longer: diff-reach/west-1\n\
                         diff-reach/silent  unreachable, and it has never answered\n";
         assert_eq!(told, expected);
         // A cluster that is paused is left alone, and of more clusters than the sample has, the first and the middle one are tried.
