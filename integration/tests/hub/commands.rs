@@ -44,6 +44,13 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, told, error) = run(&["apply", "-f", &file]).await;
         assert_eq!((code, told.as_str()), (Some(1), "Cluster/foo/west configured\nSecret/foo/pull unchanged\n"));
         assert!(error.contains("/kind: found \"Pod\""), "{error}");
+        // What is wrong with the file as a whole is told with its name.
+        for (content, fault) in [("# nothing yet\n", "there is no document"), ("kind: [Cluster\n", "")] {
+            std::fs::write(&path, content).expect("a file");
+            let (code, told, error) = run(&["apply", "-f", &file]).await;
+            assert_eq!((code, told.as_str()), (Some(1), ""), "{error}");
+            assert!(error.contains(&format!("{file}: {fault}")), "{error}");
+        }
 
         let (code, told, error) = run(&["get", "cluster", "foo/west"]).await;
         assert_eq!(code, Some(0), "{error}");
@@ -57,6 +64,10 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, _, error) = run(&["delete", "clusters", "foo/west"]).await;
         assert_eq!(code, Some(1));
         assert!(error.contains("there is no clusters/foo/west"), "{error}");
+        // Port 1 is nobody's.
+        let (code, _, error) = towline(&["get", "clusters", "--hub", "http://127.0.0.1:1"], &[]).await;
+        assert_eq!(code, Some(1));
+        assert!(error.contains("127.0.0.1:1") && error.ends_with("; --hub URL names another hub\n"), "{error}");
     });
 }
 

@@ -60,7 +60,11 @@ fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back(
             ("/v1/clusters", &["--json", &body("b")]),
             ("/v1/clusters/foo/a", &["-X", "DELETE"]),
         ] {
-            assert_outage(&hub.expect(503, path, args).await, "unavailable");
+            let answer = hub.expect(503, path, args).await;
+            assert_outage(&answer, "unavailable");
+            if args.is_empty() {
+                assert_eq!(answer.json()["title"], "the database does not answer");
+            }
         }
         logged(&hub, "requests could not be carried out", "requests=1");
         assert_eq!(
