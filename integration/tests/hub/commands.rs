@@ -44,7 +44,7 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, told, error) = run(&["apply", "-f", &file]).await;
         assert_eq!((code, told.as_str()), (Some(1), "Cluster/foo/west configured\nSecret/foo/pull unchanged\n"));
         assert!(error.contains("/kind: found \"Pod\""), "{error}");
-        // What is wrong with the file as a whole is told with its name.
+        // An error about the whole file names it.
         for (content, fault) in [("# nothing yet\n", "there is no document"), ("kind: [Cluster\n", "")] {
             std::fs::write(&path, content).expect("a file");
             let (code, told, error) = run(&["apply", "-f", &file]).await;

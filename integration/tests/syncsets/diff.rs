@@ -47,7 +47,7 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let told = stage.compared(&syncset(&stored, &["west-1"])).await;
         let first = "SyncSet diff/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)";
         assert_eq!(told, format!("{first}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
-        // A name that no cluster has selects nothing, and is told.
+        // A name that no cluster has selects nothing, and the diff lists it.
         let told = stage.compared(&syncset(&stored, &["west-1", "wset-1"])).await;
         let missing = "missing or being deleted: diff/wset-1";
         assert_eq!(told, format!("{first}\n{missing}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));

@@ -52,7 +52,7 @@ impl Idle {
         tokio::spawn(async move {
             let mut stream = TlsAcceptor::from(Arc::new(server)).accept(far).await.unwrap();
             stream.flush().await.unwrap();
-            // What belongs to the handshake was none of its questions.
+            // The end of the handshake is no probe.
             let _ = asked.notified().now_or_never();
             accepted.send(()).unwrap();
             loop {

@@ -13,7 +13,7 @@ use crate::inventory::rules::status::{Registered, Rejection};
 /// The registration of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Registration {
-    /// What the status is to hold of it.
+    /// What the next status write says of it.
     known: Registered,
     /// The API may have taken the one that was announced, though nobody knows.
     is_uncertain: bool,
@@ -40,7 +40,7 @@ impl Registration {
         registration
     }
 
-    /// What the status is to hold.
+    /// What the next status write says of it.
     pub(super) fn known(&self) -> &Registered {
         &self.known
     }
@@ -64,7 +64,7 @@ impl Registration {
         is_over
     }
 
-    /// What was rejected is sent again, under a new key. Returns whether anything was.
+    /// Forgets a rejection, so that the body is sent again under a new key. Returns whether there was one.
     pub(super) fn send_again(&mut self) -> bool {
         let is_rejected = self.known.rejected.take().is_some();
         if is_rejected {
