@@ -55,16 +55,8 @@ impl From<UnreadableRow> for ListError {
 /// What its sender is told of a failed read: nothing that the server says of its data.
 impl From<ListError> for Problem {
     fn from(error: ListError) -> Self {
-        let is_outage = match &error {
-            ListError::Database(failure) => failure.is_outage(),
-            ListError::Restoring | ListError::TailBehind { .. } => true,
-            ListError::Gone
-            | ListError::Gap
-            | ListError::Row(_)
-            | ListError::NoTurn { .. }
-            | ListError::ShutsDown(_) => false,
-        };
         let outage = if let ListError::Database(failure) = &error { failure.outage() } else { None };
+        let is_outage = outage.is_some() || matches!(error, ListError::Restoring | ListError::TailBehind { .. });
         let title = outage.map_or_else(|| error.to_string(), str::to_owned);
         match error {
             ListError::Gone => Self::new(ProblemKind::Gone, title),
