@@ -120,7 +120,6 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
         );
         world.run(&first).await;
         let replica = world.replica().await;
-        let mut queue = Queue::open(&world.broker.url(), "toolarge", FieldTable::default()).await.expect("a queue");
         eventually("all to be published or skipped", LIMIT, async || {
             let (cursor, newest) = (world.number(CURSOR).await, world.number(NEWEST).await);
             if cursor == newest { Ok(()) } else { Err(format!("{cursor} of {newest}")) }
@@ -132,6 +131,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
         // The first one, and for each of the two one after many rows were on their way and one after it was alone.
         let connections = world.broker.log().expect("the log").matches("client-provided name: towline relay").count();
         assert!(connections <= 5, "{connections} connections");
+        let mut queue = Queue::open(&world.broker.url(), "toolarge", FieldTable::default()).await.expect("a queue");
         let mut mirror = Mirror::default();
         mirror.list(&mut api).await;
         label(&mut api, "c201", "small").await;
