@@ -19,6 +19,7 @@ use crate::actor::{
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
+use crate::http;
 use crate::job::command::Exit;
 use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
@@ -69,6 +70,7 @@ async fn supervise(
     listener: StdListener,
     liveness: Liveness,
 ) -> Result<Exit, StartError> {
+    http::begin_beats();
     let mut signals = Signals::new().map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     let count = config.sections().count();

@@ -100,7 +100,7 @@ impl Options {
 }
 
 /// What the processes of a control plane have used, each since it was started last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ControlPlaneUsage {
     /// The API server.
     pub api_server: Usage,

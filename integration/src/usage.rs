@@ -1,5 +1,6 @@
 //! What a process has used, as the kernel counts it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use nix::unistd::Pid;
 use crate::Error;
 
 /// CPU time and memory of one process, since it was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user and kernel mode, of all its threads, those that have ended included.
     pub cpu: Duration,
@@ -19,8 +20,20 @@ pub struct Usage {
     /// What it holds now that is its own alone, in bytes (`RssAnon`): not the pages of its program file, of which the kernel
     /// maps as many as it has cached around those that are used.
     pub anonymous: u64,
-    /// How often one of its living threads gave its core up: what waking up costs, where there is little else to do.
-    pub switches: u64,
+    /// How often its threads gave their core up: what waking up costs, where there is little else to do.
+    pub switches: Switches,
+}
+
+/// How often each living thread of a process gave its core up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches(BTreeMap<String, u64>);
+
+impl Switches {
+    /// How often one did since an earlier time. What is not in it: threads that have ended since.
+    pub fn since(&self, earlier: &Self) -> u64 {
+        let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or_default();
+        self.0.iter().map(|(thread, count)| count.saturating_sub(before(thread))).sum()
+    }
 }
 
 impl Usage {
@@ -85,12 +98,15 @@ fn read(pid: i32, name: &str) -> Result<String, Error> {
 }
 
 /// The kernel counts them for each thread.
-fn switches(pid: i32) -> Result<u64, Error> {
+fn switches(pid: i32) -> Result<Switches, Error> {
     let path = proc_file(pid, "task");
     let threads = fs::read_dir(&path).map_err(Error::file("read", &path))?;
     // A thread that ends meanwhile is none of the living.
-    let statuses = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
-    Ok(statuses.filter_map(|status| thread_switches(&status)).sum())
+    let counts = threads.flatten().filter_map(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        Some((thread.file_name().to_string_lossy().into_owned(), thread_switches(&status)?))
+    });
+    Ok(Switches(counts.collect()))
 }
 
 fn thread_switches(status: &str) -> Option<u64> {
@@ -142,7 +158,7 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ticks, peak_kibibytes, thread_switches};
+    use super::{Switches, Ticks, peak_kibibytes, thread_switches};
 
     #[test]
     fn a_name_with_blanks_and_parentheses_shifts_no_field() {
@@ -154,6 +170,15 @@ mod tests {
     fn the_peak_is_read_and_not_the_present_size() {
         assert_eq!(peak_kibibytes("Name:\tx\nVmHWM:\t   5120 kB\nVmRSS:\t    1024 kB\n"), Some(5120));
     }
+
+    #[test]
+    fn a_thread_that_has_ended_takes_nothing_from_what_others_did_since() {
+        let of = |counts: &[(&str, u64)]| {
+            Switches(counts.iter().map(|(thread, count)| ((*thread).to_owned(), *count)).collect())
+        };
+        assert_eq!(of(&[("1", 12), ("3", 5)]).since(&of(&[("1", 10), ("2", 400)])), 7);
+    }
+
     #[test]
     fn switches_of_both_kinds_count() {
         assert_eq!(thread_switches("x\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n"), Some(42));

@@ -26,8 +26,8 @@ use tokio::time::{Instant, Sleep};
 use super::beat;
 
 /// A connection that has received nothing for this long is probed at the next instant that all connections share (`beat`): an idle one
-/// every 25 s. Go's TLS accepts at most 16 such probes in a row, and a watch lasts at most five minutes.
-const SILENCE: Duration = Duration::from_secs(20);
+/// each sixth time, every 24.6 s. Go's TLS accepts at most 16 such probes in a row, and a watch lasts at most five minutes.
+const SILENCE: Duration = Duration::from_secs(22);
 /// The same until the server is known to answer probes.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
 /// Deadline for the answer. Together with [`SILENCE`] and the time until the next instant it is well below a minute.

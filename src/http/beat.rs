@@ -1,5 +1,9 @@
 //! The instants at which a process does what can wait some seconds: all of it together, since each of them wakes the process, which is
 //! most of what an idle one does.
+//!
+//! Tokio's timers lie in slots of 1 ms, 64 ms, 4,096 ms and so on (its `runtime/time/wheel`), counted from the start of the runtime. One
+//! that is further away than a slot wakes the process when its slot begins, only to be put into a finer one: up to three times until it
+//! is due. So the instants are where a slot of 4,096 ms begins, which is the same for whatever else is due later than the next one.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,7 +11,12 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// From one instant to the next.
-pub(super) const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_millis(4096);
+
+/// Counts the instants from now, which is right after the runtime has started. Without it they are counted from when one is asked for.
+pub fn begin() {
+    first();
+}
 
 /// Now, and then these instants.
 pub fn beats() -> Interval {

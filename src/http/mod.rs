@@ -27,7 +27,7 @@ mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
 pub use arrival::BodyRefused;
-pub use beat::beats;
+pub use beat::{beats, begin as begin_beats};
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
 pub use files::Files;

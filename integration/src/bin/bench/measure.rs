@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use integration::audit::Mark;
 use integration::control_plane::ControlPlaneUsage;
-use integration::{ControlPlane, Error, Filter, Usage};
+use integration::{ControlPlane, Error, Filter, Switches, Usage};
 use serde::Serialize;
 
 use crate::daemon::Daemon;
@@ -46,7 +46,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn between(before: Usage, after: Usage) -> Self {
+    fn between(before: &Usage, after: &Usage) -> Self {
         Self { cpu_seconds: after.cpu.saturating_sub(before.cpu).as_secs_f64(), peak_mib: mebibytes(after.rss_peak) }
     }
 
@@ -83,7 +83,7 @@ impl Meter {
 
     /// The daemon is another process from now on, which has used nothing yet.
     pub(crate) fn daemon_starts_anew(&mut self) {
-        self.daemon = Usage { cpu: Duration::ZERO, rss_peak: 0, anonymous: 0, switches: 0 };
+        self.daemon = Usage { cpu: Duration::ZERO, rss_peak: 0, anonymous: 0, switches: Switches::default() };
     }
 
     /// Ends, when the daemon is at rest.
@@ -92,14 +92,14 @@ impl Meter {
         let (used, own) = (daemon.usage()?, Usage::own()?);
         let (hub, edge) = (clusters.hub.usage()?, clusters.edge.usage()?);
         let mut cost = Cost {
-            daemon: Share::between(self.daemon, used),
-            daemon_switches: used.switches.saturating_sub(self.daemon.switches),
-            remote: Share::between(self.hub.api_server, hub.api_server),
-            remote_etcd: Share::between(self.hub.etcd, hub.etcd),
-            local: Share::between(self.edge.api_server, edge.api_server),
-            local_etcd: Share::between(self.edge.etcd, edge.etcd),
+            daemon: Share::between(&self.daemon, &used),
+            daemon_switches: used.switches.since(&self.daemon.switches),
+            remote: Share::between(&self.hub.api_server, &hub.api_server),
+            remote_etcd: Share::between(&self.hub.etcd, &hub.etcd),
+            local: Share::between(&self.edge.api_server, &edge.api_server),
+            local_etcd: Share::between(&self.edge.etcd, &edge.etcd),
             controller_managers: managers(&self.hub, &hub).and(managers(&self.edge, &edge)),
-            load: Share::between(self.own, own),
+            load: Share::between(&self.own, &own),
             ..Cost::default()
         };
         for (plane, mark) in [(&clusters.hub, self.marks.0), (&clusters.edge, self.marks.1)] {
@@ -110,7 +110,7 @@ impl Meter {
 }
 
 fn managers(before: &ControlPlaneUsage, after: &ControlPlaneUsage) -> Share {
-    match (before.controller_manager, after.controller_manager) {
+    match (&before.controller_manager, &after.controller_manager) {
         (Some(before), Some(after)) => Share::between(before, after),
         _ => Share::default(),
     }

@@ -4,21 +4,17 @@
 //! One control plane and one API that accepts everything. Requests are counted by the API server's audit log, posts by that API.
 
 mod report;
+mod rest;
 mod world;
 
 use std::time::{Duration, Instant};
 
-use integration::{Error, Mark, Towline, Usage};
-use nix::errno::Errno;
-use nix::time::{ClockId, clock_gettime};
+use integration::{Error, Mark, Switches, Towline, Usage};
 use serde::Serialize;
 
 use self::world::World;
 use crate::measure::mebibytes;
 use crate::options::InventoryOptions;
-
-/// How often a file is looked at while Towline rests.
-const LOOKS: u32 = 20;
 
 /// What one step has cost.
 #[derive(Debug, Default, Serialize)]
@@ -41,8 +37,10 @@ pub(crate) struct Measured {
     first: Cost,
     change: Cost,
     idle: Cost,
-    /// CPU time of one look at a file after a rest, here and now: on some virtual machines, a hundred times what it is on others.
-    look_seconds: f64,
+    /// The same while the process's memory is kept in use, so that the host of a virtual machine takes none of it.
+    kept: Cost,
+    /// CPU time of the first touch of a page after a rest, here and now.
+    touch_seconds: f64,
     in_step: Cost,
     many: Cost,
 }
@@ -77,9 +75,15 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     eprintln!("{}", change.line("one release upgraded"));
 
     let step = Step::of(&world, &towline).await?;
-    let look_seconds = rest_and_look(idle).await?;
+    let touch = rest::of_untouched(idle).await?;
     let rest = step.end(&world, &towline).await?;
     eprintln!("{}", rest.line("idle"));
+
+    let resident = towline.resident()?;
+    let step = Step::of(&world, &towline).await?;
+    rest::kept(idle, resident).await?;
+    let kept = step.end(&world, &towline).await?;
+    eprintln!("{}", kept.line("idle, its memory kept"));
 
     towline.kill9().await?;
     drop(towline);
@@ -98,27 +102,8 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     world.wait_until_told(releases + many).await?;
     let of_many = step.end(&world, &towline).await?;
     eprintln!("{}", of_many.line("many releases"));
-    Ok(Measured { first, change, idle: rest, look_seconds, in_step, many: of_many })
-}
-
-/// Rests for this long, and looks at a file every few seconds meanwhile. Returns the CPU time of one look.
-#[expect(clippy::disallowed_methods, reason = "the thread is for nothing else")]
-async fn rest_and_look(rest: Duration) -> Result<f64, Error> {
-    let looking = tokio::task::spawn_blocking(move || {
-        let clock = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
-        let begun = clock();
-        for _ in 0..LOOKS {
-            std::thread::sleep(rest / LOOKS);
-            // Whether it is there does not matter.
-            let _ = std::fs::metadata("/etc/hostname");
-        }
-        Ok((clock()?.saturating_sub(begun?) / LOOKS).as_secs_f64())
-    });
-    let looked = looking
-        .await
-        .map_err(|error| error.to_string())
-        .and_then(|looked| looked.map_err(|error: Errno| error.to_string()));
-    looked.map_err(|detail| Error::Unreadable { what: "the clock of a thread".to_owned(), detail })
+    let touch_seconds = touch.as_secs_f64();
+    Ok(Measured { first, change, idle: rest, kept, touch_seconds, in_step, many: of_many })
 }
 
 /// A step under way.
@@ -127,14 +112,20 @@ struct Step {
     mark: Mark,
     posts: usize,
     cpu: Duration,
-    switches: u64,
+    switches: Switches,
 }
 
 impl Step {
     /// One of a process that has just begun.
     async fn of_process(world: &World) -> Result<Self, Error> {
         let mark = world.plane.audit()?.mark().await?;
-        Ok(Self { begun: Instant::now(), mark, posts: world.sink.told().len(), cpu: Duration::ZERO, switches: 0 })
+        Ok(Self {
+            begun: Instant::now(),
+            mark,
+            posts: world.sink.told().len(),
+            cpu: Duration::ZERO,
+            switches: Switches::default(),
+        })
     }
 
     async fn of(world: &World, towline: &Towline) -> Result<Self, Error> {
@@ -151,7 +142,7 @@ impl Step {
             watches,
             posts: world.sink.told().len() - self.posts,
             cpu_seconds: usage.cpu.saturating_sub(self.cpu).as_secs_f64(),
-            switches: usage.switches.saturating_sub(self.switches),
+            switches: usage.switches.since(&self.switches),
             peak_mib: mebibytes(usage.rss_peak),
         })
     }
