@@ -1,8 +1,8 @@
 //! Liveness checks of idle connections that cost the server no request.
 //!
 //! A watch without events is silent, and TCP keep-alive probes are answered by the next hop: behind a load balancer or a proxy
-//! that stays up, a connection to a dead server looks like an idle one. So the server is probed through TLS itself: after
-//! [`SILENCE`] a `KeyUpdate` is sent that requests one in return (RFC 8446, 4.6.3). An API server, like every Go program,
+//! that stays up, a connection to a dead server looks like an idle one. So the server is probed through TLS itself: on a
+//! silent connection a `KeyUpdate` is sent that requests one in return (RFC 8446, 4.6.3). An API server, like every Go program,
 //! answers at once and neither counts nor logs it. Everything that passes TLS through, such as a proxy's tunnel, passes the
 //! probe through. If no answer arrives within [`ANSWER_WITHIN`], the connection is closed.
 //!
@@ -25,12 +25,13 @@ use tokio::time::{Instant, Sleep};
 
 use super::beat;
 
-/// A connection that has received nothing for this long is probed at the next instant that all connections share (`beat`): an idle one
-/// each sixth time, every 24.6 s. Go's TLS accepts at most 16 such probes in a row, and a watch lasts at most five minutes.
-const SILENCE: Duration = Duration::from_secs(22);
-/// The same until the server is known to answer probes.
-const FIRST_SILENCE: Duration = Duration::from_secs(3);
-/// Deadline for the answer. Together with [`SILENCE`] and the time until the next instant it is well below a minute.
+/// A connection that has received nothing for this long is silent. It is probed at the next of the instants that all connections share
+/// ([`PROBES`]), or then already, as long as the server is not known to answer probes.
+const SILENCE: Duration = Duration::from_secs(3);
+/// Silent connections are probed together, at each sixth beat: every 24.6 s. Go's TLS accepts at most 16 probes without data in between,
+/// and a watch lasts at most five minutes.
+const PROBES: u32 = 6;
+/// Deadline for the answer. Together with [`SILENCE`] and the time until the next probe it is 43 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// After this many answers, the server is expected to answer every probe. A single one could be the start of other data.
@@ -139,13 +140,14 @@ impl<T: Heard> Alive<T> {
         let last = Instant::now();
         let asked = if is_current { Asked::No } else { Asked::InVain };
         let heard = inner.heard();
-        let timer = Box::pin(tokio::time::sleep(FIRST_SILENCE));
+        let timer = Box::pin(tokio::time::sleep(SILENCE));
         Self { inner, answers, heard, last, asked, timer }
     }
 
     /// When the server is probed if nothing arrives until then.
     fn probe_due(&self) -> Instant {
-        if self.answers.are_known() { beat::not_before(self.last + SILENCE) } else { self.last + FIRST_SILENCE }
+        let silent = self.last + SILENCE;
+        if self.answers.are_known() { beat::not_before(silent, PROBES) } else { silent }
     }
 }
 

@@ -120,18 +120,17 @@ async fn silent_connections_are_probed_together_and_closed_without_an_answer() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     let (mut of_first, mut of_second) = (first.probes(), second.probes());
     // The first ones come early; both servers answer them.
-    assert!(are_close(of_first.remove(0), begun + FIRST_SILENCE), "{of_first:?}");
-    assert!(are_close(of_second.remove(0), begun + Duration::from_secs(1) + FIRST_SILENCE), "{of_second:?}");
-    assert_eq!(of_first.len(), of_second.len());
-    assert!((3..=5).contains(&of_first.len()), "{of_first:?}");
-    for (one, other) in of_first.iter().zip(&of_second) {
-        assert!(are_close(*one, *other), "{of_first:?} and {of_second:?}");
-        assert!(are_close(*one, beat::not_before(*one - EXACT)), "between two beats");
+    assert!(are_close(of_first.remove(0), begun + SILENCE), "{of_first:?}");
+    assert!(are_close(of_second.remove(0), begun + Duration::from_secs(1) + SILENCE), "{of_second:?}");
+    let mut expected = beat::not_before(begun + Duration::from_secs(1) + SILENCE * 2 + EXACT, PROBES);
+    assert!(of_second.len() >= 3, "{of_second:?}");
+    for probe in &of_second {
+        assert!(are_close(*probe, expected), "{of_second:?}");
+        assert!(of_first.iter().any(|one| are_close(*one, expected)), "{of_first:?} and {of_second:?}");
+        expected += beat::EVERY * PROBES;
     }
-    for probes in of_first.windows(2) {
-        let between = probes[1] - probes[0];
-        assert!(between >= SILENCE && between <= SILENCE + beat::EVERY + EXACT, "{between:?}");
-    }
+    // The first connection may have been silent for long enough once before.
+    assert!(of_first.len() - of_second.len() <= 1, "{of_first:?} and {of_second:?}");
     // One server is gone; what is in between stays up.
     first.answers.store(false, Ordering::Relaxed);
     let error = first.reading.await.unwrap();

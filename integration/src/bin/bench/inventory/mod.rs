@@ -16,6 +16,9 @@ use self::world::World;
 use crate::measure::mebibytes;
 use crate::options::InventoryOptions;
 
+/// Nothing ends later because it is not used.
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
+
 /// What one step has cost.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Cost {
@@ -74,14 +77,16 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     let change = step.end(&world, &towline).await?;
     eprintln!("{}", change.line("one release upgraded"));
 
+    // Unused connections and threads end.
+    tokio::time::sleep(SETTLED_AFTER).await;
     let step = Step::of(&world, &towline).await?;
-    let touch = rest::of_untouched(idle).await?;
+    let touch = rest::and_touch(idle).await?;
     let rest = step.end(&world, &towline).await?;
     eprintln!("{}", rest.line("idle"));
 
     let resident = towline.resident()?;
     let step = Step::of(&world, &towline).await?;
-    rest::kept(idle, resident).await?;
+    rest::and_keep(idle, resident).await?;
     let kept = step.end(&world, &towline).await?;
     eprintln!("{}", kept.line("idle, its memory kept"));
 

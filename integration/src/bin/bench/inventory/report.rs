@@ -54,8 +54,11 @@ fn marks(options: InventoryOptions, all: &[Measured]) -> Vec<Mark> {
     add(&format!("{idle} s idle, requests"), Some(Wanted::AtMost(0.0)), |run| to_float(run.idle.requests));
     add(&format!("{idle} s idle, posts"), Some(Wanted::AtMost(0.0)), |run| to_float(run.idle.posts));
     add(&format!("{idle} s idle, CPU s"), None, |run| run.idle.cpu_seconds);
+    add(&format!("{idle} s idle, switches"), None, |run| {
+        to_float(usize::try_from(run.idle.switches).unwrap_or(usize::MAX))
+    });
     add("a first touch of a page after 5 s, on this machine, CPU us", None, |run| run.touch_seconds * 1e6);
-    // Of the program alone: not of a host that takes its memory and gives it back.
+    // Without what a host adds that takes memory and gives it back. The reads keep a core and its caches warm, too.
     let kept = "s idle with its memory kept in use";
     add(&format!("{idle} {kept}, CPU s"), Some(Wanted::Below(0.02)), |run| run.kept.cpu_seconds);
     add(&format!("{idle} {kept}, switches"), None, |run| {

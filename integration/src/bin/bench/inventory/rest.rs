@@ -11,11 +11,13 @@ use nix::time::{ClockId, clock_gettime};
 const UNTOUCHED: Duration = Duration::from_secs(5);
 const PAGES: usize = 250;
 const PAGE: usize = 4096;
-/// Between two touches of all pages that are kept. Nothing was seen to be taken in this time.
+/// Between two touches of the pages that are kept. Little was seen to be taken in this time.
 const EVERY: Duration = Duration::from_millis(20);
+/// The share of them that has to be readable.
+const MOST: f64 = 0.9;
 
 /// Rests for this long, at least once [`UNTOUCHED`]. Returns the CPU time of the first touch of a page of this program after that.
-pub(crate) async fn of_untouched(rest: Duration) -> Result<Duration, Error> {
+pub(crate) async fn and_touch(rest: Duration) -> Result<Duration, Error> {
     blocking(move || {
         let mut memory = vec![1_u8; PAGES * PAGE];
         let (mut spent, mut touched) = (Duration::ZERO, 0);
@@ -37,8 +39,8 @@ pub(crate) async fn of_untouched(rest: Duration) -> Result<Duration, Error> {
     .await
 }
 
-/// Rests for this long while all pages of a process stay in use.
-pub(crate) async fn kept(rest: Duration, mut resident: Resident) -> Result<(), Error> {
+/// Rests for this long while the pages of a process stay in use.
+pub(crate) async fn and_keep(rest: Duration, mut resident: Resident) -> Result<(), Error> {
     blocking(move || {
         let end = Instant::now() + rest;
         let mut look_at = Instant::now();
@@ -47,7 +49,10 @@ pub(crate) async fn kept(rest: Duration, mut resident: Resident) -> Result<(), E
                 resident.look()?;
                 look_at = Instant::now() + UNTOUCHED;
             }
-            resident.touch();
+            let read = resident.touch();
+            if read < MOST {
+                return Err(unreadable("the pages of a process", &format!("{:.0} % could be read", read * 100.0)));
+            }
             pause(EVERY);
         }
         Ok(())
@@ -56,7 +61,9 @@ pub(crate) async fn kept(rest: Duration, mut resident: Resident) -> Result<(), E
 }
 
 fn clock() -> Result<Duration, Error> {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(|error: Errno| unreadable(error.desc()))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .map_err(|error: Errno| unreadable("the clock of a thread", error.desc()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the thread is for nothing else")]
@@ -66,9 +73,9 @@ fn pause(time: Duration) {
 
 /// On a thread of its own.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| unreadable(&error.to_string()))?
+    tokio::task::spawn_blocking(work).await.map_err(|error| unreadable("what a thread found", &error.to_string()))?
 }
 
-fn unreadable(detail: &str) -> Error {
-    Error::Unreadable { what: "the clock of a thread".to_owned(), detail: detail.to_owned() }
+fn unreadable(what: &str, detail: &str) -> Error {
+    Error::Unreadable { what: what.to_owned(), detail: detail.to_owned() }
 }
