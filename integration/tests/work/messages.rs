@@ -146,12 +146,16 @@ fn what_is_not_urgent_has_the_fourth_turn() {
         world.process.ask(&(12..24).collect::<Vec<_>>(), true).await;
         world.holds("what is not urgent", WORK, (12, 0)).await;
         world.holds("what is urgent", URGENT, (12, 0)).await;
+        // On a busy machine 12 turns take longer than five seconds, and what was ready for as long is claimed without its message.
+        let just_now = "update towline_work set ready_at = now(), announced = now()";
+        world.stage.run(just_now).await;
         let (worker, mut waiting) = world.worker(1).await;
         let mut turns = Vec::new();
         for _ in 0..12 {
             let (work, permit) = waiting.next().await;
             turns.push(work.urgent);
             assert_eq!(worker.done(work).await, Finished::Settled);
+            world.stage.run(just_now).await;
             drop(permit);
         }
         let others = turns.iter().filter(|urgent| !**urgent).count();
