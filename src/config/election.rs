@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fault::Problem;
 use super::fields::Fields;
 use super::names::ClusterName;
-use super::setting::{PositiveDuration, Setting, Unfit, record};
+use super::setting::{PositiveDuration, Setting, Unfit, read_duration};
 use super::source::Node;
 
 /// Leases count whole seconds. With less than two, a claim would expire within the safety margin of a request.
@@ -57,10 +57,12 @@ impl ElectionConfig {
         let complete = cluster.is_some() && namespace.is_some();
         let namespace = namespace.map(|Namespace(name)| name).unwrap_or_default();
         let mut election = Self::new(cluster.unwrap_or_else(ClusterName::stand_in), namespace);
+        let before = fields.faults();
         fields.set_as::<LeaseDuration, _>("lease_duration", &mut election.lease_duration);
         fields.set_as::<PositiveDuration, _>("renew_interval", &mut election.renew_interval);
+        let are_known = fields.faults() == before;
         election.identity = fields.optional::<Identity>("identity").map(|Identity(identity)| identity);
-        if election.renew_interval * 2 > election.lease_duration {
+        if are_known && election.renew_interval * 2 > election.lease_duration {
             let found = format!(
                 "a renew_interval of {} beside a lease_duration of {}",
                 humantime::format_duration(election.renew_interval),
@@ -100,13 +102,7 @@ impl Setting for LeaseDuration {
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<super::Fault>) -> Option<Self> {
-        match node {
-            Node::Integer(_) => Duration::read(node, path, faults).map(Self),
-            other => {
-                let outcome = other.text().ok_or_else(Unfit::default).and_then(Self::from_text);
-                record(outcome, Self::ALLOWED, node, path, faults)
-            }
-        }
+        read_duration(node, path, faults)
     }
 }
 

@@ -150,12 +150,17 @@ impl Setting for Duration {
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
-        let outcome = match node {
-            Node::Integer(number) => Err(Unfit { reason: None, suggestion: in_seconds(&number.to_string()) }),
-            other => other.text().ok_or_else(Unfit::default).and_then(Self::from_text),
-        };
-        record(outcome, Self::ALLOWED, node, path, faults)
+        read_duration(node, path, faults)
     }
+}
+
+/// Reads a duration. A number without a unit was probably meant in seconds.
+pub fn read_duration<T: Setting>(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<T> {
+    let outcome = match node {
+        Node::Integer(number) => Err(Unfit { reason: None, suggestion: in_seconds(&number.to_string()) }),
+        other => other.text().ok_or_else(Unfit::default).and_then(T::from_text),
+    };
+    record(outcome, T::ALLOWED, node, path, faults)
 }
 
 fn in_seconds(text: &str) -> Option<String> {
@@ -174,13 +179,7 @@ impl Setting for PositiveDuration {
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
-        match node {
-            Node::Integer(_) => Duration::read(node, path, faults).map(Self),
-            other => {
-                let outcome = other.text().ok_or_else(Unfit::default).and_then(Self::from_text);
-                record(outcome, Self::ALLOWED, node, path, faults)
-            }
-        }
+        read_duration(node, path, faults)
     }
 }
 
@@ -200,6 +199,10 @@ impl Setting for WatchTimeout {
         let duration = Duration::from_text(text)?;
         let allowed = Duration::from_secs(5)..=Duration::from_secs(290);
         if allowed.contains(&duration) { Ok(Self(duration)) } else { Err(Unfit::default()) }
+    }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        read_duration(node, path, faults)
     }
 }
 
@@ -293,7 +296,9 @@ mod tests {
     fn a_bare_number_of_seconds_is_pointed_at_its_unit() {
         assert!(read::<Duration>(&Node::Integer(30)).expect_err("no unit").ends_with("did you mean `30s`?"));
         assert!(read::<Duration>(&variable("30")).expect_err("no unit").ends_with("did you mean `30s`?"));
-        assert!(read::<PositiveDuration>(&Node::Integer(30)).is_err());
+        let told = read::<PositiveDuration>(&Node::Integer(30)).err().expect("no unit");
+        assert!(told.contains("above zero") && told.ends_with("did you mean `30s`?"), "{told}");
+        assert!(read::<WatchTimeout>(&Node::Integer(30)).err().expect("no unit").ends_with("did you mean `30s`?"));
         assert_eq!(read::<Duration>(&text("1h 30m")), Ok(Duration::from_mins(90)));
     }
 

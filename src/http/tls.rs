@@ -65,12 +65,13 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    fn decode(path: &Path, error: &pem::Error) -> Self {
+    /// `missing`: what to say if there is nothing of the kind that is looked for.
+    fn decode(path: &Path, error: &pem::Error, missing: &'static str) -> Self {
         let reason = match error {
             pem::Error::MissingSectionEnd { .. } => "a PEM section has no end",
             pem::Error::IllegalSectionStart { .. } => "a PEM section has an invalid beginning",
             pem::Error::Base64Decode(_) => "a PEM section is not base64",
-            pem::Error::NoItemsFound => "no PEM section of the required kind",
+            pem::Error::NoItemsFound => missing,
             _ => "not PEM",
         };
         Self::Decode { path: path.to_owned(), reason }
@@ -163,13 +164,13 @@ impl CertificateFiles {
 
     async fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
         let pem = read(&self.certificate).await?;
-        let decode = |error| CertificateError::decode(&self.certificate, &error);
+        let decode = |error| CertificateError::decode(&self.certificate, &error, "no certificate in PEM");
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(decode)?;
         if chain.is_empty() {
             return Err(decode(pem::Error::NoItemsFound));
         }
         let pem = read(&self.key).await?;
-        let decode = |error| CertificateError::decode(&self.key, &error);
+        let decode = |error| CertificateError::decode(&self.key, &error, "no private key in PEM");
         let key = PrivateKeyDer::from_pem_slice(&pem).map_err(decode)?;
         CertifiedKey::from_der(chain, key, provider).map_err(|source| CertificateError::Pair {
             certificate: self.certificate.clone(),

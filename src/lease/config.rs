@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::config::fault::Problem;
+use crate::config::fault::{Fault, Problem};
 use crate::config::fields::Fields;
 use crate::config::names::{LeaseName, NamespaceName, PodName, SecretName};
-use crate::config::setting::{PositiveDuration, Setting, Unfit};
+use crate::config::setting::{PositiveDuration, Setting, Unfit, read_duration};
+use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 
 /// A Lease on a hub that is renewed while a pod is ready: `[[lease]]`.
@@ -59,13 +60,15 @@ impl LeaseConfig {
         let secret_name = fields.required::<SecretName>("secret_name");
         let secret_namespace = fields.required::<NamespaceName>("secret_namespace");
         let pod = read_pod(&mut fields);
+        let before = fields.faults();
         let mut duration = Self::DEFAULT_DURATION;
         fields.set_as::<WholeSeconds, _>("duration", &mut duration);
         let mut startup_delay = Self::DEFAULT_STARTUP_DELAY;
         fields.set("startup_delay", &mut startup_delay);
         let mut renew_interval = duration / 3;
         fields.set_as::<PositiveDuration, _>("renew_interval", &mut renew_interval);
-        if renew_interval >= duration {
+        // A default in the place of a faulty value is in nobody's file.
+        if fields.faults() == before && renew_interval >= duration {
             let found = format!("{:?}", humantime::format_duration(renew_interval).to_string());
             let allowed = format!("less than `duration`, which is {}", humantime::format_duration(duration));
             fields.fault_at("renew_interval", Problem::Value { found, allowed, suggestion: None });
@@ -111,6 +114,10 @@ impl Setting for WholeSeconds {
         let is_whole = duration.subsec_nanos() == 0 && !duration.is_zero();
         if is_whole { Ok(Self(duration)) } else { Err(Unfit::default()) }
     }
+
+    fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
+        read_duration(node, path, faults)
+    }
 }
 
 impl From<WholeSeconds> for Duration {
@@ -124,7 +131,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::source::Node;
 
     fn read(changes: &[(&str, Option<&str>)]) -> Result<LeaseConfig, Vec<String>> {
         let mut table: BTreeMap<String, Node> = [
@@ -165,7 +171,11 @@ mod tests {
         for wrong in ["0s", "500ms", "1500ms", "60", "2y"] {
             let told = read(&[("duration", Some(wrong))]).expect_err(wrong);
             assert!(told[0].contains("whole seconds, from \"1s\" to a year"), "{told:?}");
+            // Not compared with the default.
+            let told = read(&[("duration", Some(wrong)), ("renew_interval", Some("90s"))]).expect_err(wrong);
+            assert_eq!(told.len(), 1, "{told:?}");
         }
+        assert!(read(&[("duration", Some("60"))]).expect_err("no unit")[0].ends_with("did you mean `60s`?"));
         let told = read(&[("duration", Some("5s")), ("renew_interval", Some("5s"))]).expect_err("as long");
         assert_eq!(told, ["lease[0].renew_interval: found \"5s\"; allowed: less than `duration`, which is 5s"]);
         assert!(read(&[("renew_interval", Some("0s"))]).is_err());

@@ -43,7 +43,7 @@ pub(super) enum LoadError {
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// It is incomplete, or refers to a file that can't be read.
-    #[error("{}", full_text(.0))]
+    #[error("{}", text_of(.0))]
     Kubeconfig(KubeconfigError),
     /// The server's URL has a user or a password before the host, which every error that names the server would print.
     #[error("`server` has a user or a password in its URL, which is refused")]
@@ -51,6 +51,14 @@ pub enum Unusable {
     /// The proxy, of the kubeconfig or the environment, has an unknown scheme.
     #[error("`{0}` names a proxy that is none of http://, https:// and socks5://")]
     Proxy(&'static str),
+}
+
+/// kube calls every context the current one, also one that was asked for.
+fn text_of(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::LoadContext(name) => format!("there is no context of the name {name}"),
+        other => full_text(other),
+    }
 }
 
 /// The configuration of a client, with the proxy that kubectl would use.
@@ -272,6 +280,10 @@ mod tests {
         assert!(reason(load(&config(&path)).await).contains("the file is empty"));
         std::fs::write(&path, "clusters: [").unwrap();
         assert!(reason(load(&config(&path)).await).contains("kubeconfig"));
+        std::fs::write(&path, "current-context: hub\n").unwrap();
+        let context = Some("edge".to_owned());
+        let other = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context });
+        assert!(reason(load(&other).await).ends_with("there is no context of the name edge"));
     }
 
     #[tokio::test]

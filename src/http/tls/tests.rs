@@ -208,6 +208,14 @@ async fn a_server_does_not_start_without_a_certificate() {
     write(&directory, "tls.key", &Pair::named("hub.test").key);
     let error = ServerTls::load(files(&directory)).await.err().expect("refused");
     assert!(matches!(error, CertificateError::Pair { .. }), "{error:?}");
+    // Each file in the place of the other.
+    let pair = Pair::named("hub.test");
+    write(&directory, "tls.key", &pair.certificate);
+    let error = ServerTls::load(files(&directory)).await.err().expect("refused");
+    assert!(error.to_string().ends_with("tls.key: no private key in PEM"), "{error}");
+    write(&directory, "tls.crt", &pair.key);
+    let error = ServerTls::load(files(&directory)).await.err().expect("refused");
+    assert!(error.to_string().ends_with("tls.crt: no certificate in PEM"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,14 +52,20 @@ fn all_faults_of_an_election_are_told_at_once() {
     assert_eq!(
         told("cluster = \"egde\"\nlease_duration = \"1500ms\"\nrenew_interval = \"8s\"\nidentity = \"-\"\nname = 1"),
         vec![
-            "election: found a renew_interval of 8s beside a lease_duration of 15s; allowed: a renew_interval of \
-             at most half the lease_duration",
             "election.cluster: found \"egde\"; allowed: a name under `[clusters]`: edge; did you mean `edge`?",
             "election.identity: found \"-\"; allowed: 1 to 200 of a-z, A-Z, 0-9, -, _ and ., beginning and ending \
              with a letter or digit",
             "election.lease_duration: found \"1500ms\"; allowed: a duration of whole seconds from 2s to 1h",
             "election.name: unknown key; allowed: cluster, namespace, lease_duration, renew_interval, identity",
             "election.namespace: missing; allowed: the name of a namespace",
+        ]
+    );
+    // Compared if both are what they may be.
+    assert_eq!(
+        told("cluster = \"edge\"\nnamespace = \"towline\"\nrenew_interval = \"8s\""),
+        vec![
+            "election: found a renew_interval of 8s beside a lease_duration of 15s; allowed: a renew_interval of \
+             at most half the lease_duration"
         ]
     );
 }

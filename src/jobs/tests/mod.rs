@@ -210,7 +210,7 @@ name = \"databases\"
              an optional `context`) and `in_cluster = true`",
             "daemon.listne: unknown key; did you mean `listen`?; allowed: listen, shutdown_grace, log, admin_token_file, state_namespace",
             "daemon.log.format: found \"yaml\"; allowed: text or json",
-            "daemon.shutdown_grace: found 30; allowed: a duration of at most a year such as \"30s\" or \"1h 30m\"; did \
+            "daemon.shutdown_grace: found 30; allowed: a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",
             "election.cluster: missing; allowed: a name under `[clusters]`: Edge_1, hub",
             "election.namespace: missing; allowed: the name of a namespace",
