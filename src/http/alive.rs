@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Silent connections are probed together, at each sixth beat: every 24.6 s. Go's TLS accepts at most 16 probes without data in between,
 /// and a watch lasts at most five minutes.
 const PROBES: u32 = 6;
-/// Deadline for the answer. Together with [`SILENCE`] and the time until the next probe it is 43 s.
+/// Deadline for the answer. A dead server is noticed after at most the sum of this, [`SILENCE`] and the time until the next probe: 43 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// After this many answers, the server is expected to answer every probe. A single one could be the start of other data.
