@@ -124,9 +124,18 @@ fn block<'t>(text: &'t str, anchor: &str) -> Option<&'t str> {
 
 /// What an anchor opens, in the one source below the folder that has it.
 fn block_in(folder: &str, anchor: &str) -> String {
-    let all: Vec<String> =
-        sources(folder).iter().filter_map(|source| block(source, anchor).map(str::to_owned)).collect();
-    assert_eq!(all.len(), 1, "src/{folder}: `{anchor}` is to be in one file");
+    block_with(folder, anchor, "")
+}
+
+/// The same in the one source where this is in it.
+fn block_with(folder: &str, anchor: &str, part: &str) -> String {
+    let all: Vec<String> = sources(folder)
+        .iter()
+        .filter_map(|source| block(source, anchor))
+        .filter(|block| block.contains(part))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(all.len(), 1, "src/{folder}: `{anchor}` with `{part}` is to be in one file");
     all.into_iter().next().unwrap_or_default()
 }
 
@@ -191,7 +200,7 @@ fn every_value_of_a_closed_set_is_named() {
     let page = page();
     let mut missing = Vec::new();
     for (folder, of, function) in WORDS {
-        let code = block_in(folder, of);
+        let code = block_with(folder, of, function);
         let body = block(&code, function).unwrap_or_else(|| panic!("src/{folder}: `{of}` has no `{function}`"));
         let words: Vec<String> = literals(body).into_iter().filter(|word| !word.contains(['{', '('])).collect();
         assert!(words.len() >= 2, "src/{folder}: `{of}` `{function}` gives {words:?}");
