@@ -16,7 +16,7 @@ use self::world::World;
 use crate::measure::mebibytes;
 use crate::options::InventoryOptions;
 
-/// Nothing ends later because it is not used.
+/// By then, connections and threads that nothing uses have ended.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 /// What one step has cost.
@@ -77,7 +77,6 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     let change = step.end(&world, &towline).await?;
     eprintln!("{}", change.line("one release upgraded"));
 
-    // Unused connections and threads end.
     tokio::time::sleep(SETTLED_AFTER).await;
     let step = Step::of(&world, &towline).await?;
     let touch = rest::and_touch(idle).await?;
