@@ -192,6 +192,39 @@ impl Monitor {
         checked
     }
 
+    /// Waits until there are more writes than these, and checks them all. Returns the number of writes.
+    pub(crate) async fn more_writes(&self, than: usize) -> usize {
+        eventually("the sections to write", LIMIT, async || {
+            let writes = self.check_writes().await;
+            if writes > than { Ok(writes) } else { Err(format!("{writes} writes")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until each section has written again.
+    pub(crate) async fn all_write(&self, what: &str) {
+        let before = self.writes_by_section().await;
+        eventually(format!("each section to write {what}"), LIMIT, async || {
+            let now = self.writes_by_section().await;
+            let silent = |section: &String| now.get(section) == before.get(section);
+            let silent: Vec<String> = self.world.sections().into_iter().filter(silent).collect();
+            if silent.is_empty() { Ok(()) } else { Err(format!("{silent:?} did not")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn writes_by_section(&self) -> BTreeMap<String, usize> {
+        let mut writes = BTreeMap::new();
+        for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
+            for (section, _) in section_writes(&self.world, plane, mark).await {
+                *writes.entry(section).or_default() += 1;
+            }
+        }
+        writes
+    }
+
     /// The writes of a user in the world's sections.
     pub(crate) async fn writes_of(&self, user: &str) -> Vec<Record> {
         let mut all = Vec::new();

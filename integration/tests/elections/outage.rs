@@ -16,7 +16,7 @@ fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards()
         let monitor = Monitor::start(&world).await;
         let _churn = Churn::start(&world, Duration::from_millis(100));
         let replicas = replicas(&world, &monitor, 3).await;
-        let written = more_writes(&monitor, 0).await;
+        let written = monitor.more_writes(0).await;
         let before = monitor.holders().await;
         let terms = monitor.terms().await;
         world.edge.kill_api_server().await.unwrap();
@@ -47,16 +47,6 @@ fn no_section_runs_while_the_leases_are_out_of_reach_and_none_twice_afterwards()
         assert_eq!(monitor.holders().await, before, "sections moved although their replicas are alive");
         // Its former holder acquired each again: one more term for each section.
         assert_eq!(monitor.terms().await, terms + before.len());
-        more_writes(&monitor, written).await;
+        monitor.more_writes(written).await;
     });
-}
-
-/// Waits for more writes than these, each by the holder of its section.
-async fn more_writes(monitor: &Monitor, than: usize) -> usize {
-    eventually("the sections to write", LIMIT, async || {
-        let written = monitor.check_writes().await;
-        if written > than { Ok(written) } else { Err(format!("{written} writes")) }
-    })
-    .await
-    .unwrap()
 }
