@@ -204,25 +204,21 @@ impl Monitor {
 
     /// Waits until each section has written again.
     pub(crate) async fn all_write(&self, what: &str) {
-        let before = self.writes_by_section().await;
+        let marks = [
+            self.world.hub.audit().unwrap().mark().await.unwrap(),
+            self.world.edge.audit().unwrap().mark().await.unwrap(),
+        ];
         eventually(format!("each section to write {what}"), LIMIT, async || {
-            let now = self.writes_by_section().await;
-            let silent = |section: &String| now.get(section) == before.get(section);
-            let silent: Vec<String> = self.world.sections().into_iter().filter(silent).collect();
+            let mut silent: BTreeSet<String> = self.world.sections().into_iter().collect();
+            for (plane, mark) in [(&self.world.hub, marks[0]), (&self.world.edge, marks[1])] {
+                for (section, _) in section_writes(&self.world, plane, mark).await {
+                    silent.remove(&section);
+                }
+            }
             if silent.is_empty() { Ok(()) } else { Err(format!("{silent:?} did not")) }
         })
         .await
         .unwrap();
-    }
-
-    async fn writes_by_section(&self) -> BTreeMap<String, usize> {
-        let mut writes = BTreeMap::new();
-        for (plane, mark) in [(&self.world.hub, self.marks[0]), (&self.world.edge, self.marks[1])] {
-            for (section, _) in section_writes(&self.world, plane, mark).await {
-                *writes.entry(section).or_default() += 1;
-            }
-        }
-        writes
     }
 
     /// The writes of a user in the world's sections.
