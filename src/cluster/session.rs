@@ -17,7 +17,6 @@ use super::identity;
 use super::standing::Availability;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::ClusterConfig;
-use crate::http;
 use crate::telemetry::ClusterState;
 
 /// Back-off of probes: short at first, because most outages are restarts; the cap bounds how late their end is noticed.
@@ -31,7 +30,6 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
-    let mut checks = http::beats();
     loop {
         if state.doubt && state.next_probe <= Instant::now() {
             probe(&cluster, &mut keeper, &mut state).await;
@@ -45,7 +43,6 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            _ = checks.tick() => keeper.look(),
             change = keeper.change() => take_up(&cluster, change, &mut state),
             suspected = cluster.suspected(), if !state.doubt => {
                 if suspected {

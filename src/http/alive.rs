@@ -28,9 +28,9 @@ use super::beat;
 /// A connection that has received nothing for this long is silent. It is probed at the next of the instants that all connections share
 /// ([`PROBES`]), or then already, as long as the server is not known to answer probes.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Silent connections are probed together, at each sixth beat: every 24.6 s. Go's TLS accepts at most 16 probes without data in between,
+/// Silent connections are probed together, every 24.6 s. Go's TLS accepts at most 16 probes without data in between,
 /// and a watch lasts at most five minutes.
-const PROBES: u32 = 6;
+const PROBES: u32 = beat::SELDOM;
 /// Deadline for the answer. A dead server is noticed after at most the sum of this, [`SILENCE`] and the time until the next probe: 43 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 

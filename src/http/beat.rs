@@ -13,6 +13,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// From one instant to the next.
 pub(super) const EVERY: Duration = Duration::from_millis(4096);
+/// A process at rest probes its connections and keeps its metrics small at each sixth instant, every 24.6 s.
+pub const SELDOM: u32 = 6;
 /// A timer that is due less than a millisecond before a slot begins is in that slot. What passes between the start of the runtime and
 /// [`begin`] is less, unless the machine is very busy: then each instant wakes the process twice.
 const ROUNDED_UP: Duration = Duration::from_nanos(999_999);
@@ -35,10 +37,15 @@ fn after(first: Instant) -> Interval {
 }
 
 /// The first of each so many instants that is not before this time: the same one for all who give this number.
-pub(super) fn not_before(time: Instant, of_each: u32) -> Instant {
+pub fn not_before(time: Instant, of_each: u32) -> Instant {
     let period = EVERY * of_each;
     let since = since_last(first(), time, period);
     if since.is_zero() { time } else { time + period.saturating_sub(since) }
+}
+
+/// The first instant after this time, if they lie so far apart.
+pub(super) fn next(time: std::time::Instant, period: Duration) -> std::time::Instant {
+    time + period.saturating_sub(since_last(first(), time.into(), period))
 }
 
 fn first() -> Instant {

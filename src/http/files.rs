@@ -1,6 +1,22 @@
 //! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
+//!
+//! One thread polls the metadata of all files ([`FileWatch`]). It is no task of the runtime: a process at rest does little else, and a turn
+//! of the runtime touches several times as many pages of memory.
 
+use std::future::pending;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::beat;
+
+/// From one look at the files to the next one. Tests don't wait that long.
+const EVERY: Duration = if cfg!(test) { Duration::from_millis(20) } else { beat::EVERY };
+/// The thread needs little more than the path of a file.
+const STACK: usize = 128 << 10;
 
 /// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
 /// Secret is noticed.
@@ -36,9 +52,110 @@ impl Files {
         Self::of(self.0.iter().map(|(path, _)| path.clone()).collect())
     }
 
-    /// Whether the metadata of any file differs now.
-    pub fn changed(&self) -> bool {
+    fn changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+}
+
+/// Waits for changes of files.
+#[derive(Debug)]
+pub struct FileWatch {
+    files: Files,
+    /// Receives something once they have changed, also while nobody polls it.
+    changed: Option<oneshot::Receiver<()>>,
+}
+
+impl FileWatch {
+    /// Watches for metadata that differ from these.
+    pub fn new(files: Files) -> Self {
+        Self { files, changed: None }
+    }
+
+    /// Waits until the metadata of any file differ. It can be cancelled without losing a change that has been noticed.
+    pub async fn changed(&mut self) {
+        if self.files.0.is_empty() {
+            pending::<()>().await;
+        }
+        let changed = self.changed.get_or_insert_with(|| POLLER.register(self.files.clone()));
+        // The poller never ends, so nothing is dropped unsent.
+        let _ = changed.await;
+        self.changed = None;
+    }
+
+    /// Watches for metadata that differ from the current ones.
+    pub fn see(&mut self) {
+        *self = Self::new(self.files.seen_now());
+    }
+}
+
+static POLLER: Poller =
+    Poller { registered: Mutex::new(Vec::new()), added: Condvar::new(), is_running: AtomicBool::new(false) };
+
+/// The thread that polls all files, and what is registered with it.
+struct Poller {
+    registered: Mutex<Vec<Registration>>,
+    /// There is a registration, and was none before.
+    added: Condvar,
+    is_running: AtomicBool,
+}
+
+/// Polled until the files have changed or the receiver is dropped.
+struct Registration {
+    files: Files,
+    changed: oneshot::Sender<()>,
+}
+
+impl Poller {
+    fn register(&'static self, files: Files) -> oneshot::Receiver<()> {
+        let (changed, receiver) = oneshot::channel();
+        let mut registered = self.registered.lock();
+        if registered.is_empty() {
+            self.added.notify_one();
+        }
+        registered.retain(|registration| !registration.changed.is_closed());
+        registered.push(Registration { files, changed });
+        drop(registered);
+        self.start();
+        receiver
+    }
+
+    fn start(&'static self) {
+        if self.is_running.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK);
+        if let Err(error) = thread.spawn(|| self.run()) {
+            self.is_running.store(false, Ordering::Relaxed);
+            tracing::error!(%error, "failed to start the thread that polls files, their changes are not noticed");
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            self.wait();
+            // Registering does not wait for a slow file system.
+            let mut polled = std::mem::take(&mut *self.registered.lock());
+            polled.retain(|registration| !registration.changed.is_closed());
+            for registration in polled.extract_if(.., |registration| registration.files.changed()) {
+                // The receiver may be dropped meanwhile.
+                let _ = registration.changed.send(());
+            }
+            let mut registered = self.registered.lock();
+            polled.append(&mut registered);
+            *registered = polled;
+        }
+    }
+
+    /// Waits until something is registered, and then for the next instant.
+    fn wait(&self) {
+        let mut registered = self.registered.lock();
+        while registered.is_empty() {
+            self.added.wait(&mut registered);
+        }
+        let due = beat::next(Instant::now(), EVERY);
+        while Instant::now() < due {
+            self.added.wait_until(&mut registered, due);
+        }
     }
 }
 
@@ -56,7 +173,87 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 #[cfg(test)]
 mod tests {
+    use futures::poll;
+
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    async fn changed(watch: &mut FileWatch) {
+        tokio::time::timeout(PATIENCE, watch.changed()).await.expect("it is noticed");
+    }
+
+    async fn is_pending(watch: &mut FileWatch) -> bool {
+        poll!(std::pin::pin!(watch.changed())).is_pending()
+    }
+
+    /// Waits until everything has been polled that was registered before.
+    async fn polled() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut appears = FileWatch::new(Files::of(vec![directory.path().join("new")]));
+        assert!(is_pending(&mut appears).await);
+        std::fs::write(directory.path().join("new"), "").unwrap();
+        changed(&mut appears).await;
+    }
+
+    #[tokio::test]
+    async fn a_watch_notices_changes_of_its_own_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let mut mine = FileWatch::new(Files::of(vec![path("mine")]));
+        let mut both = FileWatch::new(Files::of(vec![path("mine"), path("theirs")]));
+        let mut none = FileWatch::new(Files::of(Vec::new()));
+        for _ in 0..2 {
+            assert!(is_pending(&mut mine).await && is_pending(&mut both).await && is_pending(&mut none).await);
+            polled().await;
+        }
+        std::fs::write(path("theirs"), "").unwrap();
+        changed(&mut both).await;
+        assert!(is_pending(&mut mine).await);
+        std::fs::write(path("mine"), "").unwrap();
+        changed(&mut mine).await;
+        // They still differ from what was seen.
+        changed(&mut mine).await;
+        changed(&mut both).await;
+        mine.see();
+        both.see();
+        for _ in 0..2 {
+            assert!(is_pending(&mut mine).await && is_pending(&mut both).await && is_pending(&mut none).await);
+            polled().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_that_is_noticed_while_nobody_waits_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let mut watch = FileWatch::new(Files::of(vec![path.clone()]));
+        assert!(is_pending(&mut watch).await);
+        std::fs::write(&path, "").unwrap();
+        polled().await;
+        polled().await;
+        // What was noticed is known at once, even if the file is as before again.
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_pending(&mut watch).await);
+    }
+
+    #[tokio::test]
+    async fn a_watch_has_one_registration_and_none_when_it_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::of(vec![directory.path().join("never")]);
+        let registrations =
+            || POLLER.registered.lock().iter().filter(|registration| registration.files == files).count();
+        let mut watch = FileWatch::new(files.clone());
+        for _ in 0..1000 {
+            assert!(is_pending(&mut watch).await);
+            // None while it is polled.
+            assert!(registrations() <= 1, "{}", registrations());
+        }
+        drop(watch);
+        polled().await;
+        polled().await;
+        assert_eq!(registrations(), 0);
+    }
 
     #[test]
     fn an_atomic_swap_of_a_symbolic_link_is_a_change() {

@@ -27,10 +27,10 @@ mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
 pub use arrival::BodyRefused;
-pub use beat::{beats, begin as begin_beats};
+pub use beat::{SELDOM, beats, begin as begin_beats, not_before as beat_from};
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
-pub use files::Files;
+pub use files::{FileWatch, Files};
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};

@@ -1,6 +1,7 @@
 //! Scripted servers and proxies for tests, over loopback.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::CertifiedKey;
 use rustls::ServerConfig;
@@ -127,7 +128,8 @@ pub(crate) fn hold_the_clock() -> impl Drop {
     // The clock stands still while a blocking task runs.
     let (sender, receiver) = std::sync::mpsc::sync_channel::<()>(1);
     tokio::task::spawn_blocking(move || {
-        let _ = receiver.recv();
+        // Afterwards whoever waits in vain runs into its own deadline.
+        let _ = receiver.recv_timeout(Duration::from_mins(1));
     });
     Hold(Some(sender))
 }

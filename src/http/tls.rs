@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::beat::beats;
-use super::files::Files;
+use super::files::{FileWatch, Files};
 
 /// The files of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,8 +94,8 @@ pub struct ServerTls {
     files: CertificateFiles,
     provider: Arc<CryptoProvider>,
     current: Arc<Current>,
-    /// The files' metadata from before they were read.
-    seen: Files,
+    /// From before the files were read.
+    watch: FileWatch,
     fault: watch::Sender<Option<Arc<CertificateError>>>,
 }
 
@@ -103,7 +103,7 @@ impl ServerTls {
     /// Reads the files. An error if they can't be used now.
     pub async fn load(files: CertificateFiles) -> Result<Self, CertificateError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let seen = files.as_seen();
+        let watch = FileWatch::new(files.as_seen());
         let current = Arc::new(Current(RwLock::new(Arc::new(files.read(&provider).await?))));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS12, &TLS13])
@@ -112,7 +112,7 @@ impl ServerTls {
             .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self { acceptor, files, provider, current, seen, fault: watch::Sender::new(None) })
+        Ok(Self { acceptor, files, provider, current, watch, fault: watch::Sender::new(None) })
     }
 
     /// Why the current files can't be used; none while their certificate is in use.
@@ -126,19 +126,20 @@ impl ServerTls {
 
     /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
-        let mut checks = beats();
+        let mut again = beats();
         loop {
-            checks.tick().await;
-            self.look().await;
+            let is_fault = self.fault.borrow().is_some();
+            tokio::select! {
+                () = self.watch.changed() => {}
+                _ = again.tick(), if is_fault => {}
+            }
+            self.read_again().await;
         }
     }
 
-    async fn look(&mut self) {
+    async fn read_again(&mut self) {
         let was_fault = self.fault.borrow().is_some();
-        if !was_fault && !self.seen.changed() {
-            return;
-        }
-        self.seen = self.files.as_seen();
+        self.watch.see();
         let certificate = self.files.certificate.display();
         match self.files.read(&self.provider).await {
             Ok(pair) => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::http::{Files, beats};
+use crate::http::{FileWatch, Files, beats};
 
 /// Largest file: more than 10,000 lines.
 const LARGEST: u64 = 4 << 20;
@@ -74,17 +74,19 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
 
     /// Reads the file whenever it has changed. Never ends.
     pub async fn keep_up_to_date(&self) -> Infallible {
-        let mut seen = self.seen.clone();
-        let mut checks = beats();
+        let mut watch = FileWatch::new(self.seen.clone());
+        let mut again = beats();
         loop {
-            checks.tick().await;
-            if seen.changed() || self.fault.borrow().is_some() {
-                seen = seen.seen_now();
-                let (path, parse) = (self.path.clone(), self.parse);
-                match tokio::task::spawn_blocking(move || read(&path, parse)).await {
-                    Ok(read) => self.take(read),
-                    Err(error) => tracing::error!(%error, "failed to read a file"),
-                }
+            let is_fault = self.fault.borrow().is_some();
+            tokio::select! {
+                () = watch.changed() => {}
+                _ = again.tick(), if is_fault => {}
+            }
+            watch.see();
+            let (path, parse) = (self.path.clone(), self.parse);
+            match tokio::task::spawn_blocking(move || read(&path, parse)).await {
+                Ok(read) => self.take(read),
+                Err(error) => tracing::error!(%error, "failed to read a file"),
             }
         }
     }

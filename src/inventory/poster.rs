@@ -21,7 +21,7 @@ use super::metrics::InventoryMetrics;
 use super::rules::index::{Post, Refusal, Wire};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
-use crate::http::{BearerToken, Client, ClientSettings, Error, Files, Post as HttpPost, Retry, beats};
+use crate::http::{BearerToken, Client, ClientSettings, Error, FileWatch, Files, Post as HttpPost, Retry};
 
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -86,11 +86,10 @@ impl Poster {
     /// The actor's body.
     pub(super) async fn run(self: Arc<Self>, scope: Scope, mut inbox: Inbox<Deliver>) -> Result<(), BoxError> {
         // Recorded before the file is read: what changes in between is read again.
-        let mut files = self.files();
+        let mut files = FileWatch::new(self.files());
         let mut authorization = self.authorization().await;
         let mut client = None;
         let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
-        let mut checks = beats();
         loop {
             tokio::select! {
                 // The reconciler is drained before: nobody waits for what is still under way.
@@ -111,11 +110,11 @@ impl Poster {
                         let _ = deliver.reply.send(Delivered { outcome, token });
                     }
                 }
-                _ = checks.tick() => if files.changed() {
-                    files = files.seen_now();
+                () = files.changed() => {
+                    files.see();
                     authorization = self.authorization().await;
                     self.changes.send_modify(|changes| *changes += 1);
-                },
+                }
             }
         }
     }

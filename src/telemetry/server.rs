@@ -6,11 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{Admin, router};
-use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, beats, begins_with};
+use crate::http::{AnswerWithin, Limits, Refusal, Reserved, SELDOM, Server, beat_from, begins_with};
 
 /// Most concurrent requests other than probes. A scraper or two and a person need a handful.
 const MOST_REQUESTS: usize = 64;
@@ -32,6 +35,11 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(30);
 const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
 /// Deadline for answers that have begun, at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A process at rest works less than this from one upkeep of the metrics to the next one.
+const AT_REST: Duration = Duration::from_millis(100);
+/// The shortest pause between two.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 fn limits() -> Limits {
     let probes = Reserved {
@@ -58,19 +66,26 @@ fn limits() -> Limits {
 
 /// Serves the admin routes on a listener until `stop`.
 pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
-    let metrics = admin.metrics.clone();
-    let upkeep = async move {
-        // So that histograms don't grow if nobody scrapes.
-        let mut due = beats();
-        loop {
-            due.tick().await;
-            metrics.run_upkeep();
-        }
-    };
+    let upkeep = upkeep(admin.metrics.clone());
     let server = Server::new("admin", limits(), Refusal::into_json);
     tokio::select! {
         () = server.serve(listener, router(Arc::new(admin)), stop) => {}
         () = upkeep => {}
+    }
+}
+
+/// Folds what histograms have recorded, so that they don't grow if nobody scrapes: each sample is 24 bytes until then.
+async fn upkeep(metrics: PrometheusHandle) {
+    let runtime = Handle::current().metrics();
+    let busy =
+        || -> Duration { (0..runtime.num_workers()).map(|worker| runtime.worker_total_busy_duration(worker)).sum() };
+    let mut until_now = Duration::ZERO;
+    loop {
+        metrics.run_upkeep();
+        let since = busy().saturating_sub(until_now);
+        until_now += since;
+        let beats = if since > AT_REST { 1 } else { SELDOM };
+        tokio::time::sleep_until(beat_from(Instant::now() + SHORTEST_PAUSE, beats)).await;
     }
 }
 

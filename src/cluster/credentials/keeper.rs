@@ -18,7 +18,7 @@ use crate::cluster::certificate::Validity;
 use crate::cluster::client::Cluster;
 use crate::cluster::connection::Connection;
 use crate::config::ClusterConfig;
-use crate::http::Files;
+use crate::http::{FileWatch, Files, beat_from};
 
 /// Back-off between attempts to load credentials. A change of a file does not wait for it. The cap bounds how late a repaired
 /// plugin is noticed, and how often a failing one is run.
@@ -27,6 +27,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_s
 const BEFORE_EXPIRY: Duration = Duration::from_mins(1);
 /// And no earlier than this after they were issued, however soon they expire.
 const SHORTEST_USE: Duration = Duration::from_secs(10);
+/// The system's clock is read again after this.
+const LONGEST_TRUST: Duration = Duration::from_mins(1);
 
 /// What is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,8 @@ enum Search {
     /// The source of the credentials in use is read or run again.
     Renew,
 }
+
+type Loading = (Search, BoxFuture<'static, Result<Found, Refused>>);
 
 /// Credentials in use.
 struct InUse {
@@ -57,44 +61,50 @@ pub(in crate::cluster) enum Change {
     None { reason: String, kept: bool },
 }
 
+/// What a keeper does next.
+enum Next {
+    /// It takes what was loaded.
+    Found(Search, Box<Result<Found, Refused>>),
+    /// It loads what is due.
+    Due,
+    /// A file of the cluster's configuration has changed: everything is loaded again.
+    Changed,
+    /// A file of the source of the credentials in use has changed.
+    Rotated,
+    /// The credentials in use expire soon.
+    Expiring,
+}
+
 /// The owner of a cluster's credentials.
 pub(in crate::cluster) struct Keeper {
     workshop: Workshop,
-    files: Files,
-    rotated: Files,
+    files: FileWatch,
+    rotated: FileWatch,
     in_use: Option<InUse>,
-    search: Option<(Search, BoxFuture<'static, Result<Found, Refused>>)>,
+    search: Option<Loading>,
     due: Option<(Search, Instant)>,
     attempts: u32,
 }
 
 impl Keeper {
     pub(in crate::cluster) fn new(cluster: &Cluster, config: ClusterConfig) -> Self {
-        let files = files_of(&config);
+        let files = FileWatch::new(files_of(&config));
         let workshop = Workshop { name: cluster.name().clone(), config, thread: Arc::new(Semaphore::new(1)) };
         let due = Some((Search::Load, Instant::now()));
-        Self { workshop, files, rotated: Files::of(Vec::new()), in_use: None, search: None, due, attempts: 0 }
+        Self {
+            workshop,
+            files,
+            rotated: FileWatch::new(Files::of(Vec::new())),
+            in_use: None,
+            search: None,
+            due,
+            attempts: 0,
+        }
     }
 
     /// Why the certificate in use may be refused.
     pub(in crate::cluster) fn certificate_fault(&self, now: SystemTime) -> Option<String> {
         self.in_use.as_ref()?.certificate.as_ref()?.fault(now)
-    }
-
-    /// Checks the files (a few `stat` calls) and the clock.
-    pub(in crate::cluster) fn look(&mut self) {
-        if self.files.changed() {
-            tracing::info!(cluster = %self.workshop.name, "credentials changed");
-            self.files = self.files.seen_now();
-            self.begin_anew(Search::Load);
-        } else if self.rotated.changed() {
-            self.rotated = self.rotated.seen_now();
-            self.begin_anew(Search::Renew);
-        }
-        let expiring = |in_use: &InUse| in_use.renew_at.is_some_and(|at| at <= SystemTime::now());
-        if self.is_idle() && self.in_use.as_ref().is_some_and(expiring) {
-            self.begin_anew(Search::Renew);
-        }
     }
 
     /// The API server has accepted the credentials in use.
@@ -132,20 +142,34 @@ impl Keeper {
         self.due = Some((search, Instant::now()));
     }
 
-    /// Loads new credentials when they are due, and returns the result. It can be cancelled without losing progress.
+    /// Loads new credentials when they are due, or when files or the clock ask for others, and returns the result. It can be cancelled
+    /// without losing progress.
     pub(in crate::cluster) async fn change(&mut self) -> Change {
         loop {
-            if let Some((search, work)) = &mut self.search {
-                let search = *search;
-                let found = work.await;
-                self.search = None;
-                return self.take(search, found);
+            let expiring = self.in_use.as_ref().and_then(|in_use| in_use.renew_at).filter(|_| self.is_idle());
+            let next = tokio::select! {
+                next = progress(&mut self.search, self.due) => next,
+                () = self.files.changed() => Next::Changed,
+                () = self.rotated.changed() => Next::Rotated,
+                () = clock_reads(expiring) => Next::Expiring,
+            };
+            match next {
+                Next::Found(search, found) => {
+                    self.search = None;
+                    return self.take(search, *found);
+                }
+                Next::Due => self.begin(),
+                Next::Changed => {
+                    tracing::info!(cluster = %self.workshop.name, "credentials changed");
+                    self.files.see();
+                    self.begin_anew(Search::Load);
+                }
+                Next::Rotated => {
+                    self.rotated.see();
+                    self.begin_anew(Search::Renew);
+                }
+                Next::Expiring => self.begin_anew(Search::Renew),
             }
-            match self.due {
-                Some((_, at)) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-            self.begin();
         }
     }
 
@@ -157,10 +181,10 @@ impl Keeper {
         let used = self.in_use.as_ref().map(|in_use| in_use.used.clone());
         // The stamps from before the files are read, so that a change meanwhile is noticed.
         self.search = Some(if let (Search::Renew, Some(used)) = (search, used) {
-            self.rotated = used.loaded.source.files();
+            self.rotated = FileWatch::new(used.loaded.source.files());
             (Search::Renew, Box::pin(workshop.renew(used, prove)))
         } else {
-            self.files = self.files.seen_now();
+            self.files.see();
             (Search::Load, Box::pin(workshop.load(prove)))
         });
     }
@@ -169,9 +193,9 @@ impl Keeper {
         match found {
             Ok(Found::Candidate(candidate)) => {
                 let Candidate { connection, loaded, bearer, certificate, expires, proven } = *candidate;
-                self.files = loaded.files.clone();
+                self.files = FileWatch::new(loaded.files.clone());
                 if search == Search::Load {
-                    self.rotated = loaded.source.files();
+                    self.rotated = FileWatch::new(loaded.rotated.clone());
                 }
                 let used = Used { loaded, connection: connection.clone(), bearer };
                 let renew_at = renewal(expires);
@@ -200,8 +224,48 @@ impl Keeper {
     }
 }
 
+/// Waits for what is being loaded, or else until it is due to be.
+async fn progress(search: &mut Option<Loading>, due: Option<(Search, Instant)>) -> Next {
+    match (search, due) {
+        (Some((search, work)), _) => Next::Found(*search, Box::new(work.await)),
+        (None, Some((_, at))) => {
+            tokio::time::sleep_until(at).await;
+            Next::Due
+        }
+        (None, None) => std::future::pending().await,
+    }
+}
+
+/// Waits until the system's clock reads this, or up to a minute longer if the clock is set or the machine sleeps meanwhile: credentials
+/// that have expired by then are renewed when they are refused.
+async fn clock_reads(time: Option<SystemTime>) {
+    let Some(time) = time else { return std::future::pending().await };
+    while let Ok(left) = time.duration_since(SystemTime::now())
+        && !left.is_zero()
+    {
+        tokio::time::sleep_until(beat_from(Instant::now() + left.min(LONGEST_TRUST), 1)).await;
+    }
+}
+
 /// When credentials with this expiry are renewed.
 fn renewal(expires: Option<SystemTime>) -> Option<SystemTime> {
     let earliest = SystemTime::now() + SHORTEST_USE;
     expires.map(|expires| expires.checked_sub(BEFORE_EXPIRY).unwrap_or(earliest).max(earliest))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, poll};
+
+    use super::*;
+
+    /// Timers go by at once here, and the system's clock does not.
+    #[tokio::test(start_paused = true)]
+    async fn the_system_clock_says_when_credentials_are_renewed() {
+        assert!(poll!(std::pin::pin!(clock_reads(None))).is_pending());
+        assert!(clock_reads(Some(SystemTime::now())).now_or_never().is_some());
+        let time = SystemTime::now() + Duration::from_millis(20);
+        clock_reads(Some(time)).await;
+        assert!(SystemTime::now() >= time);
+    }
 }

@@ -86,12 +86,15 @@ pub(super) struct Loaded {
     source: Source,
     /// The files that were read, without a token file.
     files: Files,
+    /// The token file, from before it was read.
+    rotated: Files,
 }
 
 impl Loaded {
     fn new(mut config: Config, files: Files) -> Self {
         let source = Source::of(&mut config.auth_info);
-        Self { config, source, files }
+        let rotated = source.files();
+        Self { config, source, files, rotated }
     }
 }
 

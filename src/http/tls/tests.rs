@@ -54,11 +54,14 @@ impl Running {
     }
 
     async fn fault(&mut self, wanted: impl Fn(&CertificateError) -> bool) {
+        // The thread that looks at files has a clock that goes on.
+        let _hold = hold_the_clock();
         let found = self.fault.wait_for(|fault| fault.as_ref().is_some_and(|fault| wanted(fault)));
         tokio::time::timeout(PATIENCE, found).await.expect("waited for the fault").unwrap();
     }
 
     async fn mended(&mut self) {
+        let _hold = hold_the_clock();
         let found = self.fault.wait_for(Option::is_none);
         tokio::time::timeout(PATIENCE, found).await.expect("waited for the fault's end").unwrap();
     }
@@ -141,11 +144,19 @@ async fn unusable_files_keep_the_last_certificate_until_the_next_change() {
     let (first, second) = (Pair::named("hub.test"), Pair::named("hub.test"));
     let mut running = start(&first).await;
     let cut_off = &first.certificate[..first.certificate.len() / 2];
-    for (name, content) in [("tls.crt", cut_off), ("tls.crt", ""), ("tls.key", ""), ("tls.key", &first.certificate)] {
-        running.write("tls.crt", &second.certificate);
-        running.write("tls.key", &second.key);
+    let no_key = "no private key in PEM";
+    for (name, content, expected) in [
+        ("tls.crt", cut_off, "a PEM section has no end"),
+        ("tls.crt", "", "no certificate in PEM"),
+        ("tls.key", "", no_key),
+        ("tls.key", &first.certificate, no_key),
+    ] {
+        // Never a good pair in between.
         running.write(name, content);
-        running.fault(|fault| matches!(fault, CertificateError::Decode { path, .. } if path.ends_with(name))).await;
+        let other = if name == "tls.crt" { ("tls.key", &second.key) } else { ("tls.crt", &second.certificate) };
+        running.write(other.0, other.1);
+        let is_it = |path: &Path, reason: &str| path.ends_with(name) && reason == expected;
+        running.fault(|fault| matches!(fault, CertificateError::Decode { path, reason } if is_it(path, reason))).await;
         ask(running.address, &first, &TLS13).await.unwrap();
     }
     std::fs::remove_file(running.directory.path().join("tls.key")).unwrap();
@@ -176,6 +187,8 @@ impl std::io::Write for Lines {
 async fn unusable_files_are_logged_once() {
     let lines = Lines::default();
     let writer = lines.clone();
+    // While there is only one subscriber, whether an event is of interest is asked on the thread of whichever test logs it first.
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(log);
     let (first, second) = (Pair::named("hub.test"), Pair::named("hub.test"));
