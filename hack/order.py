@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes hack/order.ld anew: the order in which the linker lays the functions of the release binary.
 
-Runs the side-car, and then leases, status sync and resource sync in one daemon, as the bench does, under valgrind, and notes every
-function that was executed. ARCHITECTURE.md, *The order of functions*, says what the file is for and how it is made up. It is only
-replaced once all have been recorded.
+Runs an inventory until it rests, the side-car, and then leases, status sync and resource sync in one daemon, as the bench does, under
+valgrind, and notes every function that was executed. ARCHITECTURE.md, *The order of functions*, says what the file is for and how it is
+made up. It is only replaced once all have been recorded.
 
 Needs valgrind, binutils and procps (the names of Debian's packages), and what the bench needs.
 """
@@ -22,6 +22,9 @@ WORK = TARGET / "order"
 BINARY, WRAPPER, RECORDS = WORK / "towline", WORK / "run", WORK / "records"
 ORDER = ROOT / "hack/order.ld"
 LONGEST_RUN = 15 * 60
+# A process has settled when connections that nothing uses have been closed. The longest thing that it does at rest takes five minutes: a watch.
+SETTLED_AFTER = 90
+REST = 330
 
 # Valgrind writes what was executed after so many blocks of code: the bench kills its daemons, which leaves no time to write.
 WRAPPER_TEXT = f"""#!/bin/sh
@@ -44,8 +47,8 @@ def build():
     WRAPPER.chmod(0o755)
 
 
-def run(until=None, **options):
-    """Runs the bench with these options to its end, or ends it when it prints this."""
+def run(until=None, then=lambda: None, **options):
+    """Runs the bench with these options to its end, or ends it when it prints this, after something else."""
     environment = {**os.environ, **options, "RUNS": "1", "TOWLINE_BIN": str(WRAPPER)}
     log = WORK / "bench.log"
     with log.open("w") as output:
@@ -56,6 +59,7 @@ def run(until=None, **options):
     try:
         while bench.poll() is None and time.monotonic() < end:
             if until and until in log.read_text():
+                then()
                 return
             time.sleep(0.5)
     finally:
@@ -65,6 +69,23 @@ def run(until=None, **options):
         subprocess.run(["pkill", "-KILL", "--session", str(bench.pid)], check=False)
     if until or bench.returncode:
         sys.exit(f"{log.read_text()}\n{options}: the bench has failed or takes too long; hack/order.ld is as it was")
+
+
+def rest():
+    """Records what an idle process executes, once it has settled."""
+    records = RECORDS / "run"
+    time.sleep(SETTLED_AFTER)
+    dump()
+    shutil.rmtree(records)
+    records.mkdir()
+    time.sleep(REST)
+    dump()
+    records.rename(RECORDS / "rest")
+
+
+def dump():
+    """What was executed since the last time."""
+    subprocess.run(["callgrind_control", "--dump"], check=True, stdout=subprocess.DEVNULL)
 
 
 def executed(command):
@@ -101,27 +122,34 @@ def family(symbol):
 
 def write():
     """The file, from what was recorded."""
-    lease = {family(symbol) for symbol in executed("lease")}
-    others = {family(symbol) for symbol in executed("run")} - lease
-    if not lease or not others:
+    idle = {family(symbol) for symbol in executed("rest")}
+    lease = {family(symbol) for symbol in executed("lease")} - idle
+    others = {family(symbol) for symbol in executed("run")} - lease - idle
+    if not idle or not lease or not others:
         sys.exit(f"valgrind has recorded nothing in {RECORDS}; hack/order.ld is as it was")
     lines = ["/* Written by hack/order.py (make order); ARCHITECTURE.md, The order of functions. */"]
     lines += ["SECTIONS", "{", "  .text.ordered :", "  {"]
-    for title, patterns in [("What the side-car executes.", lease), ("What the other jobs execute.", others)]:
+    groups = [
+        ("What an idle process executes.", idle),
+        ("What the side-car executes as well.", lease),
+        ("What the other jobs execute.", others),
+    ]
+    for title, patterns in groups:
         # The compiler puts functions that are seldom called into `.text.unlikely.*`.
         lines += [f"    /* {title} */", "    *(", *(f"      .text*.{pattern}" for pattern in sorted(patterns)), "    )"]
     lines += ["  }", "}", "INSERT BEFORE .text;"]
     new = ORDER.with_suffix(".new")
     new.write_text("\n".join(lines) + "\n")
     new.replace(ORDER)
-    print(f"hack/order.ld: {len(lease)} families of functions of the side-car, {len(others)} of other jobs")
+    print(f"hack/order.ld: {len(idle)} families of functions at rest, {len(lease)} more of the side-car, {len(others)} of other jobs")
 
 
 def main():
-    for tool in ["valgrind", "objcopy", "pkill"]:
+    for tool in ["valgrind", "callgrind_control", "objcopy", "pkill"]:
         if not shutil.which(tool):
             sys.exit(f"{tool} is missing: apt-get install valgrind binutils procps")
     build()
+    run(until="one release upgraded", then=rest, JOBS="inventory", MANY="0", IDLE=str(LONGEST_RUN))
     # The side-car, and then fleets. What follows takes too long under valgrind.
     run(until="hub back", JOBS="lease", WINDOW="10", LEASES="20")
     run(JOBS="status", SIZES="20x20", OTHERS="20", PASSES="2", FLIPS="1", TRICKLE="5")

@@ -16,8 +16,8 @@ use self::world::World;
 use crate::measure::mebibytes;
 use crate::options::InventoryOptions;
 
-/// By then, connections and threads that nothing uses have ended.
-const SETTLED_AFTER: Duration = Duration::from_secs(30);
+/// By then, connections and threads that nothing uses have ended: they are looked for each 20 s, and have to be older than that.
+const SETTLED_AFTER: Duration = Duration::from_mins(1);
 
 /// What one step has cost.
 #[derive(Debug, Default, Serialize)]
