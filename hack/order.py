@@ -48,7 +48,7 @@ def build():
 
 
 def run(until=None, then=lambda: None, **options):
-    """Runs the bench with these options to its end, or ends it when it prints this, after something else."""
+    """Runs the bench with these options to its end, or, when it prints `until`, calls `then` and ends it."""
     environment = {**os.environ, **options, "RUNS": "1", "TOWLINE_BIN": str(WRAPPER)}
     log = WORK / "bench.log"
     with log.open("w") as output:
@@ -60,7 +60,9 @@ def run(until=None, then=lambda: None, **options):
         while bench.poll() is None and time.monotonic() < end:
             if until and until in log.read_text():
                 then()
-                return
+                if bench.poll() is None:
+                    return
+                break
             time.sleep(0.5)
     finally:
         bench.terminate()
@@ -74,18 +76,26 @@ def run(until=None, then=lambda: None, **options):
 def rest():
     """Records what an idle process executes, once it has settled."""
     records = RECORDS / "run"
+    # Each file is that of a process, and may have a number behind it.
+    (pid,) = {path.name.split(".")[0] for path in records.iterdir()}
     time.sleep(SETTLED_AFTER)
-    dump()
+    dump(pid, records)
     shutil.rmtree(records)
     records.mkdir()
     time.sleep(REST)
-    dump()
+    dump(pid, records)
     records.rename(RECORDS / "rest")
 
 
-def dump():
-    """What was executed since the last time."""
-    subprocess.run(["callgrind_control", "--dump"], check=True, stdout=subprocess.DEVNULL)
+def dump(pid, records):
+    """Writes what was executed since the last time."""
+    before = set(records.iterdir())
+    subprocess.run(["callgrind_control", "--dump", pid], check=True, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while set(records.iterdir()) <= before:
+        if time.monotonic() > end:
+            sys.exit(f"process {pid} has recorded nothing; hack/order.ld is as it was")
+        time.sleep(0.5)
 
 
 def executed(command):

@@ -71,6 +71,7 @@ async fn supervise(
     liveness: Liveness,
 ) -> Result<Exit, StartError> {
     http::begin_beats();
+    http::begin_polling().map_err(StartError::Runtime)?;
     let mut signals = Signals::new().map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     let count = config.sections().count();

@@ -50,7 +50,8 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
                 }
             }
             () = tokio::time::sleep_until(state.next_probe), if state.doubt => {}
-            () = sleep_until(state.next_ask) => {}
+            // Nobody is asked before the cluster is available, which this actor finds out.
+            () = sleep_until(state.next_ask), if cluster.is_available() => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
 //!
 //! One thread polls the metadata of all files ([`FileWatch`]). It is no task of the runtime: a process at rest does little else, and a turn
-//! of the runtime touches several times as many pages of memory.
+//! of the runtime touches several times as many pages of memory. A file system that hangs stops the thread, and so the watches of all files.
 
 use std::future::pending;
 use std::path::{Path, PathBuf};
@@ -88,6 +88,11 @@ impl FileWatch {
     }
 }
 
+/// Starts the thread that polls files. It ends with the process.
+pub fn begin_polling() -> std::io::Result<()> {
+    POLLER.start()
+}
+
 static POLLER: Poller =
     Poller { registered: Mutex::new(Vec::new()), added: Condvar::new(), is_running: AtomicBool::new(false) };
 
@@ -106,7 +111,22 @@ struct Registration {
 }
 
 impl Poller {
+    /// Starts the thread if it does not run.
+    fn start(&'static self) -> std::io::Result<()> {
+        if self.is_running.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK);
+        let started = thread.spawn(|| self.run());
+        self.is_running.store(started.is_ok(), Ordering::Relaxed);
+        started.map(|_| ())
+    }
+
     fn register(&'static self, files: Files) -> oneshot::Receiver<()> {
+        // The daemon has started it, and failed if it could not.
+        if let Err(error) = self.start() {
+            tracing::error!(%error, "failed to start the thread that polls files, their changes are not noticed");
+        }
         let (changed, receiver) = oneshot::channel();
         let mut registered = self.registered.lock();
         if registered.is_empty() {
@@ -114,20 +134,7 @@ impl Poller {
         }
         registered.retain(|registration| !registration.changed.is_closed());
         registered.push(Registration { files, changed });
-        drop(registered);
-        self.start();
         receiver
-    }
-
-    fn start(&'static self) {
-        if self.is_running.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK);
-        if let Err(error) = thread.spawn(|| self.run()) {
-            self.is_running.store(false, Ordering::Relaxed);
-            tracing::error!(%error, "failed to start the thread that polls files, their changes are not noticed");
-        }
     }
 
     fn run(&self) {
@@ -249,10 +256,18 @@ mod tests {
             // None while it is polled.
             assert!(registrations() <= 1, "{}", registrations());
         }
+        // The thread forgets it, without another registration.
+        let mut stays = FileWatch::new(Files::of(vec![directory.path().join("never, either")]));
+        assert!(is_pending(&mut stays).await);
         drop(watch);
-        polled().await;
-        polled().await;
-        assert_eq!(registrations(), 0);
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen_none = 0;
+        while seen_none < 10 {
+            assert!(Instant::now() < deadline, "{} are left", registrations());
+            // A list that is being polled looks empty, and soon no longer.
+            seen_none = if registrations() == 0 { seen_none + 1 } else { 0 };
+            tokio::time::sleep(EVERY).await;
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use arrival::BodyRefused;
 pub use beat::{SELDOM, beats, begin as begin_beats, not_before as beat_from};
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
-pub use files::{FileWatch, Files};
+pub use files::{FileWatch, Files, begin_polling};
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};

@@ -36,7 +36,8 @@ const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
 /// Deadline for answers that have begun, at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A process at rest works less than this from one upkeep of the metrics to the next one.
+/// A process at rest works less than this from one upkeep of the metrics to the next one. If it begins to work after that, the next upkeep is
+/// up to 24.6 s later, once.
 const AT_REST: Duration = Duration::from_millis(100);
 /// The shortest pause between two.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -80,13 +81,21 @@ async fn upkeep(metrics: PrometheusHandle) {
     let busy =
         || -> Duration { (0..runtime.num_workers()).map(|worker| runtime.worker_total_busy_duration(worker)).sum() };
     let mut until_now = Duration::ZERO;
+    // The first lists come at once.
+    let mut pause = 1;
     loop {
+        tokio::time::sleep_until(beat_from(Instant::now() + SHORTEST_PAUSE, pause)).await;
         metrics.run_upkeep();
         let since = busy().saturating_sub(until_now);
         until_now += since;
-        let beats = if since > AT_REST { 1 } else { SELDOM };
-        tokio::time::sleep_until(beat_from(Instant::now() + SHORTEST_PAUSE, beats)).await;
+        pause = beats_after(since);
     }
+}
+
+/// In how many beats the next upkeep is, after this much work since the last one. What is recorded within [`AT_REST`] is less than what the
+/// upkeep of each beat under full load has to fold.
+fn beats_after(work: Duration) -> u32 {
+    if work < AT_REST { SELDOM } else { 1 }
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ impl Game {
         }
     }
 
-    /// Waits until the replicas share the sections, run those that they hold, and each section writes.
+    /// Waits until the replicas share the sections and run those that they hold, and until each section has written.
     async fn wait_until_all_run(&self, when: &str) {
         let alive: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
         let what = format!("{when} of {}: {:?}", self.world.name, self.log);

@@ -1,7 +1,7 @@
 //! Builds a connection from loaded credentials, and tries whether it works.
 //!
 //! Files are read and certificates parsed on blocking threads, one at a time for each cluster, so that a file system that
-//! hangs blocks one thread and nothing else.
+//! hangs while they are read blocks one thread and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

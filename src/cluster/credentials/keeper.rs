@@ -236,7 +236,7 @@ async fn progress(search: &mut Option<Loading>, due: Option<(Search, Instant)>) 
     }
 }
 
-/// Waits until the system's clock reads this, or up to a minute longer if the clock is set or the machine sleeps meanwhile: credentials
+/// Waits until the system's clock reads this, or about a minute longer if the clock is set or the machine sleeps meanwhile: credentials
 /// that have expired by then are renewed when they are refused.
 async fn clock_reads(time: Option<SystemTime>) {
     let Some(time) = time else { return std::future::pending().await };

@@ -54,7 +54,7 @@ impl Running {
     }
 
     async fn fault(&mut self, wanted: impl Fn(&CertificateError) -> bool) {
-        // The thread that looks at files has a clock that goes on.
+        // The thread that polls files runs on real time.
         let _hold = hold_the_clock();
         let found = self.fault.wait_for(|fault| fault.as_ref().is_some_and(|fault| wanted(fault)));
         tokio::time::timeout(PATIENCE, found).await.expect("waited for the fault").unwrap();
@@ -147,8 +147,8 @@ async fn unusable_files_keep_the_last_certificate_until_the_next_change() {
     let no_key = "no private key in PEM";
     for (name, content, expected) in [
         ("tls.crt", cut_off, "a PEM section has no end"),
-        ("tls.crt", "", "no certificate in PEM"),
         ("tls.key", "", no_key),
+        ("tls.crt", "", "no certificate in PEM"),
         ("tls.key", &first.certificate, no_key),
     ] {
         // Never a good pair in between.

@@ -16,7 +16,7 @@ use self::world::World;
 use crate::measure::mebibytes;
 use crate::options::InventoryOptions;
 
-/// By then, connections and threads that nothing uses have ended: they are looked for each 20 s, and have to be older than that.
+/// By then, connections and threads that nothing uses have ended: connections are swept every 20 s, once they have been idle for longer.
 const SETTLED_AFTER: Duration = Duration::from_mins(1);
 
 /// What one step has cost.
