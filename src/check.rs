@@ -16,7 +16,7 @@ pub fn fine(config: &Config, jobs: JobList) -> Exit {
     if config.sections().next().is_none() {
         say(&jobs.nothing_runs());
     }
-    for warning in config.jobs.iter().flat_map(|job| job.warnings()) {
+    for warning in config.warnings() {
         say(&warning);
     }
     say(&format!(

@@ -1,19 +1,22 @@
 //! The hub as a job of the daemon.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::bus::Bus;
 use super::config::{HUB, HubConfig};
 use super::report::HubReport;
 use super::{check, command, metrics, wiring};
+use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::job::check::Surroundings;
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
-use crate::job::{Config, Job, Reading, Role, Sections, Wiring};
+use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// The job with the section `[hub]`.
@@ -82,6 +85,27 @@ impl Sections for HubSection {
     /// What must run only once holds a leader claim in the database.
     fn is_elected(&self) -> bool {
         false
+    }
+
+    /// Only one of two servers can listen on an address.
+    fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
+        let Some(listen) = self.0.as_ref().and_then(|section| section.listen) else { return };
+        let admin = whole.daemon.listen;
+        let is_any = |address: SocketAddr| address.ip().is_unspecified();
+        if listen.port() != 0
+            && listen.port() == admin.port()
+            && (listen.ip() == admin.ip() || is_any(listen) || is_any(admin))
+        {
+            let allowed = format!("another port than that of `daemon.listen` ({admin})");
+            let problem = Problem::Value { found: format!("{:?}", listen.to_string()), allowed, suggestion: None };
+            faults.push(Fault::new("hub.listen", problem));
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let idle = self.0.iter().filter(|section| section.amqp.is_some() && section.bus != Bus::Amqp);
+        idle.map(|section| format!("{}: the message broker is not used without `bus = \"amqp\"`", section.name))
+            .collect()
     }
 
     fn announce(&self) {

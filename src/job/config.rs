@@ -1,7 +1,7 @@
 //! The configuration as a whole: the tables that belong to no job, and the sections of every job.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub struct Config {
 /// The rest of the configuration, which a job's sections are checked against.
 #[derive(Debug)]
 pub struct Whole<'w> {
+    /// `[daemon]`.
+    pub daemon: &'w DaemonConfig,
     /// The clusters without faults.
     pub clusters: &'w BTreeMap<ClusterName, ClusterConfig>,
     /// The path of each section's name in a list: `sync[0].name`.
@@ -67,6 +69,15 @@ impl Config {
     /// The names of all sections, of whichever job.
     pub fn sections(&self) -> impl Iterator<Item = &SectionName> {
         self.jobs.iter().flat_map(|job| job.names())
+    }
+
+    /// Warnings that are no faults, a sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let election = self.election.iter().map(|election| &election.cluster);
+        let used: BTreeSet<&ClusterName> = self.jobs.iter().flat_map(|job| job.clusters()).chain(election).collect();
+        let unused = self.clusters.keys().filter(|name| !used.contains(name));
+        let unused = unused.map(|name| format!("cluster {name}: no section uses it"));
+        unused.chain(self.jobs.iter().flat_map(|job| job.warnings())).collect()
     }
 
     /// The sections of one job.
@@ -117,8 +128,8 @@ impl Config {
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
             let is_alone = !elects && !has_others;
-            let whole =
-                Whole { clusters: &config.clusters, names: &names, reserved: &reserved, present: &present, is_alone };
+            let (daemon, clusters) = (&config.daemon, &config.clusters);
+            let whole = Whole { daemon, clusters, names: &names, reserved: &reserved, present: &present, is_alone };
             job.check(&whole, faults);
             if whole.is_alone {
                 config.election = config.election.take().or_else(|| job.election());

@@ -46,6 +46,38 @@ fn with_section(keys: &str) -> String {
 }
 
 #[test]
+fn clusters_and_brokers_that_nothing_uses_are_warned_of() {
+    let hub = "[hub]\ndatabase_url = \"postgres://hub@db/hub\"\namqp_url = \"amqp://broker\"\n";
+    let election = "[election]\ncluster = \"edge\"\nnamespace = \"towline\"\n";
+    let warned = |text: &str| parse(text).expect("a configuration").warnings();
+    let spare = "[clusters.spare]\nkubeconfig = \"spare\"\n";
+    assert_eq!(warned(&(with_section("") + spare)), ["cluster spare: no section uses it"]);
+    assert_eq!(
+        warned(&format!("{CLUSTERS}{election}{hub}")),
+        ["cluster hub: no section uses it", "hub: the message broker is not used without `bus = \"amqp\"`"]
+    );
+    assert_eq!(warned(&format!("{hub}bus = \"amqp\"\n")), Vec::<String>::new());
+}
+
+#[test]
+fn the_hub_does_not_listen_where_the_daemon_does() {
+    let file = |daemon: &str, hub: &str| {
+        format!("[daemon]\nlisten = \"{daemon}\"\n[hub]\ndatabase_url = \"postgres://hub@db/hub\"\nlisten = \"{hub}\"\n")
+    };
+    for (daemon, hub) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
+        let told = told(&file(daemon, hub));
+        let expected =
+            format!("hub.listen: found \"{hub}\"; allowed: another port than that of `daemon.listen` ({daemon})");
+        assert_eq!(told, [expected]);
+    }
+    for (daemon, hub) in
+        [("127.0.0.1:8080", "127.0.0.1:8081"), ("127.0.0.2:8080", "127.0.0.1:8080"), ("127.0.0.1:0", "127.0.0.1:0")]
+    {
+        assert!(parse(&file(daemon, hub)).is_ok(), "{daemon} and {hub}");
+    }
+}
+
+#[test]
 fn every_checked_in_file_is_a_configuration() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let mut files = 0;
