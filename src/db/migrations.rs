@@ -129,14 +129,14 @@ impl Migrations {
 
     /// Reads the schema's version. A newer schema is not an error here: see [`Status::check`].
     pub async fn status(&self, database: &Database) -> Result<Status, Error> {
-        let mut connection = self.connection(database).await?;
+        let mut connection = Self::connection(database).await.map_err(|source| Error::Read { source })?;
         self.read(&mut connection).await.map(|(_, status)| status)
     }
 
     /// Applies the missing migrations and returns the version before. `limit` bounds the wait for another process that
     /// is migrating, and each migration.
     pub async fn run(&self, database: &Database, limit: Duration) -> Result<Status, Error> {
-        let mut connection = self.connection(database).await?;
+        let mut connection = Self::connection(database).await.map_err(|source| Error::Prepare { source })?;
         let (table, status) = self.read(&mut connection).await?;
         if status.check()?.pending() == 0 {
             return Ok(status);
@@ -153,8 +153,8 @@ impl Migrations {
         Ok(before)
     }
 
-    async fn connection(&self, database: &Database) -> Result<Connection, Error> {
-        database.connect("migrations").await.map_err(|source| Error::Prepare { source })
+    async fn connection(database: &Database) -> Result<Connection, super::Error> {
+        database.connect("migrations").await
     }
 
     /// The table's qualified name, and the schema's version.
