@@ -62,7 +62,9 @@ fn clusters_and_brokers_that_nothing_uses_are_warned_of() {
 #[test]
 fn the_hub_does_not_listen_where_the_daemon_does() {
     let file = |daemon: &str, hub: &str| {
-        format!("[daemon]\nlisten = \"{daemon}\"\n[hub]\ndatabase_url = \"postgres://hub@db/hub\"\nlisten = \"{hub}\"\n")
+        format!(
+            "[daemon]\nlisten = \"{daemon}\"\n[hub]\ndatabase_url = \"postgres://hub@db/hub\"\nlisten = \"{hub}\"\n"
+        )
     };
     for (daemon, hub) in [("127.0.0.1:8080", "127.0.0.1:8080"), ("0.0.0.0:8080", "127.0.0.1:8080")] {
         let told = told(&file(daemon, hub));
