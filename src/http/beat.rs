@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// From one instant to the next.
 pub(super) const EVERY: Duration = Duration::from_millis(4096);
-/// A process at rest probes its connections and keeps its metrics small at each sixth instant, every 24.6 s.
+/// A process at rest probes its connections and folds the samples of its histograms at each sixth instant, every 24.6 s.
 pub const SELDOM: u32 = 6;
 /// A timer that is due less than a millisecond before a slot begins is in that slot. What passes between the start of the runtime and
 /// [`begin`] is less, unless the machine is very busy: then each instant wakes the process twice.

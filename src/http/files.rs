@@ -239,7 +239,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         polled().await;
         polled().await;
-        // What was noticed is known at once, even if the file is as before again.
+        // The watch reports the change at once, even though somebody has undone it meanwhile.
         std::fs::remove_file(&path).unwrap();
         assert!(!is_pending(&mut watch).await);
     }

@@ -1,6 +1,5 @@
 //! The hub as a job of the daemon.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -87,15 +86,14 @@ impl Sections for HubSection {
         false
     }
 
-    /// Only one of two servers can listen on an address.
+    /// The second of two servers at one address would not start. What depends on the machine, as IPv6's `::` beside IPv4, it finds out itself.
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
         let Some(listen) = self.0.as_ref().and_then(|section| section.listen) else { return };
         let admin = whole.daemon.listen;
-        let is_any = |address: SocketAddr| address.ip().is_unspecified();
-        if listen.port() != 0
-            && listen.port() == admin.port()
-            && (listen.ip() == admin.ip() || is_any(listen) || is_any(admin))
-        {
+        let (ours, theirs) = (listen.ip(), admin.ip());
+        let is_any = ours.is_unspecified() || theirs.is_unspecified();
+        let overlap = ours == theirs || (is_any && ours.is_ipv4() == theirs.is_ipv4());
+        if overlap && listen.port() == admin.port() && listen.port() != 0 {
             let allowed = format!("another port than that of `daemon.listen` ({admin})");
             let problem = Problem::Value { found: format!("{:?}", listen.to_string()), allowed, suggestion: None };
             faults.push(Fault::new("hub.listen", problem));

@@ -72,9 +72,12 @@ fn the_hub_does_not_listen_where_the_daemon_does() {
             format!("hub.listen: found \"{hub}\"; allowed: another port than that of `daemon.listen` ({daemon})");
         assert_eq!(told, [expected]);
     }
-    for (daemon, hub) in
-        [("127.0.0.1:8080", "127.0.0.1:8081"), ("127.0.0.2:8080", "127.0.0.1:8080"), ("127.0.0.1:0", "127.0.0.1:0")]
-    {
+    for (daemon, hub) in [
+        ("127.0.0.1:8080", "127.0.0.1:8081"),
+        ("127.0.0.2:8080", "127.0.0.1:8080"),
+        ("0.0.0.0:8080", "[::1]:8080"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+    ] {
         assert!(parse(&file(daemon, hub)).is_ok(), "{daemon} and {hub}");
     }
 }
