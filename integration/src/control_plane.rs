@@ -38,6 +38,29 @@ use crate::{Error, crds, eventually, programs};
 /// It is ready within three seconds on an idle machine; with several starting on two busy cores, everything is slower.
 const LONGEST_START: Duration = Duration::from_mins(2);
 
+/// What runs beside the controllers of namespaces and garbage where a test asks for [`Options::with_workloads`]. No kubelet and no
+/// scheduler, so pods stay pending unless a test binds them or writes their status.
+pub const WORKLOAD_CONTROLLERS: [&str; 18] = [
+    "deployment-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "cronjob-controller",
+    "ttl-after-finished-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolumeclaim-protection-controller",
+    "persistentvolume-protection-controller",
+    "clusterrole-aggregation-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "resourcequota-controller",
+    "horizontal-pod-autoscaler-controller",
+];
+
 /// Which etcd holds a control plane's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
@@ -56,6 +79,10 @@ pub struct Options {
     pub audit: bool,
     /// Whether namespaces terminate and owners' dependents are collected.
     pub controller_manager: bool,
+    /// Whether the controllers of built-in kinds run as well: [`WORKLOAD_CONTROLLERS`], with the admission of service accounts.
+    pub workloads: bool,
+    /// The addresses that Services get.
+    pub service_range: &'static str,
     /// Which etcd.
     pub etcd: Storage,
     /// Manifests of custom resource definitions. The garbage collector looks for new kinds at its start and then
@@ -72,6 +99,8 @@ impl Options {
             name: name.to_owned(),
             audit: true,
             controller_manager: true,
+            workloads: false,
+            service_range: "10.0.0.0/24",
             etcd: Storage::Shared,
             crds: Vec::new(),
             extra_flags: Vec::new(),
@@ -89,6 +118,14 @@ impl Options {
             extra_flags: flags.map(str::to_owned).to_vec(),
             ..Self::named(name)
         }
+    }
+
+    /// The same, with the controllers of built-in kinds, and with Services in this range. So a pod can only be made after its
+    /// namespace has got the ServiceAccount `default`, which takes a moment.
+    #[must_use]
+    pub fn with_workloads(mut self, service_range: &'static str) -> Self {
+        (self.workloads, self.service_range) = (true, service_range);
+        self
     }
 
     /// The same, with these kinds.
@@ -337,17 +374,20 @@ impl ControlPlane {
             format!("--secure-port={}", self.port.number()),
             format!("--tls-cert-file={}", self.certificates.server_certificate.display()),
             format!("--tls-private-key-file={}", self.certificates.server_key.display()),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            format!("--service-cluster-ip-range={}", self.options.service_range),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-signing-key-file={}", self.certificates.account_key.display()),
             format!("--service-account-key-file={}", self.certificates.account_public_key.display()),
             "--authorization-mode=RBAC".to_owned(),
             format!("--token-auth-file={}", file("tokens.csv")),
             format!("--client-ca-file={}", self.certificates.authority.display()),
-            // No controller makes service accounts here, and no kubelet or load balancer looks for endpoints.
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            // No kubelet or load balancer looks for endpoints.
             "--endpoint-reconciler-type=none".to_owned(),
         ];
+        if !self.options.workloads {
+            // No controller makes service accounts.
+            flags.push("--disable-admission-plugins=ServiceAccount".to_owned());
+        }
         if self.options.audit {
             flags.extend([
                 format!("--audit-policy-file={}", file("audit-policy.yaml")),
@@ -364,9 +404,16 @@ impl ControlPlane {
         if !self.options.controller_manager {
             return Ok(());
         }
+        let mut controllers = vec!["namespace-controller", "garbage-collector-controller"];
+        if self.options.workloads {
+            controllers.extend(WORKLOAD_CONTROLLERS);
+        }
         let flags = [
             format!("--kubeconfig={}", self.kubeconfig(CONTROLLER_MANAGER)?.display()),
-            "--controllers=namespace-controller,garbage-collector-controller".to_owned(),
+            format!("--controllers={}", controllers.join(",")),
+            // For the tokens of service accounts, and what their Secrets hold beside them.
+            format!("--service-account-private-key-file={}", self.certificates.account_key.display()),
+            format!("--root-ca-file={}", self.certificates.authority.display()),
             "--leader-elect=false".to_owned(),
             // Nobody asks it for anything.
             "--secure-port=0".to_owned(),
