@@ -171,6 +171,12 @@ impl Error {
         }
     }
 
+    /// Whether the server has judged the request and refused it: the same request is refused again until somebody changes the
+    /// object, the kind, an admission policy or a permission.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Rejected { .. } | Self::SchemaMismatch { .. } | Self::Forbidden { .. })
+    }
+
     /// The label of the error in metrics and reports, of a closed set.
     pub fn kind(&self) -> &'static str {
         match self {

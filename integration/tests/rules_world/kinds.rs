@@ -52,11 +52,11 @@ pub(crate) fn leaflets_manifest() -> String {
     crds::DOCUMENTS.replace("document", "leaflet").replace("Document", "Leaflet")
 }
 
-/// Takes any size, and prunes `status.detail`.
+/// Takes any size, prunes `status.detail`, and knows one `status.mood`.
 pub(crate) fn widgets_of_the_hub() -> String {
     widgets_manifest(
         "size: {type: integer}, onlyOnTheHub: {type: string}",
-        "phase: {type: string}, defaulted: {type: string, default: by-the-hub}",
+        "phase: {type: string}, mood: {type: string, enum: [fine]}, defaulted: {type: string, default: by-the-hub}",
     )
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn widgets_of_the_hub() -> String {
 pub(crate) fn widgets_of_the_edge() -> String {
     widgets_manifest(
         "size: {type: integer, maximum: 10}, colour: {type: string, default: grey}",
-        "phase: {type: string}, detail: {type: string}",
+        "phase: {type: string}, mood: {type: string}, detail: {type: string}",
     )
 }
 

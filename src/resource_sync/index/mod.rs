@@ -181,7 +181,7 @@ impl Index {
         now: Instant,
     ) -> Before {
         let pair = self.table.pair(key, now);
-        let had_failed = pair.told_failure.take().is_some();
+        let had_failed = !std::mem::take(&mut pair.told_failures).is_empty();
         let mut before = Before { state: pair.state, had_failed, local_was_there: false };
         if state == ObjectState::InStep {
             before.local_was_there = std::mem::take(&mut pair.local_was_there);

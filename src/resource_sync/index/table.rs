@@ -46,8 +46,8 @@ pub(crate) struct Pair {
     pub(crate) spec_since: Option<Instant>,
     /// Since when the local side has had a change that is not written to the remote.
     pub(crate) status_since: Option<Instant>,
-    /// The failure that was last reported in an Event: a step and a kind of error.
-    pub(crate) told_failure: Option<(&'static str, &'static str)>,
+    /// The failures of the last run, which were reported in Events: steps and kinds of errors.
+    pub(crate) told_failures: Vec<(&'static str, &'static str)>,
     /// The rejection that was last reported on the remote object: a hash of its content, the step and the status code.
     pub(crate) told_rejection: Option<(u64, &'static str, u16)>,
     /// The contended parts that were reported in an Event.
@@ -75,7 +75,7 @@ impl Pair {
             waits: None,
             spec_since: None,
             status_since: None,
-            told_failure: None,
+            told_failures: Vec::new(),
             told_rejection: None,
             told_contended: BTreeSet::new(),
             holds_remote: false,
@@ -199,14 +199,16 @@ impl Table {
         self.pairs.iter_mut().for_each(|(_, pair)| pair.server_result.forget_status());
     }
 
-    /// Records a failure.
-    pub(crate) fn failed(&mut self, failure: Failure, now: Instant) {
+    /// Records the failures of a run for this local object.
+    pub(crate) fn failed(&mut self, key: &ObjectKey, failures: Vec<Failure>, now: Instant) {
         // An earlier step of the pair has succeeded since, or will be reported again.
-        self.mended(&failure.key);
-        if self.failures.len() == FAILURES {
-            self.failures.pop_front();
+        self.mended(key);
+        for failure in failures {
+            if self.failures.len() == FAILURES {
+                self.failures.pop_front();
+            }
+            self.failures.push_back((now, failure));
         }
-        self.failures.push_back((now, failure));
     }
 
     /// Counts a step that a dry run would have carried out.
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_twenty_failures_are_kept_one_for_each_key_until_they_are_mended() {
+    async fn the_last_twenty_failures_are_kept_those_of_one_run_for_each_key_until_they_are_mended() {
         let mut table = Table::default();
         let failure = |number: usize, reason: &str| Failure {
             key: ObjectKey::new("n", number.to_string()),
@@ -340,9 +342,9 @@ mod tests {
             reason: reason.into(),
         };
         for number in 0..30 {
-            table.failed(failure(number, "first"), Instant::now());
+            table.failed(&ObjectKey::new("n", number.to_string()), vec![failure(number, "first")], Instant::now());
         }
-        table.failed(failure(29, "again"), Instant::now());
+        table.failed(&ObjectKey::new("n", "29"), vec![failure(29, "again")], Instant::now());
         let failures = table.failures(Instant::now());
         assert_eq!(failures.len(), 20);
         assert_eq!(failures[0].1.reason, "again");

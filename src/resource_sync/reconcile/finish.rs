@@ -36,12 +36,8 @@ impl PairReconciler {
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
                 waits = Some(Waits::circles(&reason));
-                self.record_failure(
-                    section,
-                    observed,
-                    Failure { key: self.key.local.clone(), step: "plan", kind: "circles", reason },
-                    now,
-                );
+                let failure = Failure { key: self.key.local.clone(), step: "plan", kind: "circles", reason };
+                self.record_failures(section, observed, vec![failure], now);
                 (PairState::Failing, Outcome::Retry)
             }
             // Not a failure: the next holder of the section begins with a list.
@@ -58,26 +54,46 @@ impl PairReconciler {
                     (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
                 }
                 retry => {
-                    waits = Some(Waits::failing(step, &error, section.config()));
-                    let failure =
-                        Failure { key: self.key.local.clone(), step, kind: error.kind(), reason: error.to_string() };
-                    self.record_failure(section, observed, failure, now);
-                    let outcome = match retry {
-                        Retry::WhenAllowed => {
-                            section.park(self.key.clone());
-                            // The permission may have been granted after the refusal and before the pair was parked.
-                            if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
-                        }
-                        Retry::After(delay) => Outcome::RetryAfter(delay),
-                        Retry::WhenElected => Outcome::Wait,
-                        Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
+                    let beside = std::mem::take(&mut self.failed);
+                    waits = Some(Waits::failing(step, &error, &beside, section.config()));
+                    let failure = |step, error: &Error| Failure {
+                        key: self.key.local.clone(),
+                        step,
+                        kind: error.kind(),
+                        reason: error.to_string(),
                     };
-                    (PairState::Failing, outcome)
+                    // The report names the newest first.
+                    let failures = beside
+                        .iter()
+                        .map(|(step, error)| failure(step, error))
+                        .chain(std::iter::once(failure(step, &error)))
+                        .collect();
+                    self.record_failures(section, observed, failures, now);
+                    // Whatever can be tried again soonest decides.
+                    let outcome = std::iter::once(retry)
+                        .chain(beside.iter().map(|(_, error)| error.retry()))
+                        .map(|retry| self.outcome(section, retry))
+                        .reduce(|one, other| if one == Outcome::Wait { other } else { one });
+                    (PairState::Failing, outcome.unwrap_or(Outcome::Retry))
                 }
             },
         };
         section.index(|index| index.table.ended(&self.key, state, self.observed_at, waits, now));
         outcome
+    }
+
+    /// How a pair that fails is tried again.
+    fn outcome(&self, section: &Section, retry: Retry) -> Outcome {
+        match retry {
+            Retry::WhenAllowed => {
+                section.park(self.key.clone());
+                // The permission may have been granted after the refusal and before the pair was parked.
+                if section.permissions() == self.permissions { Outcome::Wait } else { Outcome::Retry }
+            }
+            Retry::After(delay) => Outcome::RetryAfter(delay),
+            Retry::WhenElected => Outcome::Wait,
+            Retry::Backoff | Retry::Reread | Retry::WhenAvailable => Outcome::Retry,
+        }
     }
 
     fn rested(&mut self, section: &Section, observed: &Observed, rest: Rest) -> Outcome {

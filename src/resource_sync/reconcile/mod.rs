@@ -67,6 +67,7 @@ impl ReconcilerFactory<PairKey> for PairReconcilers {
             permissions: 0,
             observed_at: Instant::now(),
             conflicts: ConflictTracker::default(),
+            failed: Vec::new(),
         }
     }
 }
@@ -81,6 +82,8 @@ pub struct PairReconciler {
     /// When this run observed the caches.
     observed_at: Instant,
     pub(crate) conflicts: ConflictTracker,
+    /// The failures of this run that have not stopped it, the first of each step.
+    pub(crate) failed: Vec<(&'static str, Error)>,
 }
 
 /// How one reconcile ended.
@@ -98,6 +101,7 @@ impl Reconciler for PairReconciler {
     async fn reconcile(&mut self) -> Outcome {
         let section = Arc::clone(&self.section);
         self.permissions = section.permissions();
+        self.failed.clear();
         // The end of the last list requests every pair.
         if !section.is_listed() {
             return Outcome::Wait;
@@ -196,7 +200,6 @@ impl PairReconciler {
     }
 
     async fn carry_out(&mut self, section: &Section, mut observed: Observed) -> (End, Observed) {
-        let mut secret_failure = None;
         let mut absence_confirmed = false;
         // The shortest wait of the parts that another writer keeps undoing.
         let mut contended: Option<Duration> = None;
@@ -213,10 +216,13 @@ impl PairReconciler {
                     }
                 }
                 Next::Rest(rest) => {
-                    let end = match (secret_failure, contended) {
-                        (Some((step, error)), _) => End::Failed(step, error),
-                        (None, Some(left)) => End::Later(PairState::Pending, Some(left)),
-                        (None, None) => End::Rest(rest),
+                    let end = match contended {
+                        _ if !self.failed.is_empty() => {
+                            let (step, error) = self.failed.remove(0);
+                            End::Failed(step, error)
+                        }
+                        Some(left) => End::Later(PairState::Pending, Some(left)),
+                        None => End::Rest(rest),
                     };
                     return (end, observed);
                 }
@@ -278,7 +284,13 @@ impl PairReconciler {
                         // The retry is left to the back-off, and not to the refresh.
                         section.index(|index| index.uploaded(&self.key, name, Instant::now()));
                     }
-                    secret_failure = Some((step.name(), error));
+                    self.failed_without_end(&step, error);
+                }
+                // The remote has answered, and its answer stays the same until a person acts: the spec does not wait for that.
+                Err(error) if step == Step::WriteRemoteStatus && error.is_refusal() => {
+                    section.not_sent(sending);
+                    observed.contended.push(Contended::Status);
+                    self.failed_without_end(&step, error);
                 }
                 Err(error) => {
                     if !error.outcome_is_unknown() {
@@ -295,6 +307,12 @@ impl PairReconciler {
             }
         }
         (End::Circles, observed)
+    }
+
+    fn failed_without_end(&mut self, step: &Step, error: Error) {
+        if self.failed.iter().all(|(failed, _)| *failed != step.name()) {
+            self.failed.push((step.name(), error));
+        }
     }
 
     /// Records what the index has to know even if the answer to a step is lost.

@@ -57,11 +57,12 @@ impl PairReconciler {
         }
     }
 
-    /// Records the failure of a step, and reports it if the pair did not fail in the same way before.
-    pub(crate) fn record_failure(&self, section: &Section, observed: &Observed, failure: Failure, now: Instant) {
-        let reason = (failure.step, failure.kind);
-        let told = section.index(|index| index.table.pair(&self.key, now).told_failure.replace(reason));
-        if told != Some(reason) {
+    /// Records the failed steps of a run, and reports those in which the run before did not fail in the same way.
+    pub(crate) fn record_failures(&self, section: &Section, observed: &Observed, failures: Vec<Failure>, now: Instant) {
+        let reasons = failures.iter().map(|failure| (failure.step, failure.kind)).collect();
+        let told =
+            section.index(|index| std::mem::replace(&mut index.table.pair(&self.key, now).told_failures, reasons));
+        for failure in failures.iter().filter(|failure| !told.contains(&(failure.step, failure.kind))) {
             tracing::warn!(
                 section = %section.name(), remote = %section.config().remote, local = %section.config().local,
                 key = %failure.key, step = failure.step, reason = failure.reason, "sync failed"
@@ -72,6 +73,6 @@ impl PairReconciler {
                 section.emit_event(PairEvent::failed(&failure.key, local, failure.step, &failure.reason));
             }
         }
-        section.index(|index| index.table.failed(failure, now));
+        section.index(|index| index.table.failed(&self.key.local, failures, now));
     }
 }

@@ -76,8 +76,20 @@ impl Waits {
             && observed.remote_object().is_some_and(|remote| remote.deleting && !remote.finalizers.is_empty())
     }
 
-    /// A step failed.
-    pub fn failing(step: &str, error: &Error, config: &SyncConfig) -> Self {
+    /// A step failed, and others beside it that did not end the run.
+    pub fn failing(step: &str, error: &Error, beside: &[(&'static str, Error)], config: &SyncConfig) -> Self {
+        let mut waits = Self::failing_in(step, error, config);
+        for (step, error) in beside {
+            let other = Self::failing_in(step, error, config);
+            waits.cause = format!("{}; and {step}: {}", waits.cause, other.cause);
+            if !waits.next_step.split("; ").any(|next_step| next_step == other.next_step) {
+                waits.next_step = format!("{}; {}", waits.next_step, other.next_step);
+            }
+        }
+        waits
+    }
+
+    fn failing_in(step: &str, error: &Error, config: &SyncConfig) -> Self {
         let orders = [Step::CreateLocal.name(), Step::CreateNamespace.name(), "patch_local"].contains(&step);
         let deletes = [Step::DeleteLocal.name(), Step::DeleteNamespace.name()].contains(&step);
         let (cause, next_step) = match error {
@@ -267,11 +279,28 @@ mod tests {
             ),
             ("create_local", throttled, "check the API server", "on change"),
         ] {
-            let waits = Waits::failing(step, &error, &config());
+            let waits = Waits::failing(step, &error, &[], &config());
             assert_eq!((waits.next_step.as_str(), waits.retry), (next_step, retry), "{step}: {error}");
             assert_eq!(waits.sentence(&ObjectKey::new("n", "a")), None);
         }
-        assert_eq!(Waits::failing("patch_local", &rejected(), &config()).cause, "spec.n: 502 > 100");
+        assert_eq!(Waits::failing("patch_local", &rejected(), &[], &config()).cause, "spec.n: 502 > 100");
+    }
+
+    #[test]
+    fn failures_beside_the_one_that_ended_a_run_are_reported_with_it() {
+        let rejected = |message: &str| Error::Rejected { code: 422, reason: "Invalid".into(), message: message.into() };
+        let missing = Error::NotFound { message: "secrets \"s\" not found".into() };
+        let beside = [("write_remote_status", rejected("phase: Degraded")), (UPLOAD_SECRET, missing)];
+        let waits = Waits::failing("patch_local", &rejected("size: 11"), &beside, &config());
+        assert_eq!(
+            (waits.cause.as_str(), waits.next_step.as_str()),
+            (
+                "size: 11; and write_remote_status: phase: Degraded; and upload_secret: secrets \"s\" not found",
+                "change it on hub; check why hub rejects it; create the secret on hub"
+            )
+        );
+        let alike = Waits::failing("write_remote_status", &rejected("one"), &[("add_finalizer", rejected("two"))], &config());
+        assert_eq!(alike.next_step, "check why hub rejects it");
     }
 
     #[test]
