@@ -17,6 +17,7 @@ mod deletion;
 mod detach;
 mod failure;
 mod followers;
+mod generations;
 mod guarded;
 mod kinds;
 mod left_behind;

@@ -63,6 +63,9 @@ pub struct SyncConfig {
     /// Whether status, secrets, generations and rejections by the local cluster are written to the remote; `true` by default.
     /// Of several daemons that follow the same remote objects only one may.
     pub write_back: bool,
+    /// Whose count of generations `observedGeneration` in the remote status is: [`ObservedGeneration::Copy`] by default, the local
+    /// cluster's, which tools on the remote compare with the generation of another object.
+    pub observed_generation: ObservedGeneration,
     /// Domain of all annotations and the finalizer; `cloud.teleport.dev` by default, for objects that Teleport's
     /// sync-controller manages already.
     pub annotation_domain: String,
@@ -116,6 +119,7 @@ impl SyncConfig {
             system_objects: Vec::new(),
             local_fields: Vec::new(),
             write_back: true,
+            observed_generation: ObservedGeneration::Copy,
             annotation_domain: "cloud.teleport.dev".to_owned(),
             finalizer: "sync-local".to_owned(),
             former_names: Vec::new(),
@@ -188,6 +192,7 @@ impl SyncConfig {
         }
         fields.set("local_fields", &mut section.local_fields);
         fields.set("write_back", &mut section.write_back);
+        fields.set("observed_generation", &mut section.observed_generation);
         fields.set_as::<Domain, _>("annotation_domain", &mut section.annotation_domain);
         fields.set_as::<FinalizerName, _>("finalizer", &mut section.finalizer);
         fields.set("former_names", &mut section.former_names);
@@ -234,6 +239,23 @@ impl Setting for PropagationPolicy {
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         one_of(text, &[Self::Foreground, Self::Background, Self::Orphan].map(|policy| (policy.as_str(), policy)))
+    }
+}
+
+/// What happens to `observedGeneration` in a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObservedGeneration {
+    /// It is copied: the count of the local cluster. The default.
+    Copy,
+    /// The generation of the remote object takes its place.
+    Translate,
+}
+
+impl Setting for ObservedGeneration {
+    const ALLOWED: &'static str = "copy or translate";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        one_of(text, &[("copy", Self::Copy), ("translate", Self::Translate)])
     }
 }
 

@@ -58,7 +58,8 @@ impl PairReconciler {
             }
             Step::WriteRemoteStatus => {
                 self.wrote(section, |expected| &mut expected.remote, written, remotes);
-                if let Some(local) = &observed.local {
+                if observed.local.is_some() {
+                    let status = observed.status_to_write(section.policy());
                     let lag = section.index(|index| {
                         // Read under the lock of the index, so that the watch event of this write is recorded either before
                         // this or after it.
@@ -67,7 +68,7 @@ impl PairReconciler {
                         let lag = index.table.status_written(&self.key, now);
                         let server_result = &mut index.table.pair(&self.key, now).server_result;
                         if let Some(remote) = observed.remote_object() {
-                            server_result.wrote_status(local, remote, written);
+                            server_result.wrote_status(status, remote, written);
                         }
                         server_result.observe(shown.as_deref(), None, section.policy());
                         lag

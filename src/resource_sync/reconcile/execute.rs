@@ -191,7 +191,7 @@ impl Act<'_> {
 
     async fn write_remote_status(&self) -> Result<Written, Error> {
         let subresource = if self.remote_kind()?.status_subresource { "status" } else { "" };
-        let operation = match &self.local()?.status {
+        let operation = match self.observed.status_to_write(self.section.policy()) {
             Some(status) => json!({"op": "add", "path": "/status", "value": status.value()}),
             None => json!({"op": "remove", "path": "/status"}),
         };

@@ -242,7 +242,7 @@ impl PairReconciler {
             if let Some(end) = self.may_not_send(section, &step, &observed) {
                 return (end, observed);
             }
-            let effects = effects(&step, &observed);
+            let effects = effects(&step, &observed, section.policy());
             if let Some(left) = self.leave_out_conflicts(&effects, &mut observed) {
                 contended = Some(contended.map_or(left, |earlier| earlier.min(left)));
                 continue;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::former::Place;
-use super::plan::{Observed, Step};
+use super::plan::{Observed, Policy, Step};
 
 /// After so many rewrites ...
 const REWRITES: usize = 3;
@@ -102,7 +102,7 @@ fn hash_of(value: impl Hash) -> u64 {
 }
 
 /// The effects of a step.
-pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
+pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
     let server_result = &observed.server_result;
     let (Some(remote), local) = (observed.remote_object(), observed.local.as_ref()) else { return Vec::new() };
     let effect = |what, value| Effect { what, value, drifted: false, ours: false };
@@ -120,7 +120,7 @@ pub fn effects(step: &Step, observed: &Observed) -> Vec<Effect> {
         }
         Step::WriteRemoteStatus => vec![Effect {
             ours: server_result.status_is_written_again(),
-            ..effect(Contended::Status, hash_of((&remote.uid, local.map(|local| &local.status))))
+            ..effect(Contended::Status, hash_of((&remote.uid, observed.status_to_write(policy))))
         }],
         Step::AddFinalizer => vec![effect(Contended::Finalizer, hash_of(&remote.uid))],
         Step::NoteGenerations { remote: noted, local } => {

@@ -8,7 +8,7 @@
 //!   marks; [`elsewhere`]: objects that belong to other clusters;
 //! - [`patch`]: differences and the patches that remove them; [`secrets`]: Secrets for the remote; [`server_result`] and
 //!   [`unkept`]: an API server's result of our writes; [`conflicts`]: parts that other clients keep undoing;
-//! - [`policy`]: the configuration that the rules depend on;
+//! - `observed_generation`: the remote object's generations in a status; [`policy`]: the configuration that the rules depend on;
 //! - [`waits`]: why a pair is not in step, and what an operator can do about it.
 
 pub mod conflicts;
@@ -21,6 +21,7 @@ mod laws;
 pub mod marks;
 pub mod names;
 pub mod observed;
+mod observed_generation;
 pub mod ownership;
 pub mod patch;
 pub mod plan;

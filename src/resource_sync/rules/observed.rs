@@ -7,11 +7,13 @@ use super::conflicts::Contended;
 use super::elsewhere::{Clusters, Elsewhere};
 use super::former::{Place, Renewal};
 use super::names::PairKey;
+use super::observed_generation;
 use super::patch;
 use super::plan::{Harm, Policy, Step};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
+use crate::resource_sync::config::ObservedGeneration;
 
 /// Why the cache has no remote object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +135,20 @@ impl Observed {
         self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
     }
 
+    /// The status that the remote object is to have: the local one, with the remote object's generations if the section translates
+    /// them.
+    pub(crate) fn status_to_write(&self, policy: &Policy) -> Option<CanonicalJson> {
+        let local = self.local.as_deref()?;
+        match (policy.observed_generation, self.remote_object()) {
+            (ObservedGeneration::Copy, _) | (_, None) => local.status.clone(),
+            (ObservedGeneration::Translate, Some(remote)) => {
+                let in_step = !self.remote_generation_unknown
+                    && patch::content_change(remote, local, policy, &self.server_result).is_none();
+                observed_generation::translated(local, remote, in_step, policy)
+            }
+        }
+    }
+
     /// Whether this part is contended and must not be written now.
     pub(crate) fn is_contended(&self, what: &Contended) -> bool {
         self.contended.contains(what)
@@ -167,7 +183,7 @@ impl Observed {
                 });
             }
             Step::WriteRemoteStatus => {
-                let status = self.local.as_ref().and_then(|local| local.status.clone());
+                let status = self.status_to_write(policy);
                 self.remote_generation_unknown |=
                     self.remote_object().is_some_and(|remote| remote.generation != written.generation);
                 self.change_remote(|remote| remote.status = status);

@@ -286,12 +286,13 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     }
     if let Some(local) = observed.local.as_deref().filter(|_| policy.write_back) {
         // Rule 5.
+        let status = observed.status_to_write(policy);
         if !observed.local_status_unknown
             && !observed.is_contended(&Contended::Status)
-            && local.status != remote.status
+            && status != remote.status
             && !observed
                 .server_result
-                .status_is_result(fingerprint(remote.status.as_ref()), fingerprint(local.status.as_ref()))
+                .status_is_result(fingerprint(remote.status.as_ref()), fingerprint(status.as_ref()))
         {
             if clears_status(remote, local, policy) && observed.permitted != Some(Harm::ClearStatus) {
                 return Next::AskGuard(Harm::ClearStatus);

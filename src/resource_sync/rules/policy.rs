@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::marks::Marks;
 use crate::cluster::FIELD_MANAGER;
-use crate::resource_sync::config::{Adopt, KeyPattern, Metadata, SpecPointer, SyncConfig, Unclaimed};
+use crate::resource_sync::config::{
+    Adopt, KeyPattern, Metadata, ObservedGeneration, SpecPointer, SyncConfig, Unclaimed,
+};
 
 /// How a section applies the rules.
 #[derive(Debug, Clone)]
@@ -28,6 +30,8 @@ pub struct Policy {
     pub local_fields: Vec<SpecPointer>,
     /// Whether anything but the finalizer is written to the remote.
     pub write_back: bool,
+    /// What happens to `observedGeneration` in a status.
+    pub observed_generation: ObservedGeneration,
     /// Whether objects of the kind may be the stored states of sections, which are never synced.
     pub has_states: bool,
 }
@@ -48,6 +52,7 @@ impl Policy {
             unclaimed: config.unclaimed,
             local_fields: config.local_fields.clone(),
             write_back: config.write_back,
+            observed_generation: config.observed_generation,
             has_states: config.resource.plural_and_group() == "configmaps",
         }
     }

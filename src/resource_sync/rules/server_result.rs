@@ -95,11 +95,11 @@ impl ServerResult {
         });
     }
 
-    /// Records that the local status was written to the remote object; `remote` is that object before the write.
-    pub fn wrote_status(&mut self, local: &Object, remote: &Object, written: &Written) {
+    /// Records that this status was written to the remote object; `remote` is that object before the write.
+    pub fn wrote_status(&mut self, status: Option<CanonicalJson>, remote: &Object, written: &Written) {
         self.status.wrote(Write {
-            content: local.status.clone(),
-            source: fingerprint(local.status.as_ref()),
+            source: fingerprint(status.as_ref()),
+            content: status,
             before: Some(fingerprint(remote.status.as_ref())),
             written: written.clone(),
         });

@@ -299,7 +299,8 @@ mod tests {
                 "change it on hub; check why hub rejects it; create the secret on hub"
             )
         );
-        let alike = Waits::failing("write_remote_status", &rejected("one"), &[("add_finalizer", rejected("two"))], &config());
+        let alike =
+            Waits::failing("write_remote_status", &rejected("one"), &[("add_finalizer", rejected("two"))], &config());
         assert_eq!(alike.next_step, "check why hub rejects it");
     }
 

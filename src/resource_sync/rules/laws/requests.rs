@@ -48,7 +48,7 @@ impl World {
                 }
             }
             Step::WriteRemoteStatus => {
-                let operation = match &observed.local.as_ref().ok_or(Refused::Invalid)?.status {
+                let operation = match observed.status_to_write(&self.policy) {
                     Some(status) => json!({"op": "add", "path": "/status", "value": status.value()}),
                     None => json!({"op": "remove", "path": "/status"}),
                 };

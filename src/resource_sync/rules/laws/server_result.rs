@@ -68,7 +68,7 @@ fn pruned_status(version: &str, before: &Value) -> Scene {
     scene.local["status"]["secret"] = json!("pruned");
     let mut remote = scene.remote.clone();
     remote["status"] = before.clone();
-    scene.server_result.wrote_status(&object(&scene.local), &object(&remote), &written("remote-uid", version, 3));
+    scene.server_result.wrote_status(object(&scene.local).status, &object(&remote), &written("remote-uid", version, 3));
     shows(&mut scene);
     scene
 }

@@ -222,8 +222,8 @@ impl World {
             }
             Step::WriteRemoteStatus => {
                 pair.remote.wrote(written);
-                let local = observed.local.as_ref().expect("a local object");
-                pair.server_result.wrote_status(local, observed.remote_object().expect("a remote object"), written);
+                let status = observed.status_to_write(&self.policy);
+                pair.server_result.wrote_status(status, observed.remote_object().expect("a remote object"), written);
                 pair.server_result.observe(self.watches[0].cache.get(name).map(|held| &**held), None, &self.policy);
                 pair.server_result.confirm_status();
             }
