@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, RETRY_AFTER};
 use http_body_util::{BodyExt, LengthLimitError};
+use jiff::SignedDuration;
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Config};
@@ -20,7 +21,7 @@ use super::bearer::Bearer;
 use super::dynamic::Strangers;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::reply::{Readable, Reading, ReplyRoom, Unreadable, Whole};
+use super::reply::{Dated, Readable, Reading, ReplyRoom, Unreadable, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
@@ -135,18 +136,19 @@ impl Connection {
         }
     }
 
-    /// Sends one request for an object and reads the reply, with the media type `accept`.
+    /// Sends one request for an object and reads the reply, with the media type `accept`. With it comes how far this machine's clock is
+    /// ahead of the server's, as far as the reply tells.
     pub async fn send<T: Readable>(
         &self,
         request: Request<'_>,
         accept: &'static str,
         deadline: Duration,
-    ) -> Result<T, Error> {
+    ) -> Result<(T, Option<SignedDuration>), Error> {
         let resource = request.full_resource();
         let name = request.key.name.clone();
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
         let claim = self.guard.claim()?;
-        self.exchange(request.into_message(accept), &asked, deadline, claim, Whole::default()).await
+        self.exchange(request.into_message(accept), &asked, deadline, claim, Dated::<Whole<T>>::default()).await
     }
 
     /// Requests the API server's version, which every server has and nearly every user may read; with this token instead of
@@ -195,6 +197,9 @@ impl Connection {
                 (true, None) => LARGEST_LIST,
             };
             let undecoded = |source| Error::Decode { source: self.undecoded(parts.status, source) };
+            if parts.status.is_success() {
+                reading.head(&parts.headers);
+            }
             let mut refusal = Vec::new();
             let is_whole = read_up_to(limit, body, |data| {
                 if parts.status.is_success() {
@@ -350,7 +355,8 @@ mod tests {
         script.answer(move |_| (code, body.clone()));
         let (kind, key) = (Kind::core("Secret", "secrets", true), ObjectKey::new("team", "orders"));
         let connection = cluster.session().unwrap().connection;
-        connection.send(Request::patch(&kind, &key, Payload::none()).by("towline"), PARTIAL_METADATA, DEADLINE).await
+        let request = Request::patch(&kind, &key, Payload::none()).by("towline");
+        connection.send(request, PARTIAL_METADATA, DEADLINE).await.map(|(reply, _)| reply)
     }
 
     #[tokio::test]

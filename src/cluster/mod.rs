@@ -41,6 +41,7 @@ mod registry;
 mod reply;
 mod request;
 mod sending;
+mod server_clock;
 pub mod session;
 mod stack;
 mod standing;

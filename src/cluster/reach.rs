@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
@@ -83,6 +84,9 @@ pub struct Exchange<T> {
     pub sent: Instant,
     /// The answer.
     pub answer: Result<T, Error>,
+    /// How far this machine's clock is ahead of the server's at least; negative where it is behind, and `None` where the answer does not
+    /// tell.
+    pub skew: Option<SignedDuration>,
 }
 
 impl Default for Reach {
@@ -202,7 +206,7 @@ impl Cluster {
         deadline: Duration,
         urgency: Urgency,
     ) -> Exchange<T> {
-        let failed = |error: Error| Exchange { sent: Instant::now(), answer: Err(error) };
+        let failed = |error: Error| Exchange { sent: Instant::now(), answer: Err(error), skew: None };
         // Before the request waits for its turn: the claim of the next term does not let it through.
         let claim = match self.guard.claim() {
             Ok(claim) => claim,
@@ -229,7 +233,10 @@ impl Cluster {
         if let Some(pass) = pass {
             self.done(pass, failure);
         }
-        Exchange { sent, answer }
+        match answer {
+            Ok((answer, skew)) => Exchange { sent, answer: Ok(answer), skew },
+            Err(error) => Exchange { sent, answer: Err(error), skew: None },
+        }
     }
 }
 

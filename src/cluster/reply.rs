@@ -3,9 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::server_clock::skew_by;
 
 /// The room counts only what a body has beyond this. A reply with the metadata of one object is smaller.
 const UNCOUNTED: usize = 256 << 10;
@@ -77,6 +80,9 @@ pub(super) trait Reading {
     /// Counts in this room what it keeps of the body, unless something else bounds that.
     fn count_in(&mut self, _room: &ReplyRoom) {}
 
+    /// The headers have arrived.
+    fn head(&mut self, _headers: &HeaderMap) {}
+
     /// Takes the next part.
     fn take(&mut self, data: &[u8]) -> Result<(), Unreadable>;
 
@@ -138,6 +144,40 @@ impl<T: Readable> Reading for Whole<T> {
 
     fn end(self, status: StatusCode) -> serde_json::Result<T> {
         T::read(status, &self.body)
+    }
+}
+
+/// A body, with what the `Date` of the answer says of this machine's clock.
+pub(super) struct Dated<R> {
+    body: R,
+    begun: Timestamp,
+    skew: Option<SignedDuration>,
+}
+
+/// Begins now, before the request is sent.
+impl<R: Default> Default for Dated<R> {
+    fn default() -> Self {
+        Self { body: R::default(), begun: Timestamp::now(), skew: None }
+    }
+}
+
+impl<R: Reading> Reading for Dated<R> {
+    type Read = (R::Read, Option<SignedDuration>);
+
+    fn count_in(&mut self, room: &ReplyRoom) {
+        self.body.count_in(room);
+    }
+
+    fn head(&mut self, headers: &HeaderMap) {
+        self.skew = skew_by(headers, self.begun);
+    }
+
+    fn take(&mut self, data: &[u8]) -> Result<(), Unreadable> {
+        self.body.take(data)
+    }
+
+    fn end(self, status: StatusCode) -> serde_json::Result<Self::Read> {
+        Ok((self.body.end(status)?, self.skew))
     }
 }
 

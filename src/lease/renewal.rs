@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde::de::IgnoredAny;
+use jiff::SignedDuration;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::config::LeaseConfig;
 use super::plan::Failure;
-use super::steps::{self, After, Answer, MOST_STEPS, Method, Stamp, Step};
+use super::steps::{self, After, Answer, Found, MOST_STEPS, Method, Stamp, Step};
 use crate::cluster::{
     Cluster, DynamicCluster, Error, Exchange, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request,
     Urgency, Verb,
@@ -37,10 +37,12 @@ pub(super) struct Renewed {
     pub(super) method: Method,
     /// Whether the lease is renewed.
     pub(super) outcome: Result<(), Error>,
+    /// How far this machine's clock is ahead of the hub's at least, as far as the hub has told.
+    pub(super) skew: Option<SignedDuration>,
 }
 
-/// The end of a verification: whether the lease exists, if the credentials work.
-pub(super) type Verified = Result<bool, Error>;
+/// The end of a verification: the lease, if the credentials work.
+pub(super) type Verified = Result<Found, Error>;
 
 /// Verifies credentials by reading the lease. They work if the hub returns the lease, and also if it answers that there
 /// is none.
@@ -51,10 +53,10 @@ pub(super) async fn verify(
     urgency: Urgency,
 ) -> Verified {
     let request = || Request::get(&target.kind, &target.key);
-    let exchange = target.on(&hub).exchange_in_turn(request, PARTIAL_METADATA, deadline, urgency).await;
+    let exchange = target.on(&hub).exchange_in_turn(request, "application/json", deadline, urgency).await;
     match exchange.answer {
-        Ok::<IgnoredAny, _>(_) => Ok(true),
-        Err(Error::NotFound { .. }) => Ok(false),
+        Ok(lease) => Ok(Found::Lease(Box::new(lease))),
+        Err(Error::NotFound { .. }) => Ok(Found::Missing),
         Err(error) => Err(error),
     }
 }
@@ -65,41 +67,44 @@ pub(super) struct Order {
     pub(super) hub: Arc<DynamicCluster>,
     /// How to renew an existing lease.
     pub(super) method: Method,
-    /// The hub has just answered that the lease does not exist.
-    pub(super) is_missing: bool,
+    /// What is known of the lease.
+    pub(super) found: Found,
     /// Whether to acquire the lease, not only to renew it.
     pub(super) take: bool,
     /// How long each request may take.
     pub(super) deadline: Duration,
 }
 
-/// Renews the lease. This takes one request, unless the lease does not exist or the verb is forbidden.
+/// Renews the lease. This takes one request, unless the lease does not exist, the verb is forbidden, or the lease has to be read in order
+/// to take it.
 pub(super) async fn renew(target: Arc<Target>, order: Order) -> Renewed {
-    let Order { hub, mut method, is_missing, take, deadline } = order;
+    let Order { hub, mut method, found, take, deadline } = order;
     let mut updates = matches!(method, Method::Update(_));
-    let mut step = steps::first(&mut method, is_missing);
+    let mut step = steps::first(&mut method, found, take);
     let mut sent = Instant::now();
+    let mut skew = None;
     for _ in 0..MOST_STEPS {
         let exchange = target.send(&hub, &step, take, updates, deadline).await;
         sent = exchange.sent;
+        skew = exchange.skew.or(skew);
         let (answer, error) = match exchange.answer {
             Ok(lease) => (Answer::Done(Box::new(lease)), None),
             Err(error) => match answer_of(&error) {
                 Some(answer) => (answer, Some(error)),
-                None => return Renewed { sent, method: retry_by(updates), outcome: Err(error) },
+                None => return Renewed { sent, method: retry_by(updates), outcome: Err(error), skew },
             },
         };
-        updates |= step == Step::Patch && answer == Answer::Forbidden;
+        updates |= step.is_patch() && answer == Answer::Forbidden;
         match steps::after(&step, answer, updates) {
-            After::Renewed(method) => return Renewed { sent, method, outcome: Ok(()) },
+            After::Renewed(method) => return Renewed { sent, method, outcome: Ok(()), skew },
             After::Then(next) => step = next,
             After::Failed(method) => {
                 let outcome = Err(error.unwrap_or_else(|| keeps_changing(&target.key)));
-                return Renewed { sent, method, outcome };
+                return Renewed { sent, method, outcome, skew };
             }
         }
     }
-    Renewed { sent, method: retry_by(updates), outcome: Err(keeps_changing(&target.key)) }
+    Renewed { sent, method: retry_by(updates), outcome: Err(keeps_changing(&target.key)), skew }
 }
 
 fn retry_by(updates: bool) -> Method {
@@ -147,7 +152,7 @@ impl Target {
 
     async fn send(&self, hub: &Cluster, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
         let verb = match step {
-            Step::Patch => Verb::Patch,
+            Step::Patch | Step::Take(_) => Verb::Patch,
             Step::Create => Verb::Create,
             Step::Read => Verb::Get,
             Step::Update(_) => Verb::Update,

@@ -18,7 +18,7 @@ use super::plan::{Action, Observed, Plan, Secret, Timing};
 use super::readiness::{PodState, SecretState};
 use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
 use super::report::{Obstacle, Shown};
-use super::steps::Method;
+use super::steps::{Found, Method};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::{Demand, DynamicCluster, Error, Urgency, Watch};
 
@@ -50,8 +50,10 @@ struct RenewerState {
     /// The credentials in use.
     current: Option<Arc<DynamicCluster>>,
     method: Method,
-    /// The hub has just answered that the lease does not exist.
-    is_missing: bool,
+    /// What the verification of the credentials in use has found, until the next renewal.
+    found: Found,
+    /// The credentials in the Secret were tried in vain since the last ones that worked.
+    is_refused: bool,
     renewing: Option<UnderWay<Renewed>>,
     /// A renewal with credentials that are no longer in use. Its success counts, its failure means nothing.
     detached: Option<UnderWay<Renewed>>,
@@ -77,7 +79,8 @@ impl Renewer {
             plan: Plan::new(Timing::new(&self.target.config, self.started)),
             current: None,
             method: Method::Patch,
-            is_missing: false,
+            found: Found::Unknown,
+            is_refused: false,
             renewing: None,
             detached: None,
             verifying: None,
@@ -166,8 +169,8 @@ impl RenewerState {
                     Method::Update(_) => Method::Update(None),
                 };
                 let method = std::mem::replace(&mut self.method, without_reply);
-                let is_missing = std::mem::take(&mut self.is_missing);
-                let order = Order { hub: Arc::clone(&hub), method, is_missing, take, deadline };
+                let found = std::mem::take(&mut self.found);
+                let order = Order { hub: Arc::clone(&hub), method, found, take, deadline };
                 let outcome = renew(Arc::clone(&self.target), order).boxed();
                 self.renewing = Some(UnderWay { hub, outcome });
             }
@@ -175,12 +178,12 @@ impl RenewerState {
     }
 
     fn renewed(&mut self, renewed: Renewed) {
-        let Renewed { sent, method, outcome } = renewed;
+        let Renewed { sent, method, outcome, skew } = renewed;
         self.method = method;
         let chance = rand::rng().random();
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
-            Ok(()) => self.shown.renewed(),
+            Ok(()) => self.shown.renewed(skew),
             // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is
             // for the next holder to find.
             Err(Error::LeaseExpired(_)) => {}
@@ -191,7 +194,7 @@ impl RenewerState {
     fn detached_ended(&mut self, renewed: &Renewed) {
         if renewed.outcome.is_ok() {
             self.plan.detached_succeeded(renewed.sent);
-            self.shown.renewed();
+            self.shown.renewed(renewed.skew);
         }
     }
 
@@ -199,16 +202,20 @@ impl RenewerState {
         let outcome = verified.as_ref().map(|_| ()).map_err(failure);
         let takes_over = self.plan.verified(outcome, self.current.is_some(), Instant::now());
         match verified {
-            Ok(exists) if takes_over => {
+            Ok(found) if takes_over => {
                 tracing::info!(section = %self.target.config.name, credentials = ?hub.fingerprint(), "credentials are in use");
                 self.current = Some(hub);
                 self.method = Method::Patch;
-                self.is_missing = !exists;
+                self.found = found;
+                self.is_refused = false;
                 self.shown.took_over();
             }
             // The Secret no longer has these credentials, or the request was not sent.
             Ok(_) | Err(Error::LeaseExpired(_)) => {}
-            Err(error) => self.shown.rejected(&error),
+            Err(error) => {
+                self.is_refused = true;
+                self.shown.rejected(&error);
+            }
         }
     }
 
@@ -217,6 +224,7 @@ impl RenewerState {
         match (secret, pod) {
             (SecretState::Unknown, _) | (_, Some(PodState::Unknown)) => Obstacle::Watch,
             (SecretState::Missing, _) => Obstacle::Secret,
+            (SecretState::Valid(_), _) if self.current.is_none() && !self.is_refused => Obstacle::Verification,
             _ if self.current.is_none() => Obstacle::Credentials,
             (_, Some(PodState::Missing)) => Obstacle::PodMissing,
             (_, Some(PodState::NotReady)) => Obstacle::PodNotReady,
@@ -282,7 +290,7 @@ mod tests {
             renew_interval: Duration::from_secs(20),
             startup_delay: Duration::ZERO,
         };
-        let shown = Arc::new(Shown::new(config.name.clone()));
+        let shown = Arc::new(Shown::new(&config));
         let plan = Plan::new(Timing::new(&config, Instant::now()));
         let target = Arc::new(Target::new(config, "host".to_owned(), None));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), Vec::new());
@@ -294,7 +302,8 @@ mod tests {
             plan,
             current: None,
             method: Method::Patch,
-            is_missing: false,
+            found: Found::Unknown,
+            is_refused: false,
             renewing: None,
             detached: None,
             verifying: None,
@@ -306,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_not_held_after_its_renewer_has_ended() {
         let (state, report) = renewer();
-        state.shown.renewed();
+        state.shown.renewed(None);
         state.shown.observed(Obstacle::Nothing, Some(Instant::now()), &SecretState::Unknown);
         assert_eq!(report.report()["held"], true);
         drop(state);
@@ -334,7 +343,7 @@ mod tests {
         let fault = || report.report().get("credentials_fault").cloned();
         state.act(&scope);
         let UnderWay { hub: verified, .. } = state.verifying.take().expect("the credentials are verified");
-        state.verified(verified, Ok(true));
+        state.verified(verified, Ok(Found::Unknown));
         for broken in [SecretState::Valid(hub("new.invalid")), SecretState::Invalid(Fault::NoKubeconfig)] {
             secret.send_replace(broken);
             state.act(&scope);
@@ -357,7 +366,7 @@ mod tests {
         let (scope, _drain) = Scope::standalone("renewer");
         state.act(&scope);
         let UnderWay { hub, .. } = state.verifying.take().expect("the credentials are verified");
-        state.verified(hub, Ok(true));
+        state.verified(hub, Ok(Found::Unknown));
         state.act(&scope);
         assert!(state.renewing.is_some(), "a renewal is due");
         secret.send_replace(SecretState::Missing);
@@ -370,7 +379,7 @@ mod tests {
         let (mut state, report) = renewer();
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(1)).await;
-        state.detached_ended(&Renewed { sent, method: Method::Patch, outcome: Ok(()) });
+        state.detached_ended(&Renewed { sent, method: Method::Patch, outcome: Ok(()), skew: None });
         assert_eq!((state.plan.acknowledged(), &report.report()["renewals"]), (Some(sent), &1.into()));
     }
 }

@@ -1,12 +1,15 @@
 //! What operators see of a lease: whether it is held, why not, and how its renewals went.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::config::LeaseConfig;
 use super::metrics::LeaseMetrics;
 use super::readiness::SecretState;
 use super::renewal::Target;
@@ -14,6 +17,9 @@ use crate::cluster::{Error, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
 use crate::telemetry::{self, ClusterStanding, Condition, Facts, Overview, Readiness};
+
+/// A clock that is wrong by more than this part of the duration is a fault.
+const TOLERATED: u32 = 3;
 
 /// Why the lease is not renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +29,9 @@ pub(super) enum Obstacle {
     Watch,
     /// The Secret does not exist.
     Secret,
-    /// No credentials have been verified.
+    /// The credentials have not been tried yet.
+    Verification,
+    /// There are no credentials that work.
     Credentials,
     /// The pod does not exist.
     PodMissing,
@@ -39,6 +47,7 @@ impl Obstacle {
         match self {
             Self::Watch => "connecting",
             Self::Secret => "no secret",
+            Self::Verification => "verifying",
             Self::Credentials => "no credentials",
             Self::PodMissing => "no pod",
             Self::PodNotReady => "pod not ready",
@@ -50,6 +59,7 @@ impl Obstacle {
         match self {
             Self::Watch => Some("the managed cluster has not been listed yet"),
             Self::Secret => Some("there is no such secret"),
+            Self::Verification => Some("the credentials have not been tried yet"),
             Self::Credentials => Some("there are no credentials that work"),
             Self::PodMissing => Some("there is no such pod"),
             Self::PodNotReady => Some("the pod is not ready"),
@@ -70,8 +80,27 @@ struct State {
     credentials_fault: Option<String>,
     /// The last failure since the last renewal that succeeded.
     failing: Option<Failed>,
+    /// How far this machine's clock is ahead of the hub's at least; negative where it is behind. `None` before the hub has told.
+    skew: Option<SignedDuration>,
     renewals: u64,
     failures: u64,
+}
+
+impl State {
+    /// What is wrong with the clock.
+    fn clock_fault(&self, duration: Duration) -> Option<String> {
+        let skew = self.skew.filter(|skew| skew.unsigned_abs() > duration / TOLERATED)?;
+        let distance = humantime::format_duration(Duration::from_secs(skew.unsigned_abs().as_secs()));
+        Some(if skew.is_negative() {
+            format!(
+                "this machine's clock is {distance} behind the hub's: on the hub the lease expires so much too early"
+            )
+        } else {
+            format!(
+                "this machine's clock is {distance} ahead of the hub's: on the hub the lease expires so much too late"
+            )
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -85,15 +114,16 @@ struct Failed {
 #[derive(Debug)]
 pub(super) struct Shown {
     name: SectionName,
+    duration: Duration,
     state: watch::Sender<State>,
     metrics: LeaseMetrics,
 }
 
 impl Shown {
     /// The state of a lease whose renewer has not started.
-    pub(super) fn new(name: SectionName) -> Self {
-        let metrics = LeaseMetrics::new(&name);
-        Self { name, state: watch::Sender::default(), metrics }
+    pub(super) fn new(config: &LeaseConfig) -> Self {
+        let metrics = LeaseMetrics::new(&config.name);
+        Self { name: config.name.clone(), duration: config.duration, state: watch::Sender::default(), metrics }
     }
 
     /// Records what the renewer has observed. `holding` is when the last acknowledged renewal was sent, where another
@@ -102,10 +132,11 @@ impl Shown {
         self.state.send_modify(|state| {
             if state.obstacle != obstacle {
                 state.obstacle = obstacle;
-                if let Some(reason) = obstacle.reason() {
-                    tracing::info!(section = %self.name, reason, "lease is not renewed");
-                } else {
-                    tracing::info!(section = %self.name, "lease is renewed");
+                match (obstacle, obstacle.reason()) {
+                    // That takes a moment at each start. If it fails, that is logged.
+                    (Obstacle::Verification, _) => {}
+                    (_, Some(reason)) => tracing::info!(section = %self.name, reason, "lease is not renewed"),
+                    (_, None) => tracing::info!(section = %self.name, "lease is renewed"),
                 }
                 if obstacle != Obstacle::Nothing {
                     // An earlier failure does not explain the current state.
@@ -133,8 +164,8 @@ impl Shown {
     /// Records that the renewer has ended: the lease is not held here, and only the counters remain.
     pub(super) fn stopped(&self) {
         self.state.send_modify(|state| {
-            let State { acknowledged, renewals, failures, .. } = *state;
-            *state = State { acknowledged, renewals, failures, ..State::default() };
+            let State { acknowledged, skew, renewals, failures, .. } = *state;
+            *state = State { acknowledged, skew, renewals, failures, ..State::default() };
         });
     }
 
@@ -164,10 +195,24 @@ impl Shown {
         });
     }
 
-    /// Records an acknowledged renewal.
-    pub(super) fn renewed(&self) {
+    /// Records an acknowledged renewal, and what the answer said of this machine's clock.
+    pub(super) fn renewed(&self, skew: Option<SignedDuration>) {
         self.metrics.renewed();
+        if let Some(skew) = skew {
+            self.metrics.set_skew(skew);
+        }
         self.state.send_modify(|state| {
+            let before = state.clock_fault(self.duration);
+            state.skew = skew.or(state.skew);
+            match (before, state.clock_fault(self.duration)) {
+                (None, Some(fault)) => {
+                    tracing::warn!(section = %self.name, fault, "the clock of this machine is wrong")
+                }
+                (Some(_), None) => {
+                    tracing::info!(section = %self.name, "the clock of this machine agrees with the hub's again")
+                }
+                _ => {}
+            }
             state.renewals += 1;
             state.acknowledged = Some(Instant::now());
             if let Some(failed) = state.failing.take() {
@@ -209,6 +254,10 @@ struct Report {
     seconds_since_new_credentials: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credentials_fault: Option<String>,
+    /// Positive where this machine's clock is ahead of the hub's.
+    clock_skew_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_fault: Option<String>,
     renewals: u64,
     failures: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -228,18 +277,21 @@ impl LeaseReport {
         Self { target, shown, watches }
     }
 
-    /// Whether the lease is valid on the hub, by this process's clock.
+    /// Whether the lease is valid on the hub. `renewTime` is as far in the past as this machine's clock is behind.
     fn is_held(&self, state: &State) -> bool {
-        state.holding.is_some_and(|sent| sent.elapsed() < self.target.config.duration)
+        let behind = state.skew.filter(|skew| skew.is_negative()).map_or(Duration::ZERO, SignedDuration::unsigned_abs);
+        state.holding.is_some_and(|sent| sent.elapsed().saturating_add(behind) < self.target.config.duration)
     }
 
     fn build(&self) -> Report {
         let state = self.shown.state.borrow();
         let held = self.is_held(&state);
         let failing = state.failing.as_ref();
+        let fault = state.clock_fault(self.target.config.duration);
         let reason = || {
             let obstacle = state.obstacle.reason().map(str::to_owned);
-            obstacle.or_else(|| failing.map(|failed| failed.error.clone())).or(Some("not renewed yet".to_owned()))
+            let failed = || failing.map(|failed| failed.error.clone());
+            obstacle.or_else(failed).or_else(|| fault.clone()).or(Some("not renewed yet".to_owned()))
         };
         Report {
             lease: self.target.key.to_string(),
@@ -249,6 +301,8 @@ impl LeaseReport {
             seconds_since_renewal: state.acknowledged.map(|at| at.elapsed().as_secs_f64()),
             seconds_since_new_credentials: state.credentials_since.map(|at| at.elapsed().as_secs()),
             credentials_fault: state.credentials_fault.clone(),
+            clock_skew_seconds: state.skew.map(|skew| skew.as_secs_f64()),
+            clock_fault: fault.clone(),
             renewals: state.renewals,
             failures: state.failures,
             failing: failing.map(|failed| Failing {
@@ -266,8 +320,9 @@ impl LeaseReport {
             (Obstacle::Credentials, Some(fault), _) => (Some(fault.clone()), None),
             (Obstacle::Secret | Obstacle::Credentials, _, _) => (reason(), None),
             (Obstacle::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
-            (Obstacle::PodMissing | Obstacle::PodNotReady, _, _) => (None, reason()),
-            (Obstacle::Watch | Obstacle::Nothing, _, _) => (None, None),
+            (Obstacle::Nothing, _, None) => (state.clock_fault(self.target.config.duration), None),
+            (Obstacle::Verification | Obstacle::PodMissing | Obstacle::PodNotReady, _, _) => (None, reason()),
+            (Obstacle::Watch, _, _) => (None, None),
         };
         drop(state);
         let mut clusters: Vec<ClusterStanding> = Vec::new();

@@ -3,9 +3,13 @@
 //! | request | done | not found | already exists | conflict | forbidden |
 //! |---|---|---|---|---|---|
 //! | patch | ✓ | create | – | – | read, and update from now on |
-//! | create | ✓ | – | patch, or read | – | – |
-//! | read | update | create | – | – | – |
+//! | take | ✓ | create | – | read | read, and update from now on |
+//! | create | ✓ | – | read | – | – |
+//! | read | take, or update | create | – | – | – |
 //! | update | ✓ | create | – | read | patch the next time |
+//!
+//! A lease is taken as it was read, so that a holder that is replaced raises `leaseTransitions`: by a patch, which fails if the lease has
+//! changed since.
 //!
 //! In the steady state a renewal is one request: a patch of two fields or, where only `update` is granted, an update of
 //! the last reply.
@@ -17,8 +21,8 @@ use serde_json::{Value, json};
 use super::config::LeaseConfig;
 use crate::cluster::Payload;
 
-/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then
-/// changed, and once more.
+/// Most requests of one renewal. It is enough for a lease that is missing, then created by another client, then read, and
+/// changed meanwhile.
 pub(super) const MOST_STEPS: usize = 6;
 
 /// How an existing lease is renewed.
@@ -35,12 +39,21 @@ pub(super) enum Method {
 pub(super) enum Step {
     /// Patch the lease.
     Patch,
+    /// Patch this lease, with us as its holder.
+    Take(Box<Value>),
     /// Create the lease.
     Create,
-    /// Read the lease, in order to update it.
+    /// Read the lease, in order to take or update it.
     Read,
     /// Update this lease.
     Update(Box<Value>),
+}
+
+impl Step {
+    /// Whether it needs the permission to patch.
+    pub(super) fn is_patch(&self) -> bool {
+        matches!(self, Self::Patch | Self::Take(_))
+    }
 }
 
 /// The answer to a request.
@@ -69,14 +82,26 @@ pub(super) enum After {
     Failed(Method),
 }
 
+/// What is known of the lease before a renewal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Found {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The hub has just answered that it does not exist.
+    Missing,
+    /// It was read.
+    Lease(Box<Value>),
+}
+
 /// The first request.
-pub(super) fn first(method: &mut Method, is_missing: bool) -> Step {
-    if is_missing {
-        return Step::Create;
-    }
-    match method {
-        Method::Patch => Step::Patch,
-        Method::Update(last) => last.take().map_or(Step::Read, Step::Update),
+pub(super) fn first(method: &mut Method, found: Found, take: bool) -> Step {
+    match (method, found) {
+        (_, Found::Missing) => Step::Create,
+        (Method::Patch, Found::Lease(lease)) if take => Step::Take(lease),
+        (Method::Patch, Found::Unknown) if take => Step::Read,
+        (Method::Patch, _) => Step::Patch,
+        (Method::Update(last), _) => last.take().map_or(Step::Read, Step::Update),
     }
 }
 
@@ -84,12 +109,13 @@ pub(super) fn first(method: &mut Method, is_missing: bool) -> Step {
 pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
     let method = if updates { Method::Update(None) } else { Method::Patch };
     match (step, answer) {
-        (Step::Read, Answer::Done(lease)) => After::Then(Step::Update(lease)),
+        (Step::Read, Answer::Done(lease)) => After::Then(if updates { Step::Update(lease) } else { Step::Take(lease) }),
         (_, Answer::Done(lease)) if updates => After::Renewed(Method::Update(Some(lease))),
         (_, Answer::Done(_)) => After::Renewed(Method::Patch),
-        (Step::Patch, Answer::Forbidden) | (Step::Update(_), Answer::Conflict) => After::Then(Step::Read),
-        (Step::Patch | Step::Read | Step::Update(_), Answer::Missing) => After::Then(Step::Create),
-        (Step::Create, Answer::Exists) => After::Then(if updates { Step::Read } else { Step::Patch }),
+        (Step::Patch | Step::Take(_), Answer::Forbidden)
+        | (Step::Take(_) | Step::Update(_), Answer::Conflict)
+        | (Step::Create, Answer::Exists) => After::Then(Step::Read),
+        (Step::Patch | Step::Take(_) | Step::Read | Step::Update(_), Answer::Missing) => After::Then(Step::Create),
         // Both verbs are forbidden: alternating between them finds the one that is granted first.
         (Step::Update(_), Answer::Forbidden) => After::Failed(Method::Patch),
         _ => After::Failed(method),
@@ -105,7 +131,7 @@ pub(super) struct Stamp<'a> {
     pub(super) holder: &'a str,
     /// The time of the renewal by the wall clock.
     pub(super) at: SystemTime,
-    /// Whether the lease is acquired, not only renewed: `holderIdentity` and `acquireTime` are then written too.
+    /// Whether an update acquires the lease, and does not only renew it.
     pub(super) take: bool,
 }
 
@@ -118,31 +144,50 @@ impl Stamp<'_> {
         duration.as_secs()
     }
 
-    /// The fields of `spec`.
-    fn spec(&self, take: bool) -> Value {
-        let mut spec = json!({"leaseDurationSeconds": Self::seconds(self.config.duration), "renewTime": self.time()});
-        if take && let Some(fields) = spec.as_object_mut() {
+    /// The fields of `spec`, without those of the holder.
+    fn renewal(&self) -> Value {
+        json!({"leaseDurationSeconds": Self::seconds(self.config.duration), "renewTime": self.time()})
+    }
+
+    /// The fields of `spec` with which the lease is taken, as it was before.
+    fn acquisition(&self, before: Option<&Value>) -> Value {
+        let mut spec = self.renewal();
+        if let Some(fields) = spec.as_object_mut() {
             fields.insert("holderIdentity".into(), json!(self.holder));
             fields.insert("acquireTime".into(), json!(self.time()));
+            if let Some(transitions) = before.and_then(|before| self.transitions(before)) {
+                fields.insert("leaseTransitions".into(), json!(transitions));
+            }
         }
         spec
+    }
+
+    /// The number of changes of holders, if taking this lease is one more.
+    fn transitions(&self, before: &Value) -> Option<i64> {
+        let field = |name: &str| before.get("spec").and_then(|spec| spec.get(name));
+        let holder = field("holderIdentity").and_then(Value::as_str).unwrap_or_default();
+        let is_another = !holder.is_empty() && holder != self.holder;
+        is_another.then(|| field("leaseTransitions").and_then(Value::as_i64).unwrap_or(0).saturating_add(1))
     }
 
     /// The body of a request.
     pub(super) fn payload(&self, step: &Step) -> Payload {
         match step {
             // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.
-            Step::Patch if !self.take => Payload::merge_patch(&format_args!(
+            Step::Patch => Payload::merge_patch(&format_args!(
                 "{{\"spec\":{{\"leaseDurationSeconds\":{},\"renewTime\":\"{}\"}}}}",
                 Self::seconds(self.config.duration),
                 self.time()
             )),
-            Step::Patch => Payload::merge_patch(&json!({"spec": self.spec(true)})),
+            Step::Take(lease) => Payload::merge_patch(&json!({
+                "metadata": {"resourceVersion": lease.pointer("/metadata/resourceVersion")},
+                "spec": self.acquisition(Some(lease)),
+            })),
             Step::Create => Payload::json(&json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": {"name": self.config.lease_name, "namespace": self.config.lease_namespace},
-                "spec": self.spec(true),
+                "spec": self.acquisition(None),
             })),
             Step::Read => Payload::none(),
             Step::Update(lease) => Payload::json(&self.updated(lease)),
@@ -156,7 +201,8 @@ impl Stamp<'_> {
             metadata.remove("managedFields");
         }
         let take = self.take || lease.pointer("/spec/holderIdentity").is_none();
-        if let (Some(lease), Value::Object(fields)) = (lease.as_object_mut(), self.spec(take)) {
+        let fields = if take { self.acquisition(Some(&lease)) } else { self.renewal() };
+        if let (Some(lease), Value::Object(fields)) = (lease.as_object_mut(), fields) {
             let spec = lease.entry("spec").or_insert_with(|| json!({}));
             match spec.as_object_mut() {
                 Some(spec) => spec.extend(fields),
@@ -196,12 +242,12 @@ mod tests {
     }
 
     /// Plays a renewal against scripted answers and returns its requests.
-    fn play(mut method: Method, is_missing: bool, answers: Vec<Answer>) -> (Vec<Step>, After) {
+    fn play(mut method: Method, found: Found, take: bool, answers: Vec<Answer>) -> (Vec<Step>, After) {
         let mut updates = matches!(method, Method::Update(_));
-        let mut step = first(&mut method, is_missing);
+        let mut step = first(&mut method, found, take);
         let mut steps = Vec::new();
         for answer in answers {
-            updates |= step == Step::Patch && answer == Answer::Forbidden;
+            updates |= step.is_patch() && answer == Answer::Forbidden;
             steps.push(step.clone());
             match after(&step, answer, updates) {
                 After::Then(next) => step = next,
@@ -213,48 +259,98 @@ mod tests {
 
     #[test]
     fn the_steady_state_is_one_request() {
-        assert_eq!(play(Method::Patch, false, vec![done()]), (vec![Step::Patch], After::Renewed(Method::Patch)));
+        assert_eq!(
+            play(Method::Patch, Found::Unknown, false, vec![done()]),
+            (vec![Step::Patch], After::Renewed(Method::Patch))
+        );
         let Answer::Done(lease) = done() else { unreachable!() };
-        let (steps, end) = play(Method::Update(Some(lease.clone())), false, vec![done()]);
+        let (steps, end) = play(Method::Update(Some(lease.clone())), Found::Unknown, false, vec![done()]);
         assert_eq!(steps, [Step::Update(lease.clone())]);
         assert_eq!(end, After::Renewed(Method::Update(Some(lease))));
     }
 
     #[test]
     fn a_lease_that_is_gone_is_created_in_the_same_renewal() {
-        let (steps, end) = play(Method::Patch, false, vec![Answer::Missing, done()]);
+        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Missing, done()]);
         assert_eq!((steps, end), (vec![Step::Patch, Step::Create], After::Renewed(Method::Patch)));
-        let (steps, _) = play(Method::Patch, true, vec![Answer::Exists, done()]);
-        assert_eq!(steps, [Step::Create, Step::Patch], "another client created it meanwhile");
+        let Answer::Done(lease) = done() else { unreachable!() };
+        let (steps, _) = play(Method::Patch, Found::Missing, true, vec![Answer::Exists, done(), done()]);
+        assert_eq!(steps, [Step::Create, Step::Read, Step::Take(lease)], "another client created it meanwhile");
+    }
+
+    #[test]
+    fn a_lease_is_taken_as_it_was_read_and_read_again_if_it_has_changed() {
+        let Answer::Done(lease) = done() else { unreachable!() };
+        let (steps, end) = play(Method::Patch, Found::Lease(lease.clone()), true, vec![done()]);
+        assert_eq!((steps, end), (vec![Step::Take(lease.clone())], After::Renewed(Method::Patch)));
+        let (steps, _) = play(Method::Patch, Found::Unknown, true, vec![done(), Answer::Conflict, done(), done()]);
+        assert_eq!(steps, [Step::Read, Step::Take(lease.clone()), Step::Read, Step::Take(lease.clone())]);
+        let (steps, _) = play(Method::Patch, Found::Lease(lease.clone()), false, vec![done()]);
+        assert_eq!(steps, [Step::Patch], "it is only renewed");
+        let answers = vec![Answer::Forbidden, done(), done()];
+        let (steps, _) = play(Method::Patch, Found::Lease(lease.clone()), true, answers);
+        assert_eq!(steps, [Step::Take(lease.clone()), Step::Read, Step::Update(lease)]);
     }
 
     #[test]
     fn where_patch_is_forbidden_it_is_updated_and_a_conflict_costs_one_read() {
         let Answer::Done(lease) = done() else { unreachable!() };
-        let (steps, end) = play(Method::Patch, false, vec![Answer::Forbidden, done(), done()]);
+        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Forbidden, done(), done()]);
         assert_eq!(steps, [Step::Patch, Step::Read, Step::Update(lease.clone())]);
         let After::Renewed(method) = end else { panic!("{end:?}") };
-        let (steps, _) = play(method, false, vec![Answer::Conflict, done(), done()]);
+        let (steps, _) = play(method, Found::Unknown, false, vec![Answer::Conflict, done(), done()]);
         assert_eq!(steps, [Step::Update(lease.clone()), Step::Read, Step::Update(lease)]);
     }
 
     #[test]
     fn where_neither_verb_is_granted_both_are_tried_the_next_time() {
-        let (_, end) = play(Method::Patch, false, vec![Answer::Forbidden, done(), Answer::Forbidden]);
+        let (_, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Forbidden, done(), Answer::Forbidden]);
         assert_eq!(end, After::Failed(Method::Patch));
     }
 
     #[test]
     fn a_renewal_writes_two_fields_and_acquiring_two_more() {
         let config = config();
-        let text = |take| stamp(&config, take).payload(&Step::Patch).parts().1.to_owned();
-        assert_eq!(text(false), r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#);
-        let taken: Value = serde_json::from_str(&text(true)).expect("JSON");
+        let text = |step: &Step| stamp(&config, true).payload(step).parts().1.to_owned();
+        assert_eq!(
+            text(&Step::Patch),
+            r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#
+        );
+        let take = |lease: Value| -> Value { serde_json::from_str(&text(&Step::Take(Box::new(lease)))).expect("JSON") };
+        let taken = take(
+            json!({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": "add-on-0", "leaseTransitions": 3}}),
+        );
+        assert_eq!(taken["metadata"], json!({"resourceVersion": "7"}));
+        assert_eq!(taken["spec"].get("leaseTransitions"), None, "the holder is the same");
         assert_eq!(taken["spec"]["holderIdentity"], "add-on-0");
         assert_eq!(taken["spec"]["acquireTime"], "2023-11-14T22:13:20.123456Z");
         let created: Value =
             serde_json::from_str(stamp(&config, false).payload(&Step::Create).parts().1).expect("JSON");
         assert_eq!(created["spec"]["holderIdentity"], "add-on-0", "a new lease has a holder");
+    }
+
+    #[test]
+    fn a_holder_that_is_replaced_raises_the_number_of_transitions() {
+        let config = config();
+        for (spec, expected) in [
+            (json!({"holderIdentity": "someone", "leaseTransitions": 3}), json!(4)),
+            (json!({"holderIdentity": "someone"}), json!(1)),
+            (json!({"holderIdentity": "add-on-0", "leaseTransitions": 3}), json!(null)),
+            (json!({"holderIdentity": "", "leaseTransitions": 3}), json!(null)),
+            (json!({}), json!(null)),
+        ] {
+            let lease = Box::new(json!({"metadata": {"resourceVersion": "7"}, "spec": spec}));
+            let body = |step: &Step| -> Value {
+                serde_json::from_str(stamp(&config, true).payload(step).parts().1).expect("JSON")
+            };
+            assert_eq!(body(&Step::Take(lease.clone()))["spec"]["leaseTransitions"], expected, "{lease}");
+            let kept = if expected.is_null() { spec_of(&lease) } else { expected };
+            assert_eq!(body(&Step::Update(lease.clone()))["spec"]["leaseTransitions"], kept, "{lease}");
+        }
+    }
+
+    fn spec_of(lease: &Value) -> Value {
+        lease["spec"]["leaseTransitions"].clone()
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Wiring {
         });
         let holder = config.pod.as_ref().map_or(holder, |pod| &pod.name).to_owned();
         let target = Arc::new(Target::new(config.clone(), holder, fence));
-        let shown = Arc::new(Shown::new(config.name.clone()));
+        let shown = Arc::new(Shown::new(config));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
         let demands = match &target.fence {
             // Demands that exist before anything starts share one list.

@@ -9,6 +9,7 @@
     reason = "the allowance for tests does not reach their helper functions"
 )]
 
+mod clock;
 mod costs;
 mod credentials;
 mod daemon;
@@ -18,4 +19,5 @@ mod readiness;
 mod refused;
 mod rotation;
 mod side_car;
+mod transitions;
 mod world;

@@ -72,6 +72,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_sync_adopted_objects_total", &[("section", SECTION)]),
     ("towline_sync_held_objects", &[("section", SECTION), ("kind", &HELD_KINDS)]),
     ("towline_lease_held", &[("section", SECTION)]),
+    ("towline_lease_clock_skew_seconds", &[("section", SECTION)]),
     ("towline_lease_last_renewal_timestamp_seconds", &[("section", SECTION)]),
     ("towline_inventory_releases", &[]),
     ("towline_inventory_pending", &[]),
@@ -238,6 +239,7 @@ fn record() -> (String, Vec<Metric>) {
         lease.renewed();
         lease.failed();
         lease.set_held(true);
+        lease.set_skew(jiff::SignedDuration::from_secs(-20));
         let _ = InventoryMetrics::new();
         let sync = SyncMetrics::new(&section);
         sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
