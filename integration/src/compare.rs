@@ -55,6 +55,10 @@ impl Default for Mapping {
             metadata_exclude: vec![
                 "kubectl.kubernetes.io/last-applied-configuration".to_owned(),
                 "argocd.argoproj.io/*".to_owned(),
+                "kustomize.toolkit.fluxcd.io/*".to_owned(),
+                "helm.toolkit.fluxcd.io/*".to_owned(),
+                "meta.helm.sh/*".to_owned(),
+                "config.kubernetes.io/owning-inventory".to_owned(),
             ],
             local_fields: Vec::new(),
             secret_names: Vec::new(),

@@ -121,7 +121,7 @@ impl Options {
     }
 
     /// The same, with the controllers of built-in kinds, and with Services in this range. So a pod can only be made after its
-    /// namespace has got the ServiceAccount `default`, which takes a moment.
+    /// namespace has got the `ServiceAccount` named `default`, which takes a moment.
     #[must_use]
     pub fn with_workloads(mut self, service_range: &'static str) -> Self {
         (self.workloads, self.service_range) = (true, service_range);

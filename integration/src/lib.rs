@@ -56,7 +56,7 @@ pub use self::arrivals::Arrivals;
 pub use self::audit::{Audit, Filter, Mark};
 pub use self::blackhole::Link;
 pub use self::certificates::ClientCertificate;
-pub use self::control_plane::{WORKLOAD_CONTROLLERS, ControlPlane, Options, Storage};
+pub use self::control_plane::{ControlPlane, Options, Storage, WORKLOAD_CONTROLLERS};
 pub use self::error::Error;
 pub use self::helm::{Chart, Helm};
 pub use self::http_client::Answer;

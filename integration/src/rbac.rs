@@ -96,9 +96,10 @@ impl Grant {
         }
     }
 
-    /// Name of the role as it is granted: kinds are granted and revoked one by one.
+    /// Name of the role as it is granted: kinds are granted and revoked one by one, and to each by itself.
     fn granted_name(&self) -> String {
-        format!("{}:{}.{}", self.role_name(), self.plural, self.group)
+        let whom = self.group_of_users.map_or_else(String::new, |group| format!(":{group}"));
+        format!("{}:{}.{}{whom}", self.role_name(), self.plural, self.group)
     }
 
     /// Grants it, and waits until the API server acts accordingly.
@@ -233,7 +234,9 @@ async fn bind(
 /// namespace; waits until the API server acts accordingly for that user.
 pub async fn grant_state(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     let rules = rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?;
-    bind(client, Some(namespace), STATE_ROLE, &rules, subject(group)).await?;
+    // Each group has a binding of its own: the one of the user stays as it is.
+    let name = group.map_or_else(|| STATE_ROLE.to_owned(), |group| format!("{STATE_ROLE}:{group}"));
+    bind(client, Some(namespace), &name, &rules, subject(group)).await?;
     if group.is_some() {
         return Ok(());
     }

@@ -15,6 +15,7 @@
 
 mod access;
 mod bearer;
+pub mod built_in;
 mod certificate;
 mod client;
 mod clock;
@@ -46,9 +47,11 @@ pub mod session;
 mod stack;
 mod standing;
 mod store;
+pub mod tool_marks;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
+pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;
 pub use connection::PARTIAL_METADATA;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::decode::Decoded;
+pub use self::decode::{Decoded, Managed};
 
 /// The field manager of every write, or the first part of it (`towline-<section>`).
 pub const FIELD_MANAGER: &str = "towline";
@@ -116,14 +116,19 @@ pub struct Object {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Annotations.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
-    /// There are annotations that the cache does not hold (kubectl's copy of the applied object).
+    /// There are annotations that the cache does not hold (kubectl's copy of the applied object, the control plane's own).
     pub hidden_annotations: bool,
+    /// There are labels that the cache does not hold (the control plane's own).
+    pub hidden_labels: bool,
     /// The owner with `controller: true`.
     pub controller: Option<ControllerRef>,
     /// What each `towline` field manager owns of the object itself (not of its status); empty if none wrote it.
     pub owned: Vec<OwnedKeys>,
-    /// Every top-level field but `apiVersion`, `kind`, `metadata` and `status`, as one JSON object.
+    /// Every top-level field but `apiVersion`, `kind`, `metadata` and `status`, as one JSON object. Where the cache is of portable
+    /// parts, without what the control plane has put there ([`BuiltIn`](crate::cluster::BuiltIn)).
     pub content: CanonicalJson,
+    /// The content with what of the control plane's has to be sent back with an update, where there is any.
+    pub whole: Option<CanonicalJson>,
     /// `status`, if there is one.
     pub status: Option<CanonicalJson>,
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Verb;
 use super::access::AccessRequest;
+use super::built_in::BuiltIn;
 use super::client::Cluster;
 use super::connection::{Connection, PARTIAL_METADATA};
 use super::denied_permissions::DeniedPermissions;
@@ -19,7 +20,7 @@ use super::error::{Asked, Error};
 use super::fence::Claim;
 use super::kind::Kind;
 use super::metadata::LONGEST_IDENTITY;
-use super::object::{Decoded, Object, ObjectKey};
+use super::object::{Decoded, Managed, Object, ObjectKey};
 use super::reply::{Readable, Reading, Whole};
 use super::request::{JSON, Propagation, Request, Unsendable};
 use super::standing::Availability;
@@ -104,6 +105,18 @@ impl Cluster {
     pub async fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Object>, Error> {
         match self.send::<Decoded>(Request::get(kind, key), JSON).await {
             Ok(decoded) => Ok(Some(decoded.into_object())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same of its portable part, if the kind is in the table of [`BuiltIn`].
+    pub async fn get_portable(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Object>, Error> {
+        let Some(built_in) = BuiltIn::of(&kind.resource.group, &kind.resource.plural) else {
+            return self.get(kind, key).await;
+        };
+        match self.send::<Managed>(Request::get(kind, key), JSON).await {
+            Ok(managed) => Ok(Some(managed.portable(built_in).into_object())),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }

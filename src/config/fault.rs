@@ -151,6 +151,14 @@ pub enum Problem {
         /// Whether the kind has namespaces, so that a namespace suffix would help.
         namespaced: bool,
     },
+    /// A kind whose objects mean something in their own cluster only.
+    #[error("`{found}` can't be synced: {reason}")]
+    Unsyncable {
+        /// The kind.
+        found: String,
+        /// Why.
+        reason: String,
+    },
     /// Two sections may write the same local object.
     #[error(
         "may write the same local objects as section `{other}`{}; allowed: one section per local cluster, kind, \

@@ -81,6 +81,10 @@ impl Sections for SyncSections {
     /// Assumes that every kind is namespaced; only `--connect` finds out.
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
         check_former_names(self.placed(), whole, faults);
+        faults.extend(self.placed().filter_map(|(index, section)| {
+            let (found, reason) = (section.resource.to_string(), section.objection()?.to_owned());
+            Some(Fault::new(format!("sync[{index}].resource"), Problem::Unsyncable { found, reason }))
+        }));
         faults.extend(conflicts(&self.placed().collect::<Vec<_>>(), whole.clusters, |_| Scope::Namespaced));
     }
 

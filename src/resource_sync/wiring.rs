@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
-use crate::cluster::{Fence, WatchId, WatchRegistry, WatchSpec};
+use crate::cluster::{BuiltIn, Fence, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::Wiring;
 use crate::resource_sync::config::SyncConfig;
@@ -69,10 +69,16 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
         ..id(cluster, core("secrets"))
     };
     let mirrors = config.metadata == crate::resource_sync::config::Metadata::Mirror;
-    let of_kind = WatchSpec { keep_last_applied: mirrors, ..WatchSpec::default() };
+    let of_kind = WatchSpec { keep_last_applied: mirrors, portable: true, ..WatchSpec::default() };
+    // Nobody else can use the portable parts.
+    let is_reduced = BuiltIn::of(&config.resource.group, &config.resource.plural).is_some();
+    let id_of_kind = |cluster: &ClusterName| WatchId {
+        projection: is_reduced.then_some("sync"),
+        ..id(cluster, config.resource.clone())
+    };
     let labels = config.selector.as_str().to_owned();
-    let remote = watches.watch(WatchId { labels, ..id(&config.remote, config.resource.clone()) }, of_kind.clone());
-    let local = watches.watch(id(&config.local, config.resource.clone()), of_kind);
+    let remote = watches.watch(WatchId { labels, ..id_of_kind(&config.remote) }, of_kind.clone());
+    let local = watches.watch(id_of_kind(&config.local), of_kind);
     // A cluster-scoped kind is synced without namespaces, and without the permission to see them.
     let beside = WatchSpec { only_beside_namespaced: vec![Arc::clone(&local)], ..WatchSpec::default() };
     let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) }, beside);

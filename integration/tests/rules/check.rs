@@ -76,3 +76,31 @@ fn sections_of_a_cluster_scoped_kind_meet_whatever_their_namespaces_and_only_the
         assert!(!told.contains("not allowed"), "nothing is amiss but that: {told}");
     });
 }
+
+#[test]
+fn kinds_that_describe_their_own_cluster_are_refused_with_the_reason() {
+    run(async {
+        let world = world().await;
+        let section = |name: &str, resource: &str, settings: &str| {
+            let text = sync(name, &databases(), settings);
+            text.replace("databases.v1.demo.towline.dev", resource)
+        };
+        for (resource, settings, reason) in [
+            ("nodes.v1", "", Some("nodes of their own cluster")),
+            ("events.v1.events.k8s.io", "", Some("Events report")),
+            ("leases.v1.coordination.k8s.io", "", Some("belongs to who renews it")),
+            ("certificatesigningrequests.v1.certificates.k8s.io", "", Some("signer")),
+            ("endpointslices.v1.discovery.k8s.io", "", Some("label selector")),
+            ("endpointslices.v1.discovery.k8s.io", "selector = \"by=hand\"", None),
+            ("services.v1", "", None),
+        ] {
+            let config = clusters(world) + &section("bound", resource, settings);
+            let (code, told) = check(world, "bound", &config, false).await;
+            assert_eq!(code, Some(if reason.is_some() { 2 } else { 0 }), "{resource}: {told}");
+            if let Some(reason) = reason {
+                let is_told = told.lines().any(|line| line.contains("sync[0].resource") && line.contains(reason));
+                assert!(is_told, "{resource}: {told}");
+            }
+        }
+    });
+}

@@ -139,3 +139,38 @@ fn domain_and_finalizer_are_those_of_the_configuration() {
         section.remote_gone("a", "orders").await;
     });
 }
+
+#[test]
+fn marks_by_which_other_tools_prune_stay_on_the_remote_and_helms_label_counts_with_its_value() {
+    run(async {
+        let section = Section::start("marked", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        let content = |manager: &str| {
+            json!({
+                "metadata": {
+                    "labels": {
+                        "app.kubernetes.io/managed-by": manager, "app.kubernetes.io/instance": "orders",
+                        "kustomize.toolkit.fluxcd.io/name": "apps", "helm.toolkit.fluxcd.io/name": "apps",
+                        "applyset.kubernetes.io/part-of": "x", "kapp.k14s.io/app": "1",
+                    },
+                    "annotations": {
+                        "argocd.argoproj.io/tracking-id": "x", "meta.helm.sh/release-name": "orders",
+                        "config.kubernetes.io/owning-inventory": "i", "config.k8s.io/owning-inventory": "i",
+                        "objectset.rio.cattle.io/id": "o", "example.org/note": "n",
+                    },
+                },
+                "spec": {"engine": "postgres-17"},
+            })
+        };
+        section.make_remote("a", "orders", &content("Helm")).await;
+        section.make_remote("a", "others", &content("Orders")).await;
+        let own = ["sync-remote-cluster", "sync-remote-uid", "sync-local-name"].map(mark);
+        let local = section.local_has("a", "orders", |_| true).await;
+        assert_eq!(local.labels(), &map(&[("app.kubernetes.io/instance", "orders")]));
+        let others: Vec<_> = local.annotations().keys().filter(|key| !own.contains(key)).collect();
+        assert_eq!(others, ["example.org/note"]);
+        let local = section.local_has("a", "others", |_| true).await;
+        let expected = [("app.kubernetes.io/instance", "orders"), ("app.kubernetes.io/managed-by", "Orders")];
+        assert_eq!(local.labels(), &map(&expected));
+    });
+}

@@ -36,6 +36,40 @@ async fn uploaded(section: &Section, name: &str, key: &str, value: &str) -> Secr
 }
 
 #[test]
+fn marks_of_other_tools_stay_with_the_local_secret_and_kubectls_copy_of_it_in_any_case() {
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    run(async {
+        for (name, setting, kept) in [("secret-marks", "", false), ("secret-marks-kept", "metadata_exclude = []", true)]
+        {
+            let (section, database) = with_database(name, &(settings(&[NAME]) + "\n" + setting)).await;
+            make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
+            let content = json!({
+                "metadata": {
+                    "labels": {"team": "a", "app.kubernetes.io/managed-by": "Helm"},
+                    "annotations": {LAST_APPLIED: "{\"data\":{\"password\":\"cA==\"}}", "meta.helm.sh/release-name": "r"},
+                },
+                "stringData": {"password": "p"},
+            });
+            put_secret(&section.local_secrets("a"), NAME, &owned(&database, &content)).await;
+            let secret = uploaded(&section, NAME, "password", "p").await;
+            assert_eq!(secret.annotations().get(LAST_APPLIED), None, "the data are in it");
+            assert_eq!(secret.annotations().contains_key("meta.helm.sh/release-name"), kept);
+            assert_eq!(secret.labels().contains_key("app.kubernetes.io/managed-by"), kept);
+            assert_eq!(secret.labels().get("team").map(String::as_str), Some("a"));
+            secret_that(&section.local_secrets("a"), NAME, "its hash", |local| {
+                noted_hash(local) == noted_hash(&secret)
+            })
+            .await;
+            let since = section.mark().await;
+            let changed = json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}});
+            section.local_secrets("a").patch(NAME, &PatchParams::default(), &Patch::Merge(&changed)).await.unwrap();
+            section.quiet().await;
+            assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{name}: its change costs nothing");
+        }
+    });
+}
+
+#[test]
 fn a_controlled_secret_goes_up_with_its_type_labels_annotations_and_hash() {
     run(async {
         let (section, database) = with_database("secret-whole", &settings(&[NAME])).await;

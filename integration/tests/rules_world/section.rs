@@ -420,7 +420,7 @@ pub(crate) async fn make_namespace(client: &Client, name: &str, annotations: &Va
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
 }
 
-fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
             for (key, value) in patch {

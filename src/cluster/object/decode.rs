@@ -1,7 +1,8 @@
 //! Decoding of objects from the API server's JSON.
 //!
 //! `managedFields` are read here once, while the object is decoded, for which `towline` field managers wrote the object and
-//! which label and annotation keys each of them owns. They are not kept.
+//! which label and annotation keys each of them owns. They are not kept. Of built-in kinds with values of the control plane, all
+//! entries are read ([`Managed`]), since they tell which values somebody ordered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +13,8 @@ use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
+
+use crate::cluster::built_in::BuiltIn;
 
 use super::{CanonicalJson, ControllerRef, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_of_towline};
 
@@ -62,6 +65,59 @@ impl From<PartialObjectMeta<Decoded>> for Decoded {
             managed_fields: metadata.managed_fields.unwrap_or_default().into_iter().map(RawManager::from).collect(),
         };
         assemble(raw, CanonicalJson::of(&Value::Object(serde_json::Map::new())), None)
+    }
+}
+
+/// A decoded object with the record of all its field managers, for built-in kinds only: it costs a second pass.
+#[derive(Clone, Debug)]
+pub struct Managed {
+    decoded: Decoded,
+    managers: Vec<ManagedFieldsEntry>,
+}
+
+impl Managed {
+    /// The object's portable part.
+    pub fn portable(mut self, kind: &BuiltIn) -> Decoded {
+        kind.reduce(&mut self.decoded.object, &self.managers);
+        self.decoded
+    }
+}
+
+impl<'de> Deserialize<'de> for Managed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let record = object.pointer("/metadata/managedFields").cloned();
+        let decoded = Decoded::deserialize(object).map_err(serde::de::Error::custom)?;
+        // A record that can't be read proves nothing.
+        let managers = record.and_then(|record| serde_json::from_value(record).ok()).unwrap_or_default();
+        Ok(Self { decoded, managers })
+    }
+}
+
+impl kube::Resource for Managed {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> std::borrow::Cow<'_, str> {
+        Decoded::kind(resource)
+    }
+    fn group(resource: &ApiResource) -> std::borrow::Cow<'_, str> {
+        Decoded::group(resource)
+    }
+    fn version(resource: &ApiResource) -> std::borrow::Cow<'_, str> {
+        Decoded::version(resource)
+    }
+    fn plural(resource: &ApiResource) -> std::borrow::Cow<'_, str> {
+        Decoded::plural(resource)
+    }
+    fn api_version(resource: &ApiResource) -> std::borrow::Cow<'_, str> {
+        Decoded::api_version(resource)
+    }
+    fn meta(&self) -> &ObjectMeta {
+        self.decoded.meta()
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.decoded.meta_mut()
     }
 }
 
@@ -164,9 +220,11 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         labels: metadata.labels,
         annotations: metadata.annotations,
         hidden_annotations: false,
+        hidden_labels: false,
         controller,
         owned,
         content,
+        whole: None,
         status,
     });
     Decoded { meta, object }

@@ -50,6 +50,9 @@ pub struct WatchSpec {
     /// Reduces every object before it is cached, for kinds with large objects of which only a small part is needed. All
     /// users of the watch see the reduced objects, so the [id](super::WatchId::projection) names the projection.
     pub projection: Option<Projection>,
+    /// Cache the portable parts of objects, if the kind is in the table of [`BuiltIn`](crate::cluster::BuiltIn). The
+    /// [id](super::WatchId::projection) says so too.
+    pub portable: bool,
     /// How the kind is served, which saves discovery. For built-in kinds in a version that every cluster serves.
     pub kind: Option<Kind>,
     /// Watches that list before this one lists, unless their cluster is unreachable. A watch that already waits for this
@@ -84,6 +87,7 @@ impl WatchSpec {
             index_uids,
             only_if_granted,
             projection,
+            portable,
             kind,
             list_after,
             only_beside_namespaced,
@@ -94,6 +98,7 @@ impl WatchSpec {
         self.index_uids |= index_uids;
         self.only_if_granted |= only_if_granted;
         self.projection = self.projection.take().or(projection);
+        self.portable |= portable;
         self.kind = self.kind.take().or(kind);
         self.list_after.extend(list_after);
         self.only_beside_namespaced.extend(only_beside_namespaced);

@@ -10,15 +10,15 @@ use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, ListSemantic};
 
 use super::{Watch, WatchSpec};
+use crate::cluster::built_in::BuiltIn;
 use crate::cluster::client::Session;
 use crate::cluster::connection::guarded;
 use crate::cluster::kind::Kind;
-use crate::cluster::object::{Decoded, Object, ObjectKey};
+use crate::cluster::object::{Decoded, Managed, Object, ObjectKey};
+use crate::cluster::tool_marks::LAST_APPLIED;
 
 /// Objects a page, where the server has no streaming lists.
 const PAGE_SIZE: u32 = 500;
-/// kubectl's copy of the applied object: as large as the object, and needed only where annotations are mirrored.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Watch {
     /// A new stream, which begins with a list.
@@ -46,19 +46,20 @@ impl Watch {
         };
         if self.id.metadata_only {
             let api: Api<PartialObjectMeta<Decoded>> = self.api(client, kind);
-            watcher::watcher(api, config)
-                .map_ok(|event| match event {
-                    Event::Apply(partial) => Event::Apply(Decoded::from(partial)),
-                    Event::Delete(partial) => Event::Delete(Decoded::from(partial)),
-                    Event::InitApply(partial) => Event::InitApply(Decoded::from(partial)),
-                    Event::Init => Event::Init,
-                    Event::InitDone => Event::InitDone,
-                })
-                .boxed()
+            watcher::watcher(api, config).map_ok(|event| of_decoded(event, Decoded::from)).boxed()
+        } else if let Some(built_in) = self.built_in() {
+            let api: Api<Managed> = self.api(client, kind);
+            let portable = |managed: Managed| managed.portable(built_in);
+            watcher::watcher(api, config).map_ok(move |event| of_decoded(event, portable)).boxed()
         } else {
             let api: Api<Decoded> = self.api(client, kind);
             watcher::watcher(api, config).boxed()
         }
+    }
+
+    /// The kind's row of the table, where portable parts are cached.
+    fn built_in(&self) -> Option<&'static BuiltIn> {
+        self.spec().portable.then(|| BuiltIn::of(&self.id.resource.group, &self.id.resource.plural))?
     }
 
     fn api<K>(&self, client: kube::Client, kind: &Kind) -> Api<K>
@@ -124,14 +125,25 @@ impl Watch {
     }
 }
 
+fn of_decoded<K>(event: Event<K>, decoded: impl Fn(K) -> Decoded) -> Event<Decoded> {
+    match event {
+        Event::Apply(object) => Event::Apply(decoded(object)),
+        Event::Delete(object) => Event::Delete(decoded(object)),
+        Event::InitApply(object) => Event::InitApply(decoded(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    }
+}
+
 /// The part of an object that is cached; `None` if no follower wants it.
 fn wanted(decoded: Decoded, spec: &WatchSpec) -> Option<Object> {
     let mut object = decoded.into_object();
     if !spec.followers.iter().any(|follower| follower.wants(&object.key)) {
         return None;
     }
+    // As large as the object, and needed only where annotations are mirrored.
     if !spec.keep_last_applied {
-        object.hidden_annotations = object.annotations.remove(LAST_APPLIED).is_some();
+        object.hidden_annotations |= object.annotations.remove(LAST_APPLIED).is_some();
     }
     if let Some(projection) = &spec.projection {
         projection(&mut object);

@@ -196,7 +196,7 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.secret_names, ["s1", "s2"]);
     assert_eq!(section.propagation_policy, PropagationPolicy::Orphan);
     assert_eq!(section.metadata, Metadata::Mirror);
-    assert!(section.metadata_exclude[0].matches("x/y"));
+    assert!(section.metadata_exclude[0].matches("x/y", ""));
     assert_eq!(section.unclaimed, Unclaimed::Delete);
     assert_eq!(section.adopt, Adopt::Equal);
     assert!(section.delete_adopted);

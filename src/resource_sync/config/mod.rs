@@ -6,6 +6,8 @@ mod pointer;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use crate::cluster::built_in::unsyncable;
+use crate::cluster::tool_marks::TOOL_MARKS;
 use crate::config::fields::Fields;
 use crate::config::names::{
     Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName,
@@ -45,8 +47,8 @@ pub struct SyncConfig {
     pub propagation_policy: PropagationPolicy,
     /// What happens to labels and annotations.
     pub metadata: Metadata,
-    /// Labels and annotations that [`Metadata::Merge`] does not copy to the local object; by default those of tools that track
-    /// what they applied, and would treat the local object as theirs.
+    /// Labels and annotations that [`Metadata::Merge`] does not copy to the local object, and that are not copied to the remote
+    /// with a secret; by default those of tools that track what they applied, and would treat the copy as theirs.
     pub metadata_exclude: Vec<KeyPattern>,
     /// What happens to a local object in the section's namespaces that has no remote object and was never ours.
     pub unclaimed: Unclaimed,
@@ -109,10 +111,7 @@ impl SyncConfig {
             secret_names: Vec::new(),
             propagation_policy: PropagationPolicy::Foreground,
             metadata: Metadata::Merge,
-            metadata_exclude: vec![
-                KeyPattern::known("kubectl.kubernetes.io/last-applied-configuration"),
-                KeyPattern::known("argocd.argoproj.io/*"),
-            ],
+            metadata_exclude: TOOL_MARKS.map(KeyPattern::known).to_vec(),
             unclaimed: Unclaimed::Keep,
             adopt: Adopt::Always,
             delete_adopted: false,
@@ -146,6 +145,11 @@ impl SyncConfig {
             ),
             _ => None,
         }
+    }
+
+    /// Why this kind can't be synced; `None` for almost all kinds.
+    pub fn objection(&self) -> Option<&'static str> {
+        unsyncable(&self.resource.group, &self.resource.plural, !self.selector.as_str().is_empty())
     }
 
     /// The finalizer in full: `cloud.teleport.dev/sync-local`.

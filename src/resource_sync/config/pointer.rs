@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::cluster::tool_marks::is_match;
 use crate::config::setting::{Setting, Unfit};
 
 /// A JSON pointer (RFC 6901) to a field within `/spec`.
@@ -68,17 +69,14 @@ fn unescape(segment: &str) -> Option<String> {
     Some(plain)
 }
 
-/// The key of a label or annotation; with a `*` at its end, all keys with this prefix.
+/// The key of a label or annotation; with a `*` at its end, all keys with this prefix; with `=value`, only with this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// Whether a key matches.
-    pub fn matches(&self, key: &str) -> bool {
-        match self.0.strip_suffix('*') {
-            Some(beginning) => key.starts_with(beginning),
-            None => key == self.0,
-        }
+    /// Whether a label or annotation matches.
+    pub fn matches(&self, key: &str, value: &str) -> bool {
+        is_match(&self.0, key, value)
     }
 
     /// The pattern as it was written.
@@ -93,13 +91,14 @@ impl KeyPattern {
 }
 
 impl Setting for KeyPattern {
-    const ALLOWED: &'static str =
-        "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\"";
+    const ALLOWED: &'static str = "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\", or key and value, such as \
+         \"app.kubernetes.io/managed-by=Helm\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let plain = text.strip_suffix('*').unwrap_or(text);
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let plain = key.strip_suffix('*').unwrap_or(key);
         let legal = |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
-        if !text.is_empty() && plain.chars().all(legal) && plain.matches('/').count() <= 1 {
+        if !key.is_empty() && !value.contains('*') && plain.chars().all(legal) && plain.matches('/').count() <= 1 {
             Ok(Self(text.to_owned()))
         } else {
             Err(Unfit::default())
@@ -130,12 +129,15 @@ mod tests {
     #[test]
     fn a_star_at_the_end_means_all_keys_that_begin_so() {
         let prefix = KeyPattern::from_text("argocd.argoproj.io/*").expect("a pattern");
-        assert!(prefix.matches("argocd.argoproj.io/sync-wave"));
-        assert!(!prefix.matches("argoproj.io/sync-wave"));
+        assert!(prefix.matches("argocd.argoproj.io/sync-wave", "1"));
+        assert!(!prefix.matches("argoproj.io/sync-wave", "1"));
         let exact = KeyPattern::from_text("app").expect("a pattern");
-        assert!(exact.matches("app") && !exact.matches("apps"));
-        assert!(KeyPattern::from_text("*").is_ok_and(|all| all.matches("anything")));
-        for wrong in ["", "a*b", "**", "a b", "a/b/c"] {
+        assert!(exact.matches("app", "a") && !exact.matches("apps", "a"));
+        assert!(KeyPattern::from_text("*").is_ok_and(|all| all.matches("anything", "")));
+        let of_value = KeyPattern::from_text("app.kubernetes.io/managed-by=Helm").expect("a pattern");
+        assert!(of_value.matches("app.kubernetes.io/managed-by", "Helm"));
+        assert!(!of_value.matches("app.kubernetes.io/managed-by", "argo") && !of_value.matches("managed-by", "Helm"));
+        for wrong in ["", "=a", "a=*", "a*b", "**", "a b", "a/b/c"] {
             assert!(KeyPattern::from_text(wrong).is_err(), "{wrong}");
         }
     }

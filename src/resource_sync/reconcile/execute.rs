@@ -204,7 +204,7 @@ impl Act<'_> {
             self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
         let key = ObjectKey::new(Arc::clone(&remote.key.namespace), self.section.mapping().remote_secret_name(name));
         let kind = self.remote_kind()?;
-        let body = secrets::remote_body(secret, &key, remote, &kind, &self.section.policy().marks);
+        let body = secrets::remote_body(secret, &key, remote, &kind, self.section.policy());
         let secret_kind = secret_kind();
         let request = Request::new(Verb::Update, &secret_kind, &key, Payload::json(&body));
         self.section.remote_cluster().write(request.by(self.section.remote_manager())).await

@@ -59,7 +59,7 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
-        let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
+        let live = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await?;
         // A list since then may be of another cluster, and then the answer says nothing about this cache.
         if known_missing(section).is_none_or(|(_, now)| now != list) {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
@@ -138,7 +138,7 @@ impl PairReconciler {
             // A confirmation of an earlier run may be from another cluster, so the object is requested again.
             Verdict::Go | Verdict::Confirm => {}
         }
-        let Some(live) = section.remote_cluster().get(&kind, &observed.pair.remote).await? else {
+        let Some(live) = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await? else {
             // A list since then may be of another cluster, and then the answer says nothing about this cache.
             if known_missing(section).is_none_or(|(_, now)| now != list) {
                 return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));

@@ -161,7 +161,7 @@ impl PairReconciler {
             expected.map_or((false, false), |expected| (expected.remote.unknown, expected.local.unknown))
         });
         if remote_is_unknown && let Some(kind) = section.remote_kind() {
-            let live = section.remote_cluster().get(&kind, &observed.pair.remote).await?;
+            let live = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await?;
             let moment = section.watches().remote.store().moment();
             let held = match &observed.remote {
                 Remote::Present(held) => Some(held),
@@ -187,7 +187,7 @@ impl PairReconciler {
             && section.mode() != Mode::DetachingLocalGone
             && let Some(kind) = section.local_kind()
         {
-            let live = section.local_cluster().get(&kind, &self.key.local).await?;
+            let live = section.local_cluster().get_portable(&kind, &self.key.local).await?;
             let moment = section.watches().local.store().moment();
             self.expect(section, |expected| match (&live, &observed.local) {
                 (Some(live), _) => expected.local.restart_at(&live.resource_version, moment),

@@ -310,9 +310,11 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         hidden_annotations: false,
+        hidden_labels: false,
         controller: None,
         owned: Vec::new(),
         content: CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
+        whole: None,
         status: None,
     }
 }

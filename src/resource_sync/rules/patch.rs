@@ -11,6 +11,7 @@ use super::marks::is_note;
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::server_result::{ServerResult, fingerprint};
+use crate::cluster::built_in::restore;
 use crate::cluster::{CanonicalJson, Object, ObjectKey};
 use crate::resource_sync::config::{Metadata, SpecPointer};
 
@@ -51,6 +52,7 @@ impl LocalChange {
     /// Applies the change to an object in memory.
     pub fn apply_to(&self, local: &mut Object, policy: &Policy) {
         if let Some(content) = &self.content {
+            local.whole = local.whole.as_ref().map(|_| whole_content(content, local));
             local.content = content.clone();
         }
         let mut owned = local.owned_by_mut(&policy.manager()).map(std::mem::take).unwrap_or_default();
@@ -84,7 +86,8 @@ impl LocalChange {
             operations.push(replace_version(local));
         }
         if let Some(content) = &self.content {
-            let (wanted, held) = (fields(content), fields(&local.content));
+            let wanted = fields(&whole_content(content, local));
+            let held = fields(local.whole.as_ref().unwrap_or(&local.content));
             for field in held.keys().filter(|field| !wanted.contains_key(*field)) {
                 operations.push(json!({"op": "remove", "path": format!("/{}", escape(field))}));
             }
@@ -94,13 +97,14 @@ impl LocalChange {
                 }
             }
         }
-        for (name, changes, held) in
-            [("labels", &self.labels, &local.labels), ("annotations", &self.annotations, &local.annotations)]
-        {
+        for (name, changes, held, are_hidden) in [
+            ("labels", &self.labels, &local.labels, local.hidden_labels),
+            ("annotations", &self.annotations, &local.annotations, local.hidden_annotations),
+        ] {
             if changes.is_empty() {
                 continue;
             }
-            if held.is_empty() && !(name == "annotations" && local.hidden_annotations) {
+            if held.is_empty() && !are_hidden {
                 let map: Map<String, Value> = changes
                     .iter()
                     .filter_map(|(key, value)| Some((key.to_string(), json!(value.as_deref()?))))
@@ -122,6 +126,14 @@ impl LocalChange {
         }
         Value::Array(operations)
     }
+}
+
+/// A wanted content, with what the control plane has put into the local object and an update must not take away.
+fn whole_content(wanted: &CanonicalJson, local: &Object) -> CanonicalJson {
+    let Some(whole) = &local.whole else { return wanted.clone() };
+    let mut wanted = wanted.value();
+    restore(&mut wanted, &local.content.value(), &whole.value());
+    CanonicalJson::of(&wanted)
 }
 
 /// The operation that makes a JSON patch fail with a conflict if the object has changed since it was read.
@@ -160,12 +172,12 @@ pub fn content_change(
     {
         return None;
     }
-    // Local values are written back as they were read, and must not overwrite newer ones.
-    let has_local_fields = !policy.local_fields.is_empty();
-    let wanted = if has_local_fields {
-        with_local_fields(&remote.content, &local.content, &policy.local_fields)
-    } else {
+    // Local values, and those of the control plane, are written back as they were read, and must not overwrite newer ones.
+    let writes_back = local.whole.is_some() || !policy.local_fields.is_empty();
+    let wanted = if policy.local_fields.is_empty() {
         remote.content.clone()
+    } else {
+        with_local_fields(&remote.content, &local.content, &policy.local_fields)
     };
     if wanted == local.content {
         return None;
@@ -173,7 +185,7 @@ pub fn content_change(
     // Only top-level fields that differ are written, each as a whole. If another client changed a field other than `spec`
     // meanwhile, its value would stay and look like the server's result.
     let (to_be, held) = (fields(&wanted), fields(&local.content));
-    let guarded = has_local_fields
+    let guarded = writes_back
         || held.keys().any(|field| !to_be.contains_key(field))
         || held.keys().chain(to_be.keys()).any(|field| field != "spec");
     Some((wanted, guarded))
@@ -254,7 +266,7 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clu
         Metadata::Merge => {
             let taken = |keys: &Keys| -> Keys {
                 keys.iter()
-                    .filter(|(key, _)| !policy.metadata_exclude.iter().any(|pattern| pattern.matches(key)))
+                    .filter(|(key, value)| !policy.is_excluded(key, value))
                     .filter(|(key, _)| !marks.is_mark(key) && !is_note(key))
                     .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                     .collect()

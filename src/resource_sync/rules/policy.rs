@@ -22,7 +22,7 @@ pub struct Policy {
     pub delete_adopted: bool,
     /// How labels and annotations are copied to the local object.
     pub metadata: Metadata,
-    /// Keys that are not copied with [`Metadata::Merge`].
+    /// Labels and annotations that are not copied with [`Metadata::Merge`], nor with secrets.
     pub metadata_exclude: Vec<KeyPattern>,
     /// Whether a local object that never was ours is deleted.
     pub unclaimed: Unclaimed,
@@ -55,6 +55,11 @@ impl Policy {
             observed_generation: config.observed_generation,
             has_states: config.resource.plural_and_group() == "configmaps",
         }
+    }
+
+    /// Whether a label or annotation is left out of a copy.
+    pub fn is_excluded(&self, key: &str, value: &str) -> bool {
+        self.metadata_exclude.iter().any(|pattern| pattern.matches(key, value))
     }
 
     /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from

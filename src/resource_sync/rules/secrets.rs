@@ -1,11 +1,14 @@
 //! Secrets that are written to the remote (rule 6): when, and with which content.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::marks::Marks;
+use super::policy::Policy;
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::cluster::{Kind, Object, ObjectKey};
 
 /// The state of the secret on the remote.
@@ -42,11 +45,11 @@ pub struct SecretView {
 
 impl SecretView {
     /// A view of a secret.
-    pub fn new(object: Arc<Object>, marks: &Marks, remote: RemoteSecret, remote_owner: Option<Arc<str>>) -> Self {
+    pub fn new(object: Arc<Object>, policy: &Policy, remote: RemoteSecret, remote_owner: Option<Arc<str>>) -> Self {
         Self {
             name: Arc::clone(&object.key.name),
-            hash: hash(&object, marks),
-            noted: object.annotations.get(&marks.uploaded_hash).cloned(),
+            hash: hash(&object, policy),
+            noted: object.annotations.get(&policy.marks.uploaded_hash).cloned(),
             object,
             remote,
             remote_owner,
@@ -100,20 +103,11 @@ impl SecretView {
 
 /// The hash that Teleport's sync-controller uses: SHA-256, in hex, of the compact JSON array of data (base64, sorted
 /// keys), type, annotations without the hash itself (`{}` when empty), labels (`null` when empty), written as Go's
-/// `encoding/json` writes it.
-pub fn hash(secret: &Object, marks: &Marks) -> Arc<str> {
+/// `encoding/json` writes it. Only labels and annotations that are copied count.
+pub fn hash(secret: &Object, policy: &Policy) -> Arc<str> {
     let content = secret.content.value();
-    let annotations: Map<String, Value> = secret
-        .annotations
-        .iter()
-        .filter(|(key, _)| !is_hash(key, marks))
-        .map(|(key, value)| (key.to_string(), json!(&**value)))
-        .collect();
-    let labels = if secret.labels.is_empty() {
-        Value::Null
-    } else {
-        Value::Object(secret.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect())
-    };
+    let (labels, annotations) = copied_metadata(secret, policy);
+    let labels = if labels.is_empty() { Value::Null } else { Value::Object(labels) };
     let array = json!([
         content.get("data").unwrap_or(&Value::Null),
         content.get("type").unwrap_or(&Value::Null),
@@ -121,6 +115,18 @@ pub fn hash(secret: &Object, marks: &Marks) -> Arc<str> {
         labels
     ]);
     hash_text(&array.to_string())
+}
+
+/// The labels and annotations that are copied with a secret. kubectl's copy of the applied object never is: the data are in it.
+fn copied_metadata(secret: &Object, policy: &Policy) -> (Map<String, Value>, Map<String, Value>) {
+    let copied = |keys: &BTreeMap<Arc<str>, Arc<str>>| -> Map<String, Value> {
+        keys.iter()
+            .filter(|(key, value)| !is_hash(key, &policy.marks) && !policy.is_excluded(key, value))
+            .filter(|(key, _)| ***key != *LAST_APPLIED)
+            .map(|(key, value)| (key.to_string(), json!(&**value)))
+            .collect()
+    };
+    (copied(&secret.labels), copied(&secret.annotations))
 }
 
 /// Whether an annotation is the hash of the last upload, under any of its names.
@@ -153,13 +159,10 @@ fn hash_text(json: &str) -> Arc<str> {
 }
 
 /// The secret for the remote, with the remote object as its controller.
-pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: &Kind, marks: &Marks) -> Value {
+pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: &Kind, policy: &Policy) -> Value {
     let content = secret.object.content.value();
-    let taken = secret.object.annotations.iter().filter(|(key, _)| !is_hash(key, marks));
-    let mut annotations: Map<String, Value> = taken.map(|(key, value)| (key.to_string(), json!(&**value))).collect();
-    annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
-    let labels: Map<String, Value> =
-        secret.object.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    let (labels, mut annotations) = copied_metadata(&secret.object, policy);
+    annotations.insert(policy.marks.uploaded_hash.to_string(), json!(&*secret.hash));
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -187,8 +190,8 @@ mod tests {
     use super::*;
     use crate::cluster::object::Decoded;
 
-    fn marks() -> Marks {
-        Marks::new(&crate::resource_sync::harness::config("databases", "databases", ""))
+    fn policy() -> Policy {
+        Policy::new(&crate::resource_sync::harness::config("databases", "databases", ""))
     }
 
     fn secret(text: &str) -> Object {
@@ -201,7 +204,7 @@ mod tests {
             &secret(
                 r#"{"metadata":{"name":"a","annotations":{"cloud.teleport.dev/last-uploaded-hash":"old"}},"type":"Opaque","data":{"data":"ZGF0YTE="}}"#,
             ),
-            &marks(),
+            &policy(),
         );
         assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5"), "{hash}");
     }
@@ -209,16 +212,31 @@ mod tests {
     #[test]
     fn what_the_remote_is_seen_to_hold_is_not_written_again() {
         let object = Arc::new(secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ=="}}"#));
-        let marks = marks();
+        let policy = policy();
         let owner: Option<Arc<str>> = Some("owner".into());
-        let view = |remote| SecretView::new(Arc::clone(&object), &marks, remote, owner.clone());
-        let held = Some((hash(&object, &marks), owner.clone()));
+        let view = |remote| SecretView::new(Arc::clone(&object), &policy, remote, owner.clone());
+        let held = Some((hash(&object, &policy), owner.clone()));
         // Killed between the upload and the note.
         let seen = view(RemoteSecret::Watched(held));
         assert!(!seen.needs_upload() && seen.needs_note());
         assert!(view(RemoteSecret::Watched(None)).needs_upload());
         let unseen = view(RemoteSecret::Unwatched { due: false });
         assert!(unseen.needs_upload() && unseen.needs_note());
+    }
+
+    #[test]
+    fn marks_of_other_tools_are_neither_copied_nor_counted() {
+        let bare = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"a":"MQ=="}}"#);
+        let mut marked = bare.clone();
+        marked.annotations.insert(LAST_APPLIED.into(), "MQ==".into());
+        marked.annotations.insert("meta.helm.sh/release-name".into(), "a".into());
+        marked.labels.insert("app.kubernetes.io/managed-by".into(), "Helm".into());
+        assert_eq!(hash(&marked, &policy()), hash(&bare, &policy()));
+        // Also where the section excludes nothing.
+        let policy = Policy { metadata_exclude: Vec::new(), ..policy() };
+        let (labels, annotations) = copied_metadata(&marked, &policy);
+        assert_eq!(annotations.keys().collect::<Vec<_>>(), ["meta.helm.sh/release-name"]);
+        assert_eq!(labels.len(), 2);
     }
 
     #[test]
@@ -235,7 +253,7 @@ mod tests {
     fn keys_are_sorted_and_labels_count() {
         let one = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"b":"Mg==","a":"MQ=="}}"#);
         let two = secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ==","b":"Mg=="}}"#);
-        assert_eq!(hash(&one, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
-        assert_eq!(hash(&two, &marks()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
+        assert_eq!(hash(&one, &policy()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
+        assert_eq!(hash(&two, &policy()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
     }
 }

@@ -87,13 +87,13 @@ impl Section {
                 Some(watch) => {
                     let key = ObjectKey::new(Arc::clone(&pair.remote.namespace), self.mapping.remote_secret_name(name));
                     RemoteSecret::Watched(watch.store().get(&key).map(|secret| {
-                        let hash = secrets::hash(&secret, &self.policy.marks);
+                        let hash = secrets::hash(&secret, &self.policy);
                         (hash, secret.controller.as_ref().map(|owner| Arc::clone(&owner.uid)))
                     }))
                 }
                 None => RemoteSecret::Unwatched { due: self.refresh_is_due(pair, &secret.key.name, now) },
             };
-            views.push(SecretView::new(secret, &self.policy.marks, on_remote, owner.clone()));
+            views.push(SecretView::new(secret, &self.policy, on_remote, owner.clone()));
         }
         views
     }

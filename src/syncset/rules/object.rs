@@ -1,6 +1,7 @@
 //! Objects as they are sent (rule 18): with our marks, and without what only API servers set.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 use super::name::SyncSetName;
 use super::render::SecretContent;
 use super::spec::{Desired, DesiredPatch, SecretMapping};
+use crate::cluster::tool_marks::is_tool_mark;
 
 /// The label of all objects that syncsets send, with the value `true`. Hive's name: its objects are taken over.
 pub const MANAGED: &str = "hive.openshift.io/managed";
@@ -127,8 +129,10 @@ fn encode_strings(fields: &mut Map<String, Value>) -> Result<(), WrongPart> {
 /// The object that a mapping makes of a secret (rule 25), not normalized yet.
 pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Value {
     let source = &content.source;
-    let annotations = source.annotations.iter().filter(|(key, _)| key.as_str() != LAST_APPLIED);
-    let annotations: Map<String, Value> = annotations.map(|(key, value)| (key.clone(), json!(value))).collect();
+    let copied = |keys: &BTreeMap<String, String>| -> Map<String, Value> {
+        let own = keys.iter().filter(|(key, value)| !is_tool_mark(key, value));
+        own.map(|(key, value)| (key.clone(), json!(value))).collect()
+    };
     let data: Map<String, Value> =
         content.data.iter().map(|(name, value)| (name.clone(), json!(value.expose_secret()))).collect();
     let mut body = json!({
@@ -137,8 +141,8 @@ pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Val
         "metadata": {
             "name": mapping.target_name,
             "namespace": mapping.target_namespace,
-            "labels": source.labels,
-            "annotations": annotations,
+            "labels": copied(&source.labels),
+            "annotations": copied(&source.annotations),
         },
         "type": source.secret_type,
         "data": data,

@@ -169,7 +169,7 @@ fn secret(name: &str, owner: &str, remote: RemoteSecret) -> SecretView {
         "type": "Opaque",
         "data": {"key": "dmFsdWU="},
     }));
-    SecretView::new(Arc::new(object), &super::policy("").marks, remote, Some("remote-uid".into()))
+    SecretView::new(Arc::new(object), &super::policy(""), remote, Some("remote-uid".into()))
 }
 
 /// The same secret with the hash noted on it.
@@ -178,7 +178,7 @@ fn uploaded(name: &str, remote: impl Fn(Arc<str>) -> RemoteSecret) -> SecretView
     let mut object = (*view.object).clone();
     object.annotations.insert(UPLOADED_HASH.into(), Arc::clone(&view.hash));
     let remote = remote(Arc::clone(&view.hash));
-    view = SecretView::new(Arc::new(object), &super::policy("").marks, remote, Some("remote-uid".into()));
+    view = SecretView::new(Arc::new(object), &super::policy(""), remote, Some("remote-uid".into()));
     view
 }
 

@@ -91,7 +91,7 @@ fn a_part_of_another_type_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_copied_secret_has_everything_but_the_annotation_of_kubectl() {
+fn a_copied_secret_has_everything_but_the_marks_of_other_tools() {
     let texts = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
     };
@@ -102,8 +102,8 @@ fn a_copied_secret_has_everything_but_the_annotation_of_kubectl() {
         data_generation: 5,
         secret_type: "kubernetes.io/tls".to_owned(),
         is_immutable: false,
-        labels: texts(&[("a", "b")]),
-        annotations: texts(&[("c", "d"), (LAST_APPLIED, "canary")]),
+        labels: texts(&[("a", "b"), ("app.kubernetes.io/managed-by", "Helm")]),
+        annotations: texts(&[("c", "d"), (LAST_APPLIED, "canary"), ("argocd.argoproj.io/tracking-id", "x")]),
     };
     let content = SecretContent { source, data: [("key".to_owned(), "dmFsdWU=".into())].into() };
     let mapping = |namespace: &str| SecretMapping {

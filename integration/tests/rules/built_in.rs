@@ -1,0 +1,603 @@
+//! Built-in kinds, whose controllers run on both sides: what each cluster puts into its own objects is neither copied nor fought over.
+
+use std::collections::BTreeSet;
+
+use integration::rbac::{Grant, Side};
+use integration::{Filter, Towline, eventually, users};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::rules_world::*;
+
+/// All objects that are made by hand have this label, so that a section leaves alone what controllers make of them.
+const CHOSEN: &str = "sweep=yes";
+/// What both sides are asked to show in the end.
+type Holds = fn(&Value, &Value) -> bool;
+
+/// A kind, and what is done with one object of it.
+struct Row {
+    /// `apiVersion`.
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    name: &'static str,
+    content: Value,
+    /// Merged into the object on the hub.
+    change: Value,
+    /// Merged into the status on the edge, and expected on the hub.
+    status: Option<Value>,
+    /// Of the two objects, the hub's first.
+    holds: Option<Holds>,
+    settings: &'static str,
+    /// What the names of its namespace and its section begin with.
+    world: &'static str,
+}
+
+impl Row {
+    fn group(&self) -> &'static str {
+        self.version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    fn resource(&self) -> ApiResource {
+        let version = self.version.split_once('/').map_or(self.version, |(_, version)| version);
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(self.group(), version, self.kind), self.plural)
+    }
+
+    fn section(&self) -> String {
+        format!("{}-{}", self.world, self.plural)
+    }
+
+    fn api(&self, client: &Client) -> Api<DynamicObject> {
+        if self.namespaced {
+            Api::namespaced_with(client.clone(), &format!("{}-a", self.world), &self.resource())
+        } else {
+            Api::all_with(client.clone(), &self.resource())
+        }
+    }
+
+    fn object(&self) -> DynamicObject {
+        let mut object = json!({
+            "apiVersion": self.version, "kind": self.kind,
+            "metadata": {"name": self.name, "labels": {"sweep": "yes"}},
+        });
+        merge(&mut object, &self.content);
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[must_use]
+    fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    #[must_use]
+    fn status(mut self, status: Value) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    #[must_use]
+    fn holds(mut self, holds: Holds) -> Self {
+        self.holds = Some(holds);
+        self
+    }
+}
+
+/// A namespaced kind.
+fn inside(version: &'static str, kind: &'static str, plural: &'static str, content: Value, change: Value) -> Row {
+    let (namespaced, name, status, holds, settings) = (true, "sweep", None, None, "");
+    Row { version, kind, plural, namespaced, name, content, change, status, holds, settings, world: "sweep" }
+}
+
+/// A cluster-scoped kind.
+fn outside(version: &'static str, kind: &'static str, plural: &'static str, content: Value, change: Value) -> Row {
+    Row { namespaced: false, ..inside(version, kind, plural, content, change) }
+}
+
+/// A change for objects that hardly can be changed.
+fn label() -> Value {
+    json!({"metadata": {"labels": {"changed": "yes"}}})
+}
+
+fn pod(image: &str) -> Value {
+    json!({"containers": [{"name": "a", "image": image}]})
+}
+
+/// The template of a workload.
+fn template(image: &str) -> Value {
+    json!({"metadata": {"labels": {"app": "a"}}, "spec": pod(image)})
+}
+
+fn workload(rest: &Value) -> Value {
+    let mut spec = json!({"selector": {"matchLabels": {"app": "a"}}, "template": template("x:1")});
+    merge(&mut spec, rest);
+    json!({"spec": spec})
+}
+
+fn has(object: &Value, pointer: &str) -> bool {
+    object.pointer(pointer).is_some()
+}
+
+fn at<'v>(object: &'v Value, pointer: &str) -> &'v Value {
+    object.pointer(pointer).unwrap_or(&Value::Null)
+}
+
+fn rows() -> Vec<Row> {
+    [services(), plain(), workloads(), others(), roles_and_classes(), extensions()].into_iter().flatten().collect()
+}
+
+/// What gets addresses.
+fn services() -> Vec<Row> {
+    let service = |content: Value, change: Value| inside("v1", "Service", "services", json!({"spec": content}), change);
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81, "protocol": "UDP"}]);
+    let more_ports = json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "c", "port": 82}]}});
+    let differ: Holds =
+        |hub, edge| ["/spec/clusterIP", "/spec/clusterIPs"].into_iter().all(|field| at(hub, field) != at(edge, field));
+    vec![
+        service(json!({"ports": ports}), more_ports.clone()).holds(differ),
+        service(json!({"type": "NodePort", "ports": ports}), more_ports.clone()).named("node-port").holds(
+            |hub, edge| {
+                let port = |side: &Value| at(side, "/spec/ports/0/nodePort").clone();
+                at(hub, "/spec/clusterIP") != at(edge, "/spec/clusterIP")
+                    && port(hub).is_number()
+                    && port(edge).is_number()
+            },
+        ),
+        service(json!({"clusterIP": "None", "ports": ports}), more_ports.clone())
+            .named("headless")
+            .holds(|_, edge| at(edge, "/spec/clusterIP") == "None"),
+        service(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports}), more_ports)
+            .named("balanced")
+            .status(json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}})),
+    ]
+}
+
+/// What no controller changes.
+fn plain() -> Vec<Row> {
+    vec![
+        inside("v1", "ConfigMap", "configmaps", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}})),
+        inside("v1", "Secret", "secrets", json!({"data": {"a": "MQ=="}}), json!({"data": {"a": "Mg=="}})),
+        inside("v1", "ServiceAccount", "serviceaccounts", json!({}), json!({"automountServiceAccountToken": false})),
+        inside(
+            "v1",
+            "LimitRange",
+            "limitranges",
+            json!({"spec": {"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "100Gi"}}]}}),
+            json!({"spec": {"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "200Gi"}}]}}),
+        ),
+        inside(
+            "v1",
+            "ResourceQuota",
+            "resourcequotas",
+            json!({"spec": {"hard": {"pods": "50"}}}),
+            json!({"spec": {"hard": {"pods": "60"}}}),
+        ),
+        inside(
+            "v1",
+            "PodTemplate",
+            "podtemplates",
+            json!({"template": template("x:1")}),
+            json!({"template": template("x:2")}),
+        ),
+        inside(
+            "v1",
+            "Endpoints",
+            "endpoints",
+            json!({"subsets": [{"addresses": [{"ip": "203.0.113.1"}], "ports": [{"port": 80}]}]}),
+            json!({"subsets": [{"addresses": [{"ip": "203.0.113.2"}], "ports": [{"port": 80}]}]}),
+        )
+        .named("by-hand"),
+        inside(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "endpointslices",
+            json!({"addressType": "IPv4", "endpoints": [{"addresses": ["203.0.113.1"]}], "ports": [{"port": 80}]}),
+            json!({"endpoints": [{"addresses": ["203.0.113.2"]}]}),
+        )
+        .named("by-hand"),
+    ]
+}
+
+/// What makes pods.
+fn workloads() -> Vec<Row> {
+    vec![
+        inside("v1", "Pod", "pods", json!({"spec": pod("x:1")}), json!({"spec": pod("x:2")}))
+            .status(json!({"phase": "Running", "message": "from the edge"}))
+            .holds(|hub, edge| has(hub, "/spec/nodeName") && !has(edge, "/spec/nodeName")),
+        inside("v1", "ReplicationController", "replicationcontrollers",
+            json!({"spec": {"replicas": 0, "template": template("x:1")}}), json!({"spec": {"minReadySeconds": 5}})),
+        inside("apps/v1", "ReplicaSet", "replicasets", workload(&json!({"replicas": 0})), json!({"spec": {"minReadySeconds": 5}})),
+        inside("apps/v1", "StatefulSet", "statefulsets", workload(&json!({"replicas": 0, "serviceName": "a"})), json!({"spec": {"template": template("x:2")}})),
+        inside("apps/v1", "DaemonSet", "daemonsets", workload(&json!({})), json!({"spec": {"template": template("x:2")}})),
+        inside("batch/v1", "Job", "jobs",
+            json!({"spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x:1"}]}}}}),
+            json!({"spec": {"parallelism": 2}})).holds(|hub, edge| {
+                let selector = "/spec/selector/matchLabels";
+                has(edge, selector) && at(hub, selector) != at(edge, selector)
+            }),
+        inside("batch/v1", "CronJob", "cronjobs",
+            json!({"spec": {"suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "a", "image": "x:1"}]}}}}}}),
+            json!({"spec": {"schedule": "0 0 2 1 *"}})),
+    ]
+}
+
+/// What else is in namespaces.
+fn others() -> Vec<Row> {
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let read = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    let write = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "update"]}]});
+    let subject = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]);
+    let other_subject =
+        json!({"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "other"}]});
+    vec![
+        inside("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers",
+            json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}}}),
+            json!({"spec": {"maxReplicas": 5}})),
+        inside("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets",
+            json!({"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}}), json!({"spec": {"minAvailable": 2}}))
+            .status(json!({"currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 4, "disruptionsAllowed": 1, "observedGeneration": 1})),
+        inside("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies",
+            json!({"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}), json!({"spec": {"policyTypes": ["Egress"]}})),
+        inside("networking.k8s.io/v1", "Ingress", "ingresses",
+            json!({"spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}}),
+            json!({"spec": {"defaultBackend": {"service": {"port": {"number": 81}}}}}))
+            .status(json!({"loadBalancer": {"ingress": [{"hostname": "a.example"}]}})),
+        inside(rbac, "Role", "roles", json!({"rules": read}), write),
+        inside(rbac, "RoleBinding", "rolebindings",
+            json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sweep"}, "subjects": subject}),
+            other_subject),
+        inside("resource.k8s.io/v1", "ResourceClaim", "resourceclaims",
+            json!({"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "sweep"}}]}}}), label()),
+        inside("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates",
+            json!({"spec": {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "sweep"}}]}}}}), label()),
+        inside("v1", "PersistentVolumeClaim", "persistentvolumeclaims",
+            json!({"spec": {"storageClassName": "sweep", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}), label())
+            .holds(|hub, edge| [hub, edge].into_iter().all(|side| at(side, "/status/phase") == "Bound")),
+    ]
+}
+
+/// What is in no namespace.
+fn roles_and_classes() -> Vec<Row> {
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let read = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    let write = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "update"]}]});
+    let subject = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}]);
+    let other_subject =
+        json!({"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "other"}]});
+    vec![
+        outside("v1", "PersistentVolume", "persistentvolumes",
+            json!({"spec": {"storageClassName": "sweep", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": "/tmp"}}}), json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}))
+            .holds(|hub, edge| has(edge, "/spec/claimRef/uid") && at(hub, "/spec/claimRef/uid") != at(edge, "/spec/claimRef/uid")),
+        outside("v1", "Namespace", "namespaces", json!({}), label()).named("sweep-namespace"),
+        outside(rbac, "ClusterRole", "clusterroles", json!({"rules": read}), write),
+        outside(rbac, "ClusterRole", "clusterroles",
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"sweep-part": "yes"}}]}}), label())
+            .named("sweep-aggregated")
+            .holds(|hub, edge| at(hub, "/rules/0/resources/0") == "nodes" && at(edge, "/rules/0/resources/0") == "pods"),
+        outside(rbac, "ClusterRoleBinding", "clusterrolebindings",
+            json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "sweep"}, "subjects": subject}),
+            other_subject),
+        outside("storage.k8s.io/v1", "StorageClass", "storageclasses",
+            json!({"provisioner": "kubernetes.io/no-provisioner"}), json!({"allowVolumeExpansion": true})),
+        outside("storage.k8s.io/v1", "CSIDriver", "csidrivers", json!({"spec": {"attachRequired": false}}), json!({"spec": {"requiresRepublish": true}}))
+            .named("csi.sweep.example"),
+        outside("storage.k8s.io/v1", "VolumeAttributesClass", "volumeattributesclasses",
+            json!({"driverName": "csi.sweep.example", "parameters": {"a": "1"}}), label()),
+        outside("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", json!({"value": 7}), json!({"description": "changed"})),
+        outside("networking.k8s.io/v1", "IngressClass", "ingressclasses", json!({"spec": {"controller": "sweep.example/a"}}), label()),
+        outside("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", json!({"handler": "a"}), json!({"overhead": {"podFixed": {"cpu": "1m"}}})),
+        outside("resource.k8s.io/v1", "DeviceClass", "deviceclasses", json!({"spec": {}}), json!({"spec": {"selectors": [{"cel": {"expression": "true"}}]}})),
+    ]
+}
+
+/// What extends the API.
+fn extensions() -> Vec<Row> {
+    let webhooks = |seconds: u8| {
+        json!({"webhooks": [{
+            "name": "a.sweep.example", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore",
+            "timeoutSeconds": seconds, "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["none.sweep.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}],
+        }]})
+    };
+    vec![
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+            webhooks(5),
+            webhooks(6),
+        ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "MutatingWebhookConfiguration",
+            "mutatingwebhookconfigurations",
+            webhooks(5),
+            webhooks(6),
+        ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicy",
+            "validatingadmissionpolicies",
+            json!({"spec": {"failurePolicy": "Ignore", "validations": [{"expression": "true"}], "matchConstraints": {"resourceRules": [
+                {"apiGroups": ["none.sweep.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}]}}}),
+            json!({"spec": {"validations": [{"expression": "1 == 1"}]}}),
+        ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            json!({"spec": {"policyName": "sweep", "validationActions": ["Warn"]}}),
+            json!({"spec": {"validationActions": ["Audit"]}}),
+        ),
+        outside(
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            json!({"spec": {"group": "sweep.example", "scope": "Namespaced",
+                "names": {"kind": "Swept", "listKind": "SweptList", "plural": "swepts", "singular": "swept"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}}]}}),
+            json!({"spec": {"names": {"shortNames": ["sw"]}}}),
+        )
+        .named("swepts.sweep.example"),
+        outside(
+            "flowcontrol.apiserver.k8s.io/v1",
+            "PriorityLevelConfiguration",
+            "prioritylevelconfigurations",
+            json!({"spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}}}),
+            json!({"spec": {"limited": {"nominalConcurrencyShares": 2}}}),
+        ),
+        outside(
+            "flowcontrol.apiserver.k8s.io/v1",
+            "FlowSchema",
+            "flowschemas",
+            json!({"spec": {"matchingPrecedence": 9000, "priorityLevelConfiguration": {"name": "sweep"}}}),
+            json!({"spec": {"matchingPrecedence": 9001}}),
+        ),
+    ]
+}
+
+/// Grants a group, which no other test here uses, the rights of `deploy/` for each kind, and those that roles need beyond them: nobody hands on rights that he does not have.
+async fn grant(client: &Client, side: Side, rows: &[Row]) {
+    let kinds: BTreeSet<(&str, &str)> = rows.iter().map(|row| (row.plural, row.group())).collect();
+    for (plural, group) in kinds {
+        Grant::kind(side, plural, group).to_group(users::REPLICAS).apply(client).await.expect("a role is granted");
+    }
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"apiGroups": [group], "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"]}]);
+    apply_role(client, "sweep-hands-on", &json!({}), &rules).await;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "sweep-hands-on"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "sweep-hands-on"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": users::REPLICAS}],
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    bindings.patch("sweep-hands-on", &PatchParams::apply("fixture"), &Patch::Apply(&binding)).await.unwrap();
+}
+
+/// Two tests need the same roles.
+async fn apply_role(client: &Client, name: &str, labels: &Value, rules: &Value) {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels}, "rules": rules,
+    });
+    let api: Api<ClusterRole> = Api::all(client.clone());
+    api.patch(name, &PatchParams::apply("fixture"), &Patch::Apply(&role)).await.unwrap();
+}
+
+/// The daemon's requests on both clusters while several changes of an object nearby travel down.
+async fn asked_meanwhile(world: &World, hub: &Client, edge: &Client, (name, user): (&str, &str)) -> Vec<String> {
+    let messages = format!("{name}-messages");
+    let since = (mark_of(&world.hub).await, mark_of(&world.edge).await);
+    let [remote, local]: [Api<DynamicObject>; 2] =
+        [hub, edge].map(|client| Api::namespaced_with(client.clone(), &messages, &config_maps()));
+    for round in 0..3 {
+        let held = remote.get("messenger").await.unwrap().metadata.resource_version.unwrap_or_default();
+        let value = format!("{round}-{held}");
+        let patch = json!({"data": {"message": value}});
+        remote.patch("messenger", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        object_that(&local, "the messenger on the edge", "messenger", |local| local.data["data"]["message"] == value)
+            .await;
+    }
+    let mut asked = Vec::new();
+    for (plane, since) in [(&world.hub, since.0), (&world.edge, since.1)] {
+        let records = plane.audit().unwrap().records(&Filter::since(since).user(user)).await.unwrap();
+        // Sections of other daemons have other namespaces; those of a cluster-scoped kind are in one sweep only.
+        let is_of_it = |namespace: &str| namespace.is_empty() || namespace == format!("{name}-a");
+        let counted = records.into_iter().filter(|record| is_of_it(&record.namespace) && record.verb != "watch");
+        asked.extend(counted.map(|record| {
+            format!("{}: {} {} {} {}", plane.name(), record.verb, record.resource, record.subresource, record.name)
+        }));
+    }
+    asked
+}
+
+fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap()
+}
+
+/// Whether all that is in `part` is in `whole`; lists have to be equal in length.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
+        }
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(whole, part)| contains(whole, part))
+        }
+        _ => whole == part,
+    }
+}
+
+#[test]
+fn every_built_in_kind_is_made_changed_and_then_at_rest() {
+    run(async { sweep("sweep", users::REPLICA[0], rows(), "").await });
+}
+
+#[test]
+fn with_mirror_too_what_clusters_fill_in_stays_and_all_is_at_rest() {
+    run(async {
+        let kinds = ["ConfigMap", "Service", "ServiceAccount", "ReplicaSet", "DaemonSet", "Job"];
+        let mut rows = rows();
+        rows.retain(|row| kinds.contains(&row.kind));
+        for row in &mut rows {
+            row.world = "reflected";
+        }
+        sweep("reflected", users::REPLICA[1], rows, "metadata = \"mirror\"").await;
+    });
+}
+
+/// Makes and changes an object of each kind, writes its status on the edge, and waits until Towline asks for nothing more.
+async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
+    let world = world().await;
+    let admins = (admin(&world.hub).await, admin(&world.edge).await);
+    tokio::join!(grant(&admins.0, Side::Remote, &rows), grant(&admins.1, Side::Local, &rows));
+    let hub = world.hub.client(users::HUB_USER).await.unwrap();
+    let edge = world.edge.client(users::EDGE_CONTROLLER).await.unwrap();
+    let (namespace, messages) = (format!("{name}-a"), format!("{name}-messages"));
+    for (client, resource) in [(&hub, "nodes"), (&edge, "pods")] {
+        for namespace in [&namespace, &messages] {
+            make_namespace(client, namespace, &json!({})).await;
+        }
+        // What is aggregated differs.
+        let rules = json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]);
+        apply_role(client, "sweep-part", &json!({"sweep-part": "yes"}), &rules).await;
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+        account_is_there(&accounts, "default").await;
+    }
+    for row in &rows {
+        let made = row.api(&hub).create(&PostParams::default(), &row.object()).await;
+        made.expect(row.kind);
+    }
+    // What a scheduler does.
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(hub.clone(), &namespace);
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "sweep"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-of-the-hub"},
+    });
+    if rows.iter().any(|row| row.kind == "Pod") {
+        let bound: Result<Value, _> =
+            pods.create_subresource("binding", "sweep", &PostParams::default(), &binding).await;
+        bound.unwrap();
+    }
+    let messenger =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "messenger", "labels": {"sweep": "yes"}}});
+    let messages: Api<DynamicObject> = Api::namespaced_with(hub.clone(), &messages, &config_maps());
+    messages.create(&PostParams::default(), &serde_json::from_value(messenger).unwrap()).await.unwrap();
+
+    let [hub_file, edge_file] = [&world.hub, &world.edge].map(|plane| plane.kubeconfig(user).unwrap());
+    let mut config = format!(
+        "[clusters.hub]\nkubeconfig = \"{}\"\n[clusters.edge]\nkubeconfig = \"{}\"\n",
+        hub_file.display(),
+        edge_file.display()
+    );
+    let mut sections = BTreeSet::new();
+    for row in rows.iter().filter(|row| sections.insert(row.section())) {
+        let resource = resource(&row.resource());
+        let section = format!(
+            "[[sync]]\nname = {:?}\nremote = \"hub\"\nlocal = \"edge\"\nresource = {resource:?}\nnamespace_prefix = \"{name}-\"\n\
+             selector = \"{CHOSEN}\"\nannotation_domain = \"{name}.example\"\n{settings}\n{}\n",
+            row.section(),
+            row.settings
+        );
+        config.push_str(&section);
+    }
+    let towline = Towline::start(&config, &[]).await.unwrap();
+    towline.wait_ready(LIMIT).await.unwrap();
+
+    for row in &rows {
+        object_that(&row.api(&edge), &format!("{} {} on the edge", row.kind, row.name), row.name, |_| true).await;
+    }
+    for row in &rows {
+        // A pod's containers have to be merged with what admission has added to them.
+        let is_pod = row.kind == "Pod";
+        let patch = if is_pod { Patch::Strategic(&row.change) } else { Patch::Merge(&row.change) };
+        let changed = row.api(&hub).patch(row.name, &PatchParams::default(), &patch).await;
+        changed.expect(row.kind);
+    }
+    for row in &rows {
+        let what = format!("the change of {} {} on the edge", row.kind, row.name);
+        object_that(&row.api(&edge), &what, row.name, |local| contains(&value(local), &row.change)).await;
+    }
+    for (row, status) in rows.iter().filter_map(|row| Some((row, row.status.as_ref()?))) {
+        let patch = Patch::Merge(json!({"status": status}));
+        row.api(&edge).patch_status(row.name, &PatchParams::default(), &patch).await.unwrap();
+        let what = format!("the status of {} {} on the hub", row.kind, row.name);
+        object_that(&row.api(&hub), &what, row.name, |remote| contains(&remote.data["status"], status)).await;
+    }
+    for (row, holds) in rows.iter().filter_map(|row| Some((row, row.holds?))) {
+        eventually(format!("what {} {} keeps apart", row.kind, row.name), LIMIT, async || {
+            let remote = value(&row.api(&hub).get(row.name).await.map_err(|error| error.to_string())?);
+            let local = value(&row.api(&edge).get(row.name).await.map_err(|error| error.to_string())?);
+            if holds(&remote, &local) { Ok(()) } else { Err(format!("hub: {remote}\nedge: {local}")) }
+        })
+        .await
+        .unwrap();
+    }
+    eventually("no request of Towline while an object nearby changes three times", LIMIT, async || {
+        let asked = asked_meanwhile(world, &hub, &edge, (name, user)).await;
+        if asked.is_empty() { Ok(()) } else { Err(asked.join("\n")) }
+    })
+    .await
+    .unwrap();
+    for section in sections {
+        let report = towline.admin().section(&section).await.unwrap();
+        let mut objects = report["objects"].clone();
+        let in_step = objects.as_object_mut().and_then(|objects| objects.remove("in_step")).unwrap_or_default();
+        let of_section = rows.iter().filter(|row| row.section() == section).count();
+        let expected = of_section + usize::from(section == format!("{name}-configmaps"));
+        assert_eq!(in_step, json!(expected), "{section}: {report}");
+        assert!(objects.as_object().unwrap().values().all(|count| *count == 0), "{section}: {report}");
+    }
+}
+
+async fn account_is_there(accounts: &Api<k8s_openapi::api::core::v1::ServiceAccount>, name: &str) {
+    eventually(format!("the service account {name}"), LIMIT, async || {
+        accounts.get(name).await.map(|_| ()).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_claim_that_is_bound_on_the_hub_is_not_lost_on_the_edge_and_stays_bound() {
+    run(async {
+        let world = world().await;
+        let claims = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolumeClaim"));
+        for (client, side) in [(admin(&world.hub).await, Side::Remote), (admin(&world.edge).await, Side::Local)] {
+            Grant::kind(side, "persistentvolumeclaims", "").apply(&client).await.unwrap();
+        }
+        let section = Section::start("claims", claims, "").await;
+        section.make_remote_namespace("a").await;
+        let rest = json!({"storageClassName": "claims", "accessModes": ["ReadWriteOnce"]});
+        let mut volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "claims-volume"},
+            "spec": {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp"}},
+        });
+        merge(&mut volume["spec"], &rest);
+        let volumes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "PersistentVolume"));
+        let api: Api<DynamicObject> = Api::all_with(section.hub.clone(), &volumes);
+        api.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+        let mut claim = json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}});
+        merge(&mut claim["spec"], &rest);
+        section.make_remote("a", "data", &claim).await;
+        let is_bound = |claim: &DynamicObject| claim.data["status"]["phase"] == "Bound";
+        section.remote_has("a", "data", is_bound).await;
+        section.patch_remote("a", "data", &json!({"metadata": {"labels": {"seen": "bound"}}})).await;
+        let local = section
+            .local_has("a", "data", |local| {
+                local.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("seen"))
+                    && local.data["status"]["phase"] == "Pending"
+            })
+            .await;
+        assert_eq!(local.data["spec"].get("volumeName"), None);
+        assert!(is_bound(&section.remote_has("a", "data", |_| true).await), "the hub's claim stays bound");
+    });
+}

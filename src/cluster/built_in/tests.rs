@@ -1,0 +1,236 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::cluster::object::{Decoded, Managed};
+
+/// An object as a cache of portable parts holds it.
+fn reduced(group: &str, plural: &str, object: &Value) -> Object {
+    let built_in = BuiltIn::of(group, plural).expect("a row of the table");
+    serde_json::from_value::<Managed>(object.clone()).expect("an object").portable(built_in).into_object()
+}
+
+fn by(manager: &str, fields: &Value) -> Value {
+    json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+#[test]
+fn an_allocated_address_is_not_portable_and_an_ordered_one_is() {
+    let spec = json!({
+        "clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"], "ipFamilies": ["IPv4"], "type": "NodePort",
+        "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}, {"port": 81, "protocol": "TCP", "nodePort": 30002}],
+    });
+    let ports = json!({"k:{\"port\":81,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:nodePort": {}}});
+    for (fields, expected) in [
+        (
+            json!({"f:spec": {"f:type": {}, "f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}}}),
+            json!({"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]}),
+        ),
+        (
+            json!({"f:spec": {"f:clusterIP": {}, "f:ports": ports}}),
+            json!({
+                "type": "NodePort", "clusterIP": "10.0.0.7",
+                "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP", "nodePort": 30002}],
+            }),
+        ),
+    ] {
+        for manager in ["kubectl", "towline-services"] {
+            let object = json!({"metadata": {"name": "a", "managedFields": [by(manager, &fields)]}, "spec": spec});
+            let object = reduced("", "services", &object);
+            assert_eq!(object.content.value(), json!({"spec": expected}), "{fields}");
+            let mut whole = expected.clone();
+            whole["ipFamilies"] = json!(["IPv4"]);
+            assert_eq!(
+                object.whole.expect("more").value(),
+                json!({"spec": whole}),
+                "what the server keeps is not sent back"
+            );
+        }
+    }
+    // What a controller wrote was not ordered.
+    let fields = json!({"f:spec": {"f:loadBalancerIP": {}}});
+    let address = |manager: &str| {
+        let object = json!({"metadata": {"name": "a", "managedFields": [by(manager, &fields)]}, "spec": {"loadBalancerIP": "1.2.3.4"}});
+        reduced("", "services", &object).content.value()["spec"].get("loadBalancerIP").cloned()
+    };
+    assert_eq!(address("cloud-controller-manager"), None);
+    assert_eq!(address("helm"), Some(json!("1.2.3.4")));
+    let headless = json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "clusterIPs": ["None"]}});
+    assert_eq!(reduced("", "services", &headless).content.value(), json!({"spec": {"clusterIP": "None"}}));
+}
+
+#[test]
+fn a_generated_selector_is_not_portable_and_a_manual_one_is() {
+    let job = |manual: bool| {
+        json!({
+            "metadata": {"name": "a", "labels": {"job-name": "a", "team": "x"}},
+            "spec": {
+                "manualSelector": manual, "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
+                "template": {"metadata": {"labels": {"app": "a", "controller-uid": "u", "batch.kubernetes.io/job-name": "a"}}},
+            },
+        })
+    };
+    let object = reduced("batch", "jobs", &job(false));
+    assert_eq!(object.content.value()["spec"]["template"], json!({"metadata": {"labels": {"app": "a"}}}));
+    assert_eq!(object.content.value()["spec"].get("selector"), None);
+    assert_eq!(object.labels.keys().map(AsRef::as_ref).collect::<Vec<&str>>(), ["team"]);
+    assert!(object.hidden_labels && !object.hidden_annotations);
+    assert_eq!(object.whole.expect("more").value(), json!({"spec": job(false)["spec"]}));
+    let object = reduced("batch", "jobs", &job(true));
+    assert_eq!((object.content.value(), object.whole), (json!({"spec": job(true)["spec"]}), None));
+}
+
+#[test]
+fn what_the_binder_writes_is_not_portable_and_what_a_user_binds_is() {
+    let claim = |manager: &str| {
+        json!({
+            "metadata": {
+                "name": "a", "annotations": {
+                    "pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "n",
+                    "volume.beta.kubernetes.io/storage-class": "fast",
+                },
+                "managedFields": [by(manager, &json!({"f:spec": {"f:volumeName": {}}}))],
+            },
+            "spec": {"volumeName": "v"}, "status": {"phase": "Bound"},
+        })
+    };
+    let bound = reduced("", "persistentvolumeclaims", &claim("kube-controller-manager"));
+    assert_eq!((bound.content.value(), bound.status), (json!({"spec": {}}), None));
+    assert_eq!(
+        bound.annotations.keys().map(AsRef::as_ref).collect::<Vec<&str>>(),
+        ["volume.beta.kubernetes.io/storage-class"]
+    );
+    let ordered = reduced("", "persistentvolumeclaims", &claim("kubectl"));
+    assert_eq!(ordered.content.value(), json!({"spec": {"volumeName": "v"}}));
+    let reference = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "1"});
+    let volume = |fields: &Value| {
+        let managers = [
+            by("kubectl", fields),
+            by("kube-controller-manager", &json!({"f:spec": {"f:claimRef": {"f:uid": {}, "f:kind": {}}}})),
+        ];
+        reduced(
+            "",
+            "persistentvolumes",
+            &json!({"metadata": {"name": "v", "managedFields": managers}, "spec": {"claimRef": reference}}),
+        )
+    };
+    assert_eq!(volume(&json!({"f:spec": {"f:capacity": {}}})).content.value(), json!({"spec": {}}));
+    let ordered = volume(&json!({"f:spec": {"f:claimRef": {"f:name": {}, "f:namespace": {}}}}));
+    assert_eq!(ordered.content.value(), json!({"spec": {"claimRef": {"namespace": "n", "name": "a"}}}));
+}
+
+#[test]
+fn rules_of_an_aggregated_role_are_not_portable() {
+    let role = |selectors: Value| json!({"metadata": {"name": "a"}, "aggregationRule": selectors, "rules": [{"verbs": ["get"]}]});
+    let aggregation = json!({"clusterRoleSelectors": []});
+    assert_eq!(
+        reduced("rbac.authorization.k8s.io", "clusterroles", &role(aggregation.clone())).content.value(),
+        json!({"aggregationRule": aggregation})
+    );
+    let plain = reduced("rbac.authorization.k8s.io", "clusterroles", &role(Value::Null));
+    assert!(plain.whole.is_none() && plain.content.value().get("rules").is_some());
+    for (selectors, has_rules) in [(aggregation, false), (Value::Null, true)] {
+        let mut manifest = role(selectors);
+        BuiltIn::of_kind("rbac.authorization.k8s.io", "ClusterRole").expect("a row").reduce_manifest(&mut manifest);
+        assert_eq!(manifest.get("rules").is_some(), has_rules);
+    }
+}
+
+#[test]
+fn what_admission_adds_to_a_pod_is_not_portable() {
+    let toleration = |seconds: i64| json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let pod = json!({
+        "metadata": {"name": "a"},
+        "spec": {
+            "nodeName": "n", "serviceAccountName": "default", "serviceAccount": "default", "priority": 0,
+            "tolerations": [toleration(300), toleration(60)],
+            "volumes": [{"name": "data"}, {"name": "kube-api-access-x7"}],
+            "containers": [
+                {"name": "one", "volumeMounts": [mount("data"), mount("kube-api-access-x7")]},
+                {"name": "two", "volumeMounts": [mount("kube-api-access-x7")]},
+            ],
+        },
+    });
+    let object = reduced("", "pods", &pod);
+    let expected = json!({"spec": {
+        "tolerations": [toleration(60)], "volumes": [{"name": "data"}],
+        "containers": [{"name": "one", "volumeMounts": [mount("data")]}, {"name": "two"}],
+    }});
+    assert_eq!(object.content.value(), expected);
+    // An update sends it back.
+    let mut wanted = expected;
+    wanted["spec"]["containers"][0]["image"] = json!("x:2");
+    restore(&mut wanted, &object.content.value(), &object.whole.expect("more").value());
+    assert_eq!(wanted["spec"]["containers"][0]["volumeMounts"], pod["spec"]["containers"][0]["volumeMounts"]);
+    assert_eq!(wanted["spec"]["containers"][1], pod["spec"]["containers"][1]);
+    assert_eq!(wanted["spec"]["volumes"], pod["spec"]["volumes"]);
+    assert_eq!((&wanted["spec"]["nodeName"], &wanted["spec"]["containers"][0]["image"]), (&json!("n"), &json!("x:2")));
+}
+
+#[test]
+fn a_ca_bundle_is_left_to_the_injector_where_there_is_one() {
+    for (annotations, is_kept) in [(json!({}), true), (json!({"cert-manager.io/inject-ca-from": "a/b"}), false)] {
+        let object = json!({"metadata": {"name": "a", "annotations": annotations}, "webhooks": [{"name": "x", "clientConfig": {"caBundle": "Zg=="}}]});
+        let object = reduced("admissionregistration.k8s.io", "mutatingwebhookconfigurations", &object);
+        assert_eq!(object.content.as_str().contains("caBundle"), is_kept);
+    }
+}
+
+#[test]
+fn each_kind_has_one_row_and_can_be_synced() {
+    for (index, row) in table::KINDS.iter().enumerate() {
+        let before = &table::KINDS[..index];
+        assert!(!before.iter().any(|other| (other.group, other.plural) == (row.group, row.plural)), "{}", row.plural);
+        assert_eq!(unsyncable(row.group, row.plural, true), None, "{}", row.plural);
+    }
+    assert!(unsyncable("", "nodes", true).is_some() && unsyncable("", "endpoints", false).is_some());
+    assert_eq!(unsyncable("demo.towline.dev", "nodes", false), None);
+}
+
+fn any_spec() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![Just(json!(null)), Just(json!("None")), any::<u8>().prop_map(|number| json!(number))];
+    let names = prop::sample::select(vec![
+        "clusterIP",
+        "ports",
+        "selector",
+        "volumeName",
+        "nodePort",
+        "name",
+        "claimRef",
+        "uid",
+    ]);
+    let tree = leaf.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::btree_map(names.clone().prop_map(str::to_owned), inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    });
+    prop::collection::btree_map(
+        prop::sample::select(vec!["clusterIP", "ports", "selector", "volumeName", "tolerations", "claimRef"])
+            .prop_map(str::to_owned),
+        tree,
+        0..5,
+    )
+    .prop_map(|map| json!(map))
+}
+
+proptest! {
+    /// Reducing again changes nothing, and what an update sends to an unchanged object is the object.
+    #[test]
+    fn a_portable_part_is_portable_and_restoring_it_gives_the_object(spec in any_spec(), row in 0..table::KINDS.len()) {
+        let row = &table::KINDS[row];
+        let object = json!({"metadata": {"name": "a"}, "spec": spec});
+        let once = reduced(row.group, row.plural, &object);
+        let again = reduced(row.group, row.plural, &json!({"metadata": {"name": "a"}, "spec": once.content.value()["spec"]}));
+        prop_assert_eq!(&again.content, &once.content);
+        prop_assert_eq!(again.whole, None);
+        if let Some(whole) = once.whole {
+            let mut wanted = once.content.value();
+            restore(&mut wanted, &once.content.value(), &whole.value());
+            prop_assert_eq!(CanonicalJson::of(&wanted), whole);
+        }
+        let plain = serde_json::from_value::<Decoded>(object).unwrap().into_object();
+        prop_assert_eq!(plain.whole, None);
+    }
+}
