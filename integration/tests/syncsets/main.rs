@@ -13,6 +13,7 @@ mod api;
 mod attackers;
 mod behaviors;
 mod bereft;
+mod built_in;
 mod capacity;
 mod churning;
 mod commands;

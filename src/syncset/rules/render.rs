@@ -21,6 +21,7 @@ use super::spec::{
 };
 use super::status::Reason;
 use super::{digest, object};
+use crate::cluster::BuiltIn;
 use crate::documents::{
     InvalidPatch, PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive,
     is_forbidden_kind, is_kind, is_path_segment,
@@ -243,6 +244,10 @@ impl Renderer<'_> {
         }
         let normalized = object::normalize(&mut body, &self.header.name, self.header.id);
         normalized.map_err(|error| Fault::invalid("", error.to_string()))?;
+        // Sent, it would take away what the cluster's own controllers have put there.
+        if let Some(built_in) = BuiltIn::of_kind(&object.group, &object.kind) {
+            built_in.reduce_manifest(&mut body);
+        }
         Ok(body)
     }
 

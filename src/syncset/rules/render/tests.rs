@@ -99,6 +99,21 @@ fn texts_of_a_resource_are_rendered_and_neither_keys_nor_version_and_kind() {
 }
 
 #[test]
+fn what_the_clusters_own_controllers_fill_in_is_not_sent() {
+    let role = |more: Value| {
+        let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"}, "rules": []});
+        role.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        role
+    };
+    let aggregation = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
+    let rendered =
+        resources(vec![role(json!({"aggregationRule": aggregation})), role(json!({"metadata": {"name": "b"}}))]);
+    assert_eq!(ready(&rendered[0]).body.get("rules"), None);
+    assert_eq!(ready(&rendered[0]).body["aggregationRule"], aggregation);
+    assert_eq!(ready(&rendered[1]).body["rules"], json!([]), "nobody else fills these in");
+}
+
+#[test]
 fn without_templates_every_text_is_itself() {
     let mut header = header(Vec::new());
     header.resource_templates = false;
