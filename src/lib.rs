@@ -40,7 +40,7 @@
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
 //! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`], [`syncset`], [`inventory`]) → [`job`], and [`process`] → [`app`], [`check`],
-//! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`]. A job never
+//! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`], [`yaml`]. A job never
 //! imports another job, and what runs jobs is given a list of them and names none.
 
 pub mod actor;
@@ -65,3 +65,4 @@ pub mod state;
 pub mod status_sync;
 pub mod syncset;
 pub mod telemetry;
+pub mod yaml;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other.
 const LAYERS: [&[&str]; 7] = [
-    &["actor", "config", "http"],
+    &["actor", "config", "http", "yaml"],
     &["telemetry"],
     &["amqp", "cluster", "db"],
     &["documents", "election", "state"],

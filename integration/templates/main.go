@@ -1,7 +1,8 @@
-// towline-templates renders templates with Go's own text/template and the functions that the hub's syncsets have, so that what
-// Towline makes of them can be compared.
+// towline-templates does what Kubernetes' programs and Hive do with texts, so that what Towline makes of them can be compared: it
+// renders templates with Go's own text/template and the functions that the hub's syncsets have, and turns YAML into JSON with the
+// decoder of kubectl.
 //
-// Templates are on stdin, one JSON object a line (see question); the answers are on stdout, in the same order. Exit status: 1 if
+// The texts are on stdin, one JSON object a line (see question); the answers are on stdout, in the same order. Exit status: 1 if
 // a line can't be read.
 package main
 
@@ -13,17 +14,21 @@ import (
 	"os"
 	"strings"
 	"text/template"
+
+	"sigs.k8s.io/yaml"
 )
 
 type question struct {
+	// A document, or else a template.
+	YAML     *string           `json:"yaml"`
 	Template string            `json:"template"`
 	Labels   map[string]string `json:"labels"`
 }
 
 type answer struct {
-	// What the template makes; absent if there is an error.
+	// What the template makes, or the document as JSON; absent if there is an error.
 	Text *string `json:"text,omitempty"`
-	// Whether it is a template at all.
+	// Whether it is a template or a document at all.
 	Parsed bool   `json:"parsed"`
 	Error  string `json:"error,omitempty"`
 }
@@ -46,10 +51,23 @@ func run(in io.Reader, out io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		if err := answers.Encode(render(asked)); err != nil {
+		answered := decode
+		if asked.YAML == nil {
+			answered = render
+		}
+		if err := answers.Encode(answered(asked)); err != nil {
 			return err
 		}
 	}
+}
+
+func decode(asked question) answer {
+	decoded, err := yaml.YAMLToJSON([]byte(*asked.YAML))
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	text := string(decoded)
+	return answer{Text: &text, Parsed: true}
 }
 
 func render(asked question) answer {

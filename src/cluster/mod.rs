@@ -55,7 +55,7 @@ pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;
 pub use connection::PARTIAL_METADATA;
-pub use credentials::{Unusable, configured};
+pub use credentials::{NotAKubeconfig, Unusable, configured, kubeconfig_of};
 pub use demand::Demand;
 pub use dynamic::{DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};

@@ -26,8 +26,8 @@ pub enum InvalidPatch {
     /// It has more than one YAML document.
     #[error("several documents")]
     Several,
-    /// There is no thread to read YAML, or no room for what is read, which says nothing about the text. Another attempt may succeed.
-    #[error("a text that can't be read now: there is no thread or no memory for it")]
+    /// There is no room for what is read, which says nothing about the text. Another attempt may succeed.
+    #[error("a text that can't be read now: there is no memory for it")]
     Busy,
     /// It is neither JSON nor YAML, or too large.
     #[error("a text that is no patch: {0}")]

@@ -23,6 +23,12 @@ pub struct Problem {
     pub cause: Option<Cause>,
 }
 
+impl From<crate::yaml::Error> for Problem {
+    fn from(error: crate::yaml::Error) -> Self {
+        Self::new(ProblemKind::Malformed, error.to_string())
+    }
+}
+
 /// Why the hub could not do what was asked. Its sender never sees it: problems that differ in their causes alone are equal.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{source}")]

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use k8s_openapi::ByteString;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, KubeconfigError};
 use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{DynamicCluster, DynamicClusters, Fingerprint, Unusable, configured};
+use crate::cluster::{DynamicCluster, DynamicClusters, Fingerprint, Unusable, configured, kubeconfig_of};
 use crate::config::ClusterName;
 
 /// The required key of the Secret.
@@ -117,7 +117,7 @@ fn inline(data: &Data) -> Result<Credentials, Error> {
     let mut reader = Reader { data, hash: Sha256::new() };
     let text = reader.take(KUBECONFIG).ok_or(Error::NoKubeconfig)?;
     let text = std::str::from_utf8(text).map_err(|_| Error::NotAKubeconfig)?;
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| Error::NotAKubeconfig)?;
+    let mut kubeconfig = kubeconfig_of(text).map_err(|_| Error::NotAKubeconfig)?;
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         let path = cluster.certificate_authority.take();
         if let Some(authority) = reader.follow("certificate-authority", path)? {

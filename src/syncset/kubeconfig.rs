@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::Fingerprint;
 use crate::http::{BearerToken, Proxy};
+use crate::yaml;
 
 /// The largest kubeconfig. One with three certificates has 10 KiB.
 const LARGEST: usize = 256 << 10;
@@ -29,10 +30,8 @@ const LARGEST: usize = 256 << 10;
 const LONGEST_URL: usize = 2048;
 /// Most groups, and most values of extra fields, of which each is a header of every request.
 const MOST_IMPERSONATED: usize = 100;
-/// The most values, aliases expanded: a few for each of a thousand contexts.
-const MOST_VALUES: usize = 20_000;
-/// A kubeconfig has five levels; extensions may have more.
-const DEEPEST: usize = 32;
+/// The most bytes that are built of one, aliases expanded, about: each of a thousand contexts has a few values.
+const MOST_BUILT: usize = 2 << 20;
 
 /// The features that kubeconfigs may use although they are refused by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,28 +201,14 @@ pub fn fingerprint(text: &[u8]) -> Fingerprint {
 }
 
 fn parse(text: &str) -> Result<Kubeconfig, Fault> {
-    // Not every JSON is YAML (escapes of surrogates, tabs).
-    let is_json = text.trim_start().starts_with('{');
-    if is_json && let Ok(read) = serde_json::from_str(text) {
-        return Ok(read);
-    }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_events: 2 * MOST_VALUES,
-            max_nodes: MOST_VALUES,
-            max_aliases: 1000,
-            max_anchors: 1000,
-            max_recorded_anchor_events: MOST_VALUES,
-            max_recorded_anchor_bytes: 4 * LARGEST,
-            max_total_scalar_bytes: 4 * LARGEST,
-            max_depth: DEEPEST,
-            max_documents: 1,
-        },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_VALUES },
-        with_snippet: false,
-    };
-    serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| Fault::Malformed(error.location().map(|location| (location.line(), location.column()))))
+    yaml::one(text, MOST_BUILT).map_err(|error| match error {
+        yaml::Error::Text { line, column, .. } => Fault::Malformed(Some((line, column))),
+        // The whole has no name.
+        yaml::Error::Type { field } if field != "." => {
+            fault(field, Reason::Not("of the type that it has in kubeconfigs"))
+        }
+        yaml::Error::Type { .. } | yaml::Error::Documents(_) | yaml::Error::TooLarge => Fault::Malformed(None),
+    })
 }
 
 fn is_set(value: Option<&String>) -> bool {

@@ -1,4 +1,4 @@
-//! Templates by lot: what both Towline and Go parse.
+//! Templates and YAML by lot: what both Towline and Go parse.
 
 /// Draws lots (`SplitMix64`).
 pub(crate) struct Draw {
@@ -20,7 +20,7 @@ impl Draw {
         (drawn ^ (drawn >> 31)) % limit
     }
 
-    fn one_of<'w>(&mut self, words: &[&'w str]) -> &'w str {
+    pub(crate) fn one_of<'w>(&mut self, words: &[&'w str]) -> &'w str {
         let at = self.below(words.len() as u64);
         usize::try_from(at).ok().and_then(|at| words.get(at)).copied().unwrap_or_default()
     }
@@ -164,6 +164,107 @@ impl Draw {
                 None => self.one_of(&LITERALS).to_owned(),
             },
             _ => format!("({})", self.pipeline(depth + 1)),
+        }
+    }
+}
+
+/// What may stand for a value, without quotes.
+const PIECES: [&str; 40] = [
+    "0",
+    "0",
+    "00",
+    "1",
+    "7",
+    "8",
+    "9",
+    "12",
+    "128",
+    "255",
+    "400",
+    "0x",
+    "0X",
+    "0b",
+    "0o",
+    "0O",
+    "1f",
+    "F",
+    "_",
+    "_",
+    "-",
+    "+",
+    ".",
+    ".5",
+    "e",
+    "e3",
+    "E+2",
+    "e-7",
+    "e400",
+    "true",
+    "yes",
+    "y",
+    "No",
+    "off",
+    "~",
+    "null",
+    ".inf",
+    "9223372036854775807",
+    "18446744073709551615",
+    "2001-12-14",
+];
+
+impl Draw {
+    /// A scalar without quotes, most often a number or nearly one.
+    pub(crate) fn scalar(&mut self) -> String {
+        let count = 1 + self.below(4);
+        let scalar: String = (0..count).map(|_| self.one_of(&PIECES)).collect();
+        // YAML 1.1 and 1.2 differ in where a lone dash may stand.
+        if scalar == "-" { "-1".to_owned() } else { scalar }
+    }
+
+    /// A document of YAML with lists, objects, anchors and merges.
+    pub(crate) fn document(&mut self) -> String {
+        let anchors =
+            ["a: &a {x: 1, 010: yes}", "a: &a\n  x: 0400\n  y: [1.0]", "a: &a [{x: 2}, {z: 0x1F}]", "a: &a 07"];
+        let mut text = format!("{}\n", self.one_of(&anchors));
+        for field in 0..=self.below(4) {
+            let key = match self.below(4) {
+                0 => self.scalar(),
+                _ => format!("f{field}"),
+            };
+            let value = self.value(1);
+            text += &format!("{key}:{value}\n");
+        }
+        text
+    }
+
+    /// What follows a colon: a value at a depth.
+    fn value(&mut self, depth: usize) -> String {
+        let indent = "  ".repeat(depth);
+        match self.below(if depth < 4 { 12 } else { 7 }) {
+            0 | 1 => format!(" {}", self.scalar()),
+            2 => format!(" '{}'", self.scalar()),
+            3 => format!(" \"{}\\n\"", self.scalar()),
+            4 => " *a".to_owned(),
+            5 => format!(" [{}, {{{}: *a}}, {}]", self.scalar(), self.scalar(), self.scalar()),
+            6 => String::new(),
+            7 => format!(" |\n{indent}{}\n{indent}---x", self.scalar()),
+            8 => format!(" >-\n{indent}{}\n{indent}{}", self.scalar(), self.scalar()),
+            9 | 10 => {
+                let merge = self.one_of(&["<<: *a", "<<: {x: 7}", "<<: [*a, {x: 8}]", "z: 0"]).to_owned();
+                let (first, second) = (self.value(depth + 1), self.value(depth + 1));
+                if self.below(2) == 0 {
+                    format!("\n{indent}{merge}\n{indent}x:{first}\n{indent}w:{second}")
+                } else {
+                    format!("\n{indent}x:{first}\n{indent}{merge}\n{indent}w:{second}")
+                }
+            }
+            _ => {
+                let (first, second) = (self.scalar(), self.value(depth + 1));
+                format!(
+                    "\n{indent}- {first}\n{indent}- k:{second}\n{indent}- k: 1\n{indent}  x:{}",
+                    self.value(depth + 2)
+                )
+            }
         }
     }
 }

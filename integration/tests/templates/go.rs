@@ -1,17 +1,17 @@
-//! What Go makes of templates.
+//! What Go makes of templates and YAML.
 
 use std::process::Stdio;
 
 use integration::programs;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// The labels that all templates are rendered with.
 pub(crate) const LABELS: [(&str, &str); 4] = [("region", "eu-west"), ("env", "prod"), ("empty", ""), ("n", "7")];
 
-/// What Go makes of a template, as `integration/templates` writes it.
+/// What Go makes of a text, as `integration/templates` writes it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) text: Option<String>,
@@ -23,8 +23,17 @@ pub(crate) struct Answer {
 /// Has Go render templates.
 pub(crate) async fn answers(templates: &[String]) -> Vec<Answer> {
     let labels: serde_json::Map<_, _> = LABELS.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    let lines: Vec<String> =
-        templates.iter().map(|template| format!("{}\n", json!({"template": template, "labels": labels}))).collect();
+    asked(templates.iter().map(|template| json!({"template": template, "labels": labels})).collect()).await
+}
+
+/// Has the decoder of kubectl turn documents into JSON.
+pub(crate) async fn of_yaml(texts: &[String]) -> Vec<Answer> {
+    asked(texts.iter().map(|text| json!({"yaml": text})).collect()).await
+}
+
+async fn asked(questions: Vec<Value>) -> Vec<Answer> {
+    let count = questions.len();
+    let lines: Vec<String> = questions.into_iter().map(|question| format!("{question}\n")).collect();
     let program = programs::templates().await.expect("the renderer of templates");
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
@@ -39,6 +48,6 @@ pub(crate) async fn answers(templates: &[String]) -> Vec<Answer> {
     assert!(output.status.success(), "{}", output.status);
     let answers = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Answer>();
     let answers: Vec<Answer> = answers.collect::<Result<_, _>>().expect("answers");
-    assert_eq!(answers.len(), templates.len());
+    assert_eq!(answers.len(), count);
     answers
 }

@@ -1,7 +1,8 @@
-//! Templates of syncsets, against Go's own `text/template` (rule 4 of syncsets).
+//! Templates of syncsets, against Go's own `text/template` (rule 4 of syncsets), and YAML, against the decoder of kubectl.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests: what they assert is what the test says")]
 
 mod compared;
 mod drawn;
 mod go;
+mod yaml;

@@ -1,11 +1,12 @@
 //! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, reloaded when their files change, and
 //! used when they work.
 //!
-//! This file loads them. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`keeper`]
+//! This file loads them, [`kubeconfig`] reads kubeconfigs. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`keeper`]
 //! decides when, and keeps working credentials in use until others work.
 
 mod candidate;
 mod keeper;
+mod kubeconfig;
 mod plugin;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use secrecy::SecretString;
 
 pub(super) use self::candidate::{PROBE_DEADLINE, accepted};
 pub(super) use self::keeper::{Change, Keeper};
+pub use self::kubeconfig::{NotAKubeconfig, kubeconfig_of};
 use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;
@@ -189,7 +191,7 @@ async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
     let before = Files::of(paths.clone());
     let mut merged: Option<Kubeconfig> = None;
     for path in paths.iter().filter(|path| path.exists()) {
-        let next = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
+        let next = kubeconfig::read(path).await?;
         merged = Some(match merged {
             None => next,
             Some(first) => first.merge(next).map_err(|source| failed(full_text(&source)))?,
@@ -222,11 +224,7 @@ pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
         ClusterAccess::Kubeconfig { path, context } => {
             let failed = |reason: String| LoadError::Kubeconfig { path: path.display().to_string(), reason };
             let before = Files::of(vec![path.clone()]);
-            let text = tokio::fs::read_to_string(path).await.map_err(|source| failed(source.to_string()))?;
-            if text.trim().is_empty() {
-                return Err(failed("the file is empty".into()));
-            }
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|source| failed(full_text(&source)))?;
+            let kubeconfig = kubeconfig::read(path).await?;
             let chosen = context.clone().or_else(|| kubeconfig.current_context.clone());
             // The stamp of the kubeconfig is from before it was read, so that a change in between is noticed.
             let files = before.and(referred(&kubeconfig, chosen.as_deref()));
@@ -327,10 +325,11 @@ mod tests {
         for (user, at) in [
             (user("    token: \"canary"), "line"),
             (user("    token: canary\n   password: canary"), "line"),
-            (user("    token: canary\n    exec: canary"), "line 7, column 11"),
-            (user("    canary"), "line 6, column 5"),
-            (user("    exec: {command: sh, env: canary}"), "line 6, column"),
-            ("canary".to_owned(), "line 1, column 1"),
+            (user("    token: canary\n    exec: canary"), "`users[0].user.exec`"),
+            (user("    token: 0400"), "`users[0].user.token`"),
+            (user("    canary"), "`users[0].user`"),
+            (user("    exec: {command: sh, env: canary}"), "`users[0].user.exec.env`"),
+            ("canary".to_owned(), "wrong type"),
         ] {
             std::fs::write(&path, &user).unwrap();
             let reason = load(&config).await.err().unwrap().to_string();

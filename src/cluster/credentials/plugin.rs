@@ -17,8 +17,12 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
+use crate::yaml;
+
 /// The most bytes of output. Credentials have a few kilobytes.
 const MOST_PRINTED: u64 = 1 << 20;
+/// The most bytes that are built of it, about.
+const MOST_BUILT: usize = 16 << 20;
 
 /// A credential plugin.
 #[derive(Clone)]
@@ -164,9 +168,10 @@ struct ExecCredentialStatus {
 
 /// JSON, or YAML, which client-go accepts too.
 fn of_exec(printed: &[u8]) -> Result<Issued, PluginError> {
-    let printed: ExecCredential = serde_saphyr::from_slice(printed).map_err(|error| {
-        let at = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
-        PluginError::NotCredentials(at.unwrap_or_default())
+    let printed = std::str::from_utf8(printed).map_err(|_| PluginError::NotCredentials(String::new()))?;
+    let printed: ExecCredential = yaml::one(printed, MOST_BUILT).map_err(|error| match error {
+        yaml::Error::Documents(0) => PluginError::Nothing,
+        other => PluginError::NotCredentials(format!(": {other}")),
     })?;
     let status = printed.status.ok_or(PluginError::Nothing)?;
     let certificate = status.client_certificate_data.zip(status.client_key_data.map(SecretString::from));

@@ -1,8 +1,9 @@
 //! Reading bodies: JSON and YAML with the limits of documents, and comparing and measuring what was read.
 //!
-//! A body is read into values of `serde_json` by a visitor of our own, because three things have to be refused that the usual one
-//! lets through: a key that occurs twice, more than [`LEVELS`] levels, and U+0000, which a `jsonb` can't hold. The visitor also counts
-//! the length that PostgreSQL would print, so that neither aliases of YAML nor `1e300` make more of a body than [`LARGEST`].
+//! A body is read into values of `serde_json` part by part ([`crate::yaml`] and a visitor of our own for JSON), because three things
+//! have to be refused that the usual visitor lets through: a key that occurs twice, more than [`LEVELS`] levels, and U+0000, which a
+//! `jsonb` can't hold. The parts' lengths are counted as PostgreSQL would print them, so that neither aliases of YAML nor `1e300` make
+//! more of a body than [`LARGEST`].
 
 mod equality;
 mod manifests;
@@ -15,11 +16,12 @@ use serde_json::{Map, Value};
 
 use super::problem::{Fault, Problem, ProblemKind};
 
+pub(super) use crate::yaml::Path;
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
 pub(super) use printed::{Extent, extent, extent_of_map, length_of_text};
 pub use reader::Charge;
-pub(super) use reader::{Limits, Path, yaml};
+pub(super) use reader::{Limits, yaml};
 
 /// Longest document, in bytes as PostgreSQL prints it.
 pub(super) const LARGEST: usize = 4 << 20;

@@ -1,15 +1,16 @@
-//! A visitor that reads JSON and YAML with the limits of documents.
+//! Reading JSON, by a visitor of our own, and YAML with the limits of documents.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::printed::{length_of_number, length_of_text};
-use super::{LARGEST, LARGEST_BUILT, LEVELS, too_deep, too_large, too_many_parts};
+use super::{LARGEST, LARGEST_BUILT, LEVELS, extent, too_deep, too_large, too_many_parts};
 use crate::documents::problem::{Fault, Problem, ProblemKind};
 use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
+use crate::yaml::{Part, Path};
 
 /// Takes room for so many bytes more that are built of a body, or says why there is none. It is called before they are built.
 pub type Charge<'c> = &'c (dyn Fn(usize) -> Result<(), Problem> + Sync);
@@ -38,47 +39,6 @@ impl Limits<'_> {
 const PORTION: usize = 64 << 10;
 /// Most faults that are told of one body.
 const MOST_FAULTS: usize = 100;
-/// Characters of a field's name that a pointer shows.
-const NAME_SHOWN: usize = 64;
-
-/// A place in what is read. It is written out only for faults.
-#[derive(Clone, Copy)]
-pub(in crate::documents) enum Path<'p> {
-    /// The whole.
-    Root,
-    /// A field of an object.
-    Field(&'p Path<'p>, &'p str),
-    /// An element of a list.
-    Element(&'p Path<'p>, usize),
-}
-
-impl<'p> Path<'p> {
-    /// A field of this place.
-    pub(in crate::documents) fn field(&'p self, name: &'p str) -> Self {
-        Self::Field(self, name)
-    }
-
-    /// An element of this place.
-    pub(in crate::documents) fn element(&'p self, index: usize) -> Self {
-        Self::Element(self, index)
-    }
-}
-
-/// A JSON pointer (RFC 6901), in which names are cut: one may be as long as the body.
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Field(parent, name) => {
-                let shown: String = name.chars().take(NAME_SHOWN).collect();
-                let rest = if shown.len() < name.len() { "…" } else { "" };
-                write!(formatter, "{parent}/{}{rest}", shown.replace('~', "~0").replace('/', "~1"))
-            }
-            Self::Element(parent, index) => write!(formatter, "{parent}/{index}"),
-        }
-    }
-}
-
 /// Reads one JSON value and nothing behind it.
 pub(super) fn json(text: &[u8], limits: &Limits<'_>) -> Result<Value, Problem> {
     let mut values = json_sequence(text, limits)?;
@@ -102,76 +62,12 @@ pub(super) fn json_sequence(text: &[u8], limits: &Limits<'_>) -> Result<Vec<Valu
     reading.into_result().map(|()| values)
 }
 
-/// The stack for reading YAML. The parser takes up to 30 KB of it a level, and a worker thread has 2 MiB.
-const STACK: usize = 16 << 20;
-
 /// Reads the YAML documents of a text; the limits hold for all together. Empty documents are left out.
 pub(in crate::documents) fn yaml(text: &str, limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
-    let busy = || Problem::new(ProblemKind::Busy, "there is no thread to read YAML");
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(STACK);
-        let reading = thread.spawn_scoped(scope, || yaml_here(text, limits)).map_err(|_| busy())?;
-        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-fn yaml_here(text: &str, limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
     let reading = Reading::new(*limits);
-    let mut values = Vec::new();
-    for (first_line, part) in yaml_documents(text) {
-        let read = |deserializer: serde_saphyr::Deserializer<'_, '_>| reading.root().deserialize(deserializer);
-        let value = serde_saphyr::with_deserializer_from_str_with_options(part, yaml_options(), read);
-        // The error's own text may quote the line.
-        let value = value.map_err(|error| {
-            reading.failed(|| match error.location() {
-                Some(location) => {
-                    let line = location.line().saturating_add(first_line);
-                    format!("the YAML can't be read at line {line} column {}", location.column())
-                }
-                None => "the YAML can't be read".to_owned(),
-            })
-        })?;
-        if !value.is_null() {
-            values.push(value);
-        }
-    }
+    let mut values = crate::yaml::documents(text, &|path, part| reading.part(path, part))?;
+    values.retain(|value| !value.is_null());
     reading.into_result().map(|()| values)
-}
-
-/// The documents of a YAML text, each with the number of lines before it. `---` at the start of a line is a marker wherever it
-/// stands, in block and quoted scalars too (YAML 1.2.2, rule `c-forbidden`).
-fn yaml_documents(text: &str) -> Vec<(u64, &str)> {
-    let mut documents = Vec::new();
-    let (mut begin, mut first_line, mut at) = (0, 0, 0);
-    for (line, content) in text.split_inclusive('\n').enumerate() {
-        let is_marker =
-            content.strip_prefix("---").is_some_and(|rest| rest.chars().next().is_none_or(char::is_whitespace));
-        if is_marker && at > begin {
-            documents.push((first_line, text.get(begin..at).unwrap_or_default()));
-            (begin, first_line) = (at, line as u64);
-        }
-        at += content.len();
-    }
-    documents.push((first_line, text.get(begin..).unwrap_or_default()));
-    // Comments and blank lines before the first marker are no document; a directive there belongs to the document behind it.
-    documents.retain(|(_, part)| !part.lines().all(|line| line.trim().is_empty() || line.starts_with('#')));
-    documents
-}
-
-/// Limits of the parser above those of the visitor, which counts what is built, expanded aliases included.
-fn yaml_options() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_events: 2 * LARGEST,
-            max_nodes: 2 * LARGEST,
-            max_aliases: LARGEST,
-            max_anchors: LARGEST,
-            max_depth: LEVELS + 8,
-            enforce_alias_anchor_ratio: false,
-        },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 2 * LARGEST },
-        with_snippet: false,
-    }
 }
 
 /// What is read, over all values of a body.
@@ -182,7 +78,7 @@ struct Reading<'c> {
     /// What room has been taken for.
     charged: Cell<usize>,
     faults: RefCell<Vec<Fault>>,
-    /// Why reading was stopped: the deserializers' own errors can't carry it.
+    /// Why reading was stopped: the error of `serde_json` can't carry it.
     stopped: RefCell<Option<Problem>>,
 }
 
@@ -218,30 +114,57 @@ impl<'c> Reading<'c> {
         E::custom("stopped")
     }
 
-    fn count<E: Error>(&self, bytes: usize) -> Result<(), E> {
+    /// Counts a part of what is read.
+    fn part(&self, path: &Path<'_>, part: Part<'_>) -> Result<(), Problem> {
+        match part {
+            Part::Level(level) => {
+                if level >= self.limits.levels {
+                    // The path has a name for every level; the first ones lead there.
+                    return Err(too_deep(first_part(&path.to_string())));
+                }
+                self.count(2)
+            }
+            Part::Element => {
+                self.count(2)?;
+                self.build(ELEMENT)
+            }
+            Part::Key { text, is_first } => {
+                self.count_text(text, path, "a key")?;
+                self.count(4)?;
+                self.build(if is_first { MAP + ENTRY } else { ENTRY })
+            }
+            Part::Scalar(Value::String(text)) => self.count_text(text, path, "a string"),
+            Part::Scalar(Value::Number(number)) => self.count(length_of_number(number)),
+            Part::Scalar(Value::Bool(_)) => self.count(5),
+            Part::Scalar(_) => self.count(4),
+            Part::Anchored(value) => self.build(extent(value).built),
+        }
+    }
+
+    fn count(&self, bytes: usize) -> Result<(), Problem> {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
-        if self.bytes.get() > self.limits.bytes { Err(self.stop(too_large())) } else { Ok(()) }
+        if self.bytes.get() > self.limits.bytes { Err(too_large()) } else { Ok(()) }
     }
 
     /// Counts what is about to be built, and takes room for it.
-    fn build<E: Error>(&self, bytes: usize) -> Result<(), E> {
+    fn build(&self, bytes: usize) -> Result<(), Problem> {
         let built = self.built.get().saturating_add(bytes);
         self.built.set(built);
         if built > self.limits.built {
-            return Err(self.stop(too_many_parts()));
+            return Err(too_many_parts());
         }
         let missing = built.saturating_sub(self.charged.get());
         if missing == 0 {
             return Ok(());
         }
         let portion = missing.next_multiple_of(PORTION);
-        (self.limits.charge)(portion).map_err(|problem| self.stop(problem))?;
+        (self.limits.charge)(portion)?;
         self.charged.set(self.charged.get() + portion);
         Ok(())
     }
 
     /// Counts a text, and finds the character that PostgreSQL refuses.
-    fn count_text<E: Error>(&self, text: &str, path: &Path<'_>, what: &str) -> Result<(), E> {
+    fn count_text(&self, text: &str, path: &Path<'_>, what: &str) -> Result<(), Problem> {
         // A body may have a million of them.
         if text.contains('\0') && self.faults.borrow().len() < MOST_FAULTS {
             let fault = Fault::new(path.to_string(), format!("{what} with the character U+0000"));
@@ -262,17 +185,12 @@ struct Node<'r> {
 }
 
 impl Node<'_> {
-    fn enter<E: Error>(&self) -> Result<(), E> {
-        if self.level >= self.reading.limits.levels {
-            // The path has a name for every level; the first ones lead there.
-            return Err(self.reading.stop(too_deep(first_part(&self.path.to_string()))));
-        }
-        self.reading.count(2)
+    fn part<E: Error>(&self, part: Part<'_>) -> Result<(), E> {
+        self.reading.part(self.path, part).map_err(|problem| self.reading.stop(problem))
     }
 
-    fn number<E: Error>(&self, number: Number) -> Result<Value, E> {
-        self.reading.count(length_of_number(&number))?;
-        Ok(Value::Number(number))
+    fn scalar<E: Error>(&self, value: Value) -> Result<Value, E> {
+        self.part(Part::Scalar(&value)).map(|()| value)
     }
 }
 
@@ -298,41 +216,24 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        self.reading.count(4).map(|()| Value::Null)
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Value, E> {
-        self.visit_unit()
+        self.scalar(Value::Null)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        self.reading.count(5).map(|()| Value::Bool(value))
+        self.scalar(Value::Bool(value))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        self.number(value.into())
+        self.scalar(value.into())
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        self.number(value.into())
+        self.scalar(value.into())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "integers beyond 64 bits become doubles (rule D5)")]
-    fn visit_i128<E: Error>(self, value: i128) -> Result<Value, E> {
-        self.visit_f64(value as f64)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "integers beyond 64 bits become doubles (rule D5)")]
-    fn visit_u128<E: Error>(self, value: u128) -> Result<Value, E> {
-        self.visit_f64(value as f64)
-    }
-
+    /// Larger integers, too. One that is not finite is refused by `serde_json` itself.
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        if let Some(number) = Number::from_f64(value) {
-            return self.number(number);
-        }
-        let fault = Fault::new(self.path.to_string(), "a number that is not finite");
-        Err(self.reading.stop(Problem::invalid(vec![fault.allowed("a finite number")])))
+        self.scalar(value.into())
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -340,12 +241,11 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_string<E: Error>(self, text: String) -> Result<Value, E> {
-        self.reading.count_text(&text, self.path, "a string")?;
-        Ok(Value::String(text))
+        self.scalar(Value::String(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
-        self.enter()?;
+        self.part(Part::Level(self.level))?;
         let mut list = Vec::new();
         loop {
             let path = self.path.element(list.len());
@@ -353,14 +253,13 @@ impl<'de> Visitor<'de> for Node<'_> {
             let Some(element) = elements.next_element_seed(node)? else {
                 return Ok(Value::Array(list));
             };
-            self.reading.count(2)?;
-            self.reading.build(ELEMENT)?;
+            node.part(Part::Element)?;
             list.push(element);
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        self.enter()?;
+        self.part(Part::Level(self.level))?;
         let mut object = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
             let path = self.path.field(&key);
@@ -368,10 +267,8 @@ impl<'de> Visitor<'de> for Node<'_> {
                 let title = format!("the key at {path} occurs twice");
                 return Err(self.reading.stop(Problem::new(ProblemKind::Malformed, title)));
             }
-            self.reading.count_text(&key, &path, "a key")?;
-            self.reading.count(4)?;
-            self.reading.build(if object.is_empty() { MAP + ENTRY } else { ENTRY })?;
             let node = Node { reading: self.reading, path: &path, level: self.level + 1 };
+            node.part(Part::Key { text: &key, is_first: object.is_empty() })?;
             let value = fields.next_value_seed(node)?;
             object.insert(key, value);
         }
@@ -468,7 +365,7 @@ mod tests {
         let text = format!(r#"{{"{}": [{}0]}}"#, "k".repeat(100_000), r#""\u0000", "#.repeat(10_000));
         let problem = refused(&text);
         assert_eq!(problem.faults.len(), MOST_FAULTS);
-        assert_eq!(problem.faults[1].pointer, format!("/{}…/1", "k".repeat(NAME_SHOWN)));
+        assert_eq!(problem.faults[1].pointer, format!("/{}…/1", "k".repeat(64)));
     }
 
     #[test]
@@ -492,9 +389,9 @@ mod tests {
     #[test]
     fn yaml_has_several_documents_and_the_types_of_kubectl() {
         let text =
-            "# a comment\n---\na: 1\nb: yes\nc: \"1\"\nd: |\n  x\n  ---\n---\n---\n- 1.5\n- null\n- 2020-01-01\n";
+            "# a comment\n---\na: 0400\nb: yes\nc: \"1\"\nd: |\n  x\n  ---\n---\n---\n- 1.5\n- null\n- 2020-01-01\n";
         let read = yaml(text, &Limits::document()).expect("YAML");
-        assert_eq!(read, [json!({"a": 1, "b": true, "c": "1", "d": "x\n---\n"}), json!([1.5, null, "2020-01-01"])]);
+        assert_eq!(read, [json!({"a": 256, "b": true, "c": "1", "d": "x\n---\n"}), json!([1.5, null, "2020-01-01"])]);
     }
 
     #[test]

@@ -300,7 +300,7 @@ fn a_kubeconfig_is_bounded_in_size_depth_and_aliases() {
         format!("{minimal}extensions: {}{}\n", "[".repeat(5_000), "]".repeat(5_000)),
         format!("{{\"extensions\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000)),
         format!("{minimal}extensions: {}\n", "- ".repeat(100_000)),
-        format!("{minimal}extensions: [{}]\n", "x,".repeat(MOST_VALUES)),
+        format!("{minimal}extensions: [{}]\n", "x,".repeat(MOST_BUILT / 100)),
         format!("{minimal}---\n{minimal}"),
         format!("{minimal}current-context: c\n"),
         "a: &a [*a]".to_owned(),
