@@ -109,7 +109,7 @@ fn an_object_of_a_cluster_is_the_same_with_a_namespace_and_without() {
     });
 }
 
-/// Rule 27: what server-side apply refuses with a 500 is the document's fault, and the remedy it names helps.
+/// Rule 27: what server-side apply refuses with a 500 is the document's fault, and no remedy is named that does not help.
 #[test]
 fn a_key_twice_and_a_value_of_another_type_are_mismatches_of_the_schema() {
     run(async {
@@ -124,7 +124,7 @@ fn a_key_twice_and_a_value_of_another_type_are_mismatches_of_the_schema() {
             let entry = failure(&stage, name).await;
             assert_eq!(entry["reason"], "SchemaMismatch", "{entry}");
             let message = entry["failureMessage"].as_str().unwrap();
-            assert!(message.contains(field) && message.ends_with("; remove it, or use CreateOrUpdate"), "{message}");
+            assert!(message.contains(field) && !message.contains("CreateOrUpdate"), "{message}");
         }
         // It waits for a change.
         stage.at_rest().await;

@@ -28,6 +28,7 @@ mod guard;
 mod hive;
 mod judging;
 mod kinds;
+mod manifests;
 mod moves;
 mod moving;
 mod overtaken;

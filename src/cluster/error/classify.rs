@@ -1,5 +1,6 @@
 //! Which error a failed request or an answer that is not a success is, and what is safe to print of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 use kube::core::Status;
+use kube::core::response::StatusCause;
 
 use super::Error;
 use crate::cluster::Verb;
@@ -144,7 +146,8 @@ pub(in crate::cluster) fn cautious_message(status: &Status, resource: &str) -> S
         return format!("HTTP {}, not a Kubernetes API", status.code);
     }
     if resource != "secrets" {
-        return harmless(&status.message);
+        let text = of_causes(status).map_or_else(|| without_got(&status.message), Cow::Owned);
+        return harmless(&text);
     }
     let mut text = format!("HTTP {} {}", status.code, status.reason);
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
@@ -156,16 +159,87 @@ pub(in crate::cluster) fn cautious_message(status: &Status, resource: &str) -> S
     harmless(&text)
 }
 
-/// A text without control characters, of at most 1,024 bytes.
-pub(super) fn harmless(text: &str) -> String {
-    let mut kept = String::new();
-    for letter in text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }) {
-        if kept.len() + letter.len_utf8() > LONGEST_OF_STRANGERS {
-            break;
-        }
-        kept.push(letter);
+/// What is wrong with an invalid object: each field with its fault. The server's own message quotes the values, which may be those of a
+/// `ConfigMap`, or the whole object before it comes to the reason.
+fn of_causes(status: &Status) -> Option<String> {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let (object, _) = status.message.split_once(" is invalid: ")?;
+    if status.code != 422 || causes.is_empty() {
+        return None;
     }
-    kept
+    let fault = |cause: &StatusCause| {
+        let field = if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) };
+        format!("{field}{}", without_value(&cause.message))
+    };
+    let faults: Vec<String> = causes.iter().map(fault).collect();
+    Some(format!("{object} is invalid: {}", faults.join(", ")))
+}
+
+/// A fault without the value that it quotes, as Kubernetes writes it: `Invalid value: "x": must be …`. Numbers and booleans stay.
+fn without_value(fault: &str) -> String {
+    let Some((kind, rest)) = fault.split_once(": ") else { return fault.to_owned() };
+    let behind = match rest.bytes().next() {
+        Some(b'"') => {
+            let mut is_escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, letter)| {
+                let ends = *letter == '"' && !is_escaped;
+                is_escaped = *letter == '\\' && !is_escaped;
+                ends
+            });
+            end.and_then(|(end, _)| rest.get(end + 1..)).unwrap_or_default()
+        }
+        Some(b'{' | b'[') => {
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde::de::IgnoredAny>();
+            match values.next() {
+                Some(Ok(_)) => rest.get(values.byte_offset()..).unwrap_or_default(),
+                _ => behind_last_brace(rest),
+            }
+        }
+        // A value of Go: `core.PodTemplateSpec{…}`.
+        _ if rest.find('{').is_some_and(|at| rest.get(..at).is_some_and(|kind| !kind.contains(' '))) => {
+            behind_last_brace(rest)
+        }
+        _ => return fault.to_owned(),
+    };
+    match behind.strip_prefix(": ") {
+        Some(detail) => format!("{kind}: {detail}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// What follows a value that ends with a brace, `: ` included.
+fn behind_last_brace(text: &str) -> &str {
+    let end = text.rfind("}: ").or_else(|| text.rfind("]: "));
+    end.and_then(|end| text.get(end + 1..)).unwrap_or_default()
+}
+
+/// A message of server-side apply without the value that it found in place of a list or an object.
+fn without_got(message: &str) -> Cow<'_, str> {
+    let found = ["expected map, got ", "expected list, got "].iter().find_map(|words| {
+        let at = message.find(words)?;
+        Some(at + words.len() - ", got ".len())
+    });
+    match found {
+        Some(end) => {
+            let rest = message.get(end..).and_then(|rest| rest.split_once('\n')).map_or("", |(_, rest)| rest);
+            Cow::Owned(format!("{} {rest}", message.get(..end).unwrap_or_default()))
+        }
+        None => Cow::Borrowed(message),
+    }
+}
+
+/// A text without control characters, of at most 1,024 bytes: its beginning and its end, where servers tell the reason.
+pub(super) fn harmless(text: &str) -> String {
+    const CUT: &str = " … ";
+    const TAIL: usize = 384;
+    let text: String = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if text.len() <= LONGEST_OF_STRANGERS {
+        return text;
+    }
+    let head = (0..=LONGEST_OF_STRANGERS - TAIL - CUT.len()).rev().find(|at| text.is_char_boundary(*at));
+    let tail = (text.len() - TAIL..=text.len()).find(|at| text.is_char_boundary(*at));
+    let part = |from, to| text.get(from..to).unwrap_or_default();
+    format!("{}{CUT}{}", part(0, head.unwrap_or(0)), part(tail.unwrap_or(text.len()), text.len()))
 }
 
 /// The message of an answer that is no `Status`.
@@ -457,6 +531,43 @@ mod tests {
             assert!(depth >= 2, "{failed:?}: {depth}");
             assert_eq!(full_text(&failed), failed.to_string());
         }
+    }
+
+    #[test]
+    fn a_fault_of_an_invalid_object_keeps_its_reason_and_not_the_value() {
+        for (fault, kept) in [
+            (r#"Invalid value: "canary: \"canary": must be short: yes"#, "Invalid value: must be short: yes"),
+            (
+                r#"Unsupported value: "canary": supported values: "Always""#,
+                r#"Unsupported value: supported values: "Always""#,
+            ),
+            (r#"Duplicate value: {"key":"canary}: canary"}"#, "Duplicate value"),
+            (r#"Invalid value: {"a":"canary: }: canary"}: field is immutable"#, "Invalid value: field is immutable"),
+            (
+                r#"Invalid value: core.Spec{A:"canary", B:map[string]string{"a":"canary"}}: field is immutable"#,
+                "Invalid value: field is immutable",
+            ),
+            ("Invalid value: 99999: must be between 1 and 65535", "Invalid value: 99999: must be between 1 and 65535"),
+            (
+                "Forbidden: field is immutable when `immutable` is set",
+                "Forbidden: field is immutable when `immutable` is set",
+            ),
+            ("Required value", "Required value"),
+            ("Invalid value: must be short", "Invalid value: must be short"),
+        ] {
+            assert_eq!(without_value(fault), kept);
+        }
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_its_end() {
+        let long = format!("beginning{}end", "ä".repeat(LONGEST_OF_STRANGERS));
+        let kept = harmless(&long);
+        assert!(kept.starts_with("beginningä") && kept.ends_with("äend") && kept.contains("ä … ä"), "{kept}");
+        assert!((LONGEST_OF_STRANGERS - 4..=LONGEST_OF_STRANGERS).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(harmless(" a\nb "), "a b");
+        let got = "x: .data.a: expected map, got &{canary}\n.spec: field not declared";
+        assert_eq!(without_got(got), "x: .data.a: expected map .spec: field not declared");
     }
 
     #[test]

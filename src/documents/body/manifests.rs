@@ -49,9 +49,9 @@ fn manifests(values: Vec<Value>) -> Result<Vec<Result<Manifest, Problem>>, Probl
     for value in values {
         match value {
             Value::Array(elements) => documents.extend(elements),
-            Value::Object(mut fields) if is_list(&fields) => match fields.remove("items") {
-                Some(Value::Array(items)) => documents.extend(items),
-                _ => documents.push(Value::Object(fields)),
+            Value::Object(mut fields) => match items(&mut fields) {
+                Some(items) => documents.extend(items),
+                None => documents.push(Value::Object(fields)),
             },
             other => documents.push(other),
         }
@@ -63,9 +63,24 @@ fn manifests(values: Vec<Value>) -> Result<Vec<Result<Manifest, Problem>>, Probl
     Ok(documents.into_iter().map(manifest).collect())
 }
 
-/// `kind: List` of Kubernetes, which `kubectl get -o yaml` prints.
-fn is_list(fields: &Map<String, Value>) -> bool {
-    fields.get("kind").is_some_and(|kind| kind == "List") && fields.contains_key("items")
+/// The items of a list: of `kind: List`, which `kubectl get -o yaml` prints, and of a `SyncSetList`, as the API server answers it. Items
+/// of the latter need not say their kind.
+fn items(fields: &mut Map<String, Value>) -> Option<Vec<Value>> {
+    let of = fields.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"))?;
+    let is_list = of.is_empty() || matches!(Kind::of_name(of), Some(Kind::SyncSet | Kind::SelectorSyncSet));
+    let item_kind = Some(of.to_owned()).filter(|of| !of.is_empty());
+    let Some(Value::Array(mut items)) = (if is_list { fields.get_mut("items").map(Value::take) } else { None }) else {
+        return None;
+    };
+    if let Some(kind) = item_kind {
+        for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|item| !item.contains_key("kind")) {
+            item.insert("kind".to_owned(), kind.as_str().into());
+            if let Some(version) = fields.get("apiVersion") {
+                item.insert("apiVersion".to_owned(), version.clone());
+            }
+        }
+    }
+    Some(items)
 }
 
 fn manifest(value: Value) -> Result<Manifest, Problem> {
@@ -77,6 +92,10 @@ fn manifest(value: Value) -> Result<Manifest, Problem> {
         written.map(Kind::name).collect::<Vec<_>>()
     };
     let kind = match fields.get("kind") {
+        Some(Value::String(name)) if name == "Template" => {
+            let allowed = "what `oc process --local -f FILE` makes of the template";
+            Err(Fault::new("/kind", "a Template of OpenShift").allowed(allowed))
+        }
         Some(Value::String(name)) => Kind::of_name(name).ok_or_else(|| {
             let suggestion = crate::config::fault::nearest(name, kinds());
             Fault::new("/kind", shown(name)).allowed(kinds().join(", ")).suggestion(suggestion)
@@ -147,6 +166,24 @@ mod tests {
         let expected = json!({"kind": "SyncSet", "name": "base", "namespace": "team-a", "labels": {"a": "b"},
             "annotations": {"c": "d"}, "spec": {"clusterDeploymentRefs": [{"name": "west"}]}});
         assert_eq!(Value::Object(read[0].body.fields().clone()), expected);
+    }
+
+    #[test]
+    fn lists_of_hive_are_their_items_and_a_template_has_a_hint() {
+        let item = "metadata: {name: a}\n  spec: {}\n";
+        let text = format!(
+            "apiVersion: hive.openshift.io/v1\nkind: SelectorSyncSetList\nmetadata: {{resourceVersion: '7'}}\nitems:\n- {item}\
+             ---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: hive.openshift.io/v1\n  kind: SyncSet\n  {item}\
+             ---\napiVersion: hive.openshift.io/v1\nkind: SyncSetList\nitems: []\n"
+        );
+        let kinds: Vec<_> = of_yaml(&text).into_iter().map(|manifest| manifest.expect("a document").kind).collect();
+        assert_eq!(kinds, [Kind::SelectorSyncSet, Kind::SyncSet]);
+        let template = of_yaml("apiVersion: template.openshift.io/v1\nkind: Template\nobjects: []\n");
+        let problem = template[0].as_ref().expect_err("a template");
+        assert!(
+            problem.faults[0].allowed.as_ref().is_some_and(|allowed| allowed.contains("oc process")),
+            "{problem:?}"
+        );
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(super) fn boolean(fields: &Map<String, Value>, name: &str, parent: &Path<'_>
     }
 }
 
-/// A field with one of these words: the first of them if it is absent, and `None` after a fault.
+/// A field with one of these words: the first of them if it is absent or empty, and `None` after a fault.
 pub(super) fn word<'w>(
     fields: &Map<String, Value>,
     name: &str,
@@ -98,6 +98,8 @@ pub(super) fn word<'w>(
 ) -> Option<&'w str> {
     let value = match fields.get(name) {
         None | Some(Value::Null) => return words.first().copied(),
+        // As Go writes a field that is not set.
+        Some(Value::String(text)) if text.is_empty() => return words.first().copied(),
         Some(value) => value,
     };
     let known = words.iter().find(|word| value == **word).copied();

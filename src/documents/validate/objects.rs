@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::faults::{Faults, shown};
+use super::faults::{Faults, found, shown};
 use super::fields::{object, required, text};
 use crate::documents::body::Path;
 use crate::documents::template::Template;
@@ -15,6 +15,9 @@ const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "Clust
 
 /// What names and namespaces in paths of requests have to be.
 pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
+/// Why an object has no owners.
+const OWNERLESS: &str = "none: owners are known by UIDs, which another cluster does not have, and its garbage collector deletes \
+                         an object whose owners it does not know";
 /// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
 const LONGEST_NAME: usize = 253;
 /// Most bytes of a kind, as Kubernetes allows.
@@ -102,10 +105,32 @@ pub(super) fn resources(
         let Some(metadata) = object(metadata, &metadata_path, faults) else {
             continue;
         };
+        for field in ["labels", "annotations"] {
+            texts(metadata, field, &metadata_path, faults);
+        }
+        if metadata.get("ownerReferences").is_some_and(has_owners) {
+            faults.add(&metadata_path.field("ownerReferences"), "owners of the object", OWNERLESS);
+        }
         let name = name(metadata, &metadata_path, are_templates, faults);
         let namespace = namespace(metadata, &metadata_path, are_templates, faults);
         if let (Some((group, kind)), Some(name)) = (group_and_kind, name) {
             seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
+        }
+    }
+}
+
+/// Whether an object's `ownerReferences` name somebody.
+pub fn has_owners(references: &Value) -> bool {
+    !(references.is_null() || references.as_array().is_some_and(Vec::is_empty))
+}
+
+/// Checks that the values of labels or annotations are texts. Those that are null are left out when the object is sent.
+fn texts(metadata: &Map<String, Value>, field: &str, parent: &Path<'_>, faults: &mut Faults) {
+    let path = parent.field(field);
+    let Some(values) = metadata.get(field).filter(|values| !values.is_null()) else { return };
+    for (key, value) in object(values, &path, faults).into_iter().flatten() {
+        if !(value.is_string() || value.is_null()) {
+            faults.add(&path.field(key), found(value), "a string: write the value in quotes");
         }
     }
 }

@@ -8,7 +8,9 @@ use super::objects;
 use crate::documents::body::{Charge, Path};
 use crate::documents::patch_text::{InvalidPatch, PatchForm, PatchReader};
 
-const KNOWN: [&str; 6] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch"];
+const KNOWN: [&str; 7] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch", APPLY_MODE];
+/// A field of Hive's patches. Of its two values one says what always happens here.
+const APPLY_MODE: &str = "applyMode";
 const TYPES: [&str; 3] = ["strategic", "merge", "json"];
 
 /// Checks patches, and fills in their types. `charge` takes room for what their texts build.
@@ -32,6 +34,12 @@ pub(super) fn patches(
         objects::group_and_kind(fields, &path, faults);
         objects::name(fields, &path, false, faults);
         objects::namespace(fields, &path, false, faults);
+        if fields.get(APPLY_MODE).is_some_and(|mode| mode == "ApplyOnce") {
+            let allowed = "AlwaysApply: a patch is sent again when it, its syncset or its target has changed";
+            faults.add(&path.field(APPLY_MODE), "ApplyOnce, which is not supported", allowed);
+        } else {
+            word(fields, APPLY_MODE, &["AlwaysApply"], &path, faults);
+        }
         let patch_type = word(fields, "patchType", &TYPES, &path, faults);
         let text = required(fields, "patch", &path, faults);
         if let (Some(patch_type), Some(text)) = (patch_type, text) {
@@ -49,6 +57,7 @@ pub(super) fn patches(
         }
         let mut filled = fields.clone();
         filled.insert("patchType".to_owned(), json!(patch_type));
+        filled.remove(APPLY_MODE);
         checked.push(Value::Object(filled));
     }
     Value::Array(checked)

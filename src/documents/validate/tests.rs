@@ -212,6 +212,9 @@ fn every_fault_of_a_resource_is_found() {
             config_map("site"),
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}, "data": {"$patch": "delete"},
              "spec": [{"$setElementOrder/containers": [], "$deleteFromPrimitiveList/x": [], "$retainKeys": []}]},
+            resource("v1", "Pod", json!({"name": "c", "labels": {"a": 1.1, "b": null, "c": "1"}, "annotations": [],
+                "ownerReferences": [{"uid": "canary"}]})),
+            resource("v1", "Pod", json!({"name": "d", "labels": null, "ownerReferences": []})),
         ], "secretMappings": [{"sourceRef": {"name": "a"}, "targetRef": {"name": "s", "namespace": "n"}},
                               {"sourceRef": {"name": "b"}, "targetRef": {"name": "s", "namespace": "n"}}]}),
     );
@@ -235,6 +238,9 @@ fn every_fault_of_a_resource_is_found() {
             ("/spec/resources/10/spec/0/$deleteFromPrimitiveList~1x", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$retainKeys", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$setElementOrder~1containers", "a directive of strategic merge patches"),
+            ("/spec/resources/11/metadata/labels/a", "1.1"),
+            ("/spec/resources/11/metadata/annotations", "a list"),
+            ("/spec/resources/11/metadata/ownerReferences", "owners of the object"),
             ("/spec/secretMappings/1/targetRef", "Secret \"n/s\" again"),
         ]
     );
@@ -342,6 +348,27 @@ fn patches_are_json_or_yaml_of_their_type() {
     let faults = spec(Kind::SyncSet, patch("merge", "{\"a\": canary")).err().unwrap_or_default();
     assert_eq!(faults[0].pointer, "/spec/patches/0/patch");
     assert!(!format!("{faults:?}").contains("canary"), "{faults:?}");
+}
+
+#[test]
+fn what_hive_writes_for_a_default_is_the_default_and_a_mode_that_is_not_kept_is_refused() {
+    let patch = |fields: Value| {
+        let mut patch = json!({"apiVersion": "v1", "kind": "Namespace", "name": "default", "patch": "{}"});
+        patch.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        patch
+    };
+    let patches =
+        [json!({"applyMode": "AlwaysApply", "patchType": ""}), json!({"applyMode": ""}), json!({"applyMode": null})];
+    let given = json!({"applyBehavior": "", "resourceApplyMode": "", "patches": patches.map(patch)});
+    let draft = spec(Kind::SyncSet, given).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let checked = &draft.data["spec"];
+    assert_eq!((&checked["applyBehavior"], &checked["resourceApplyMode"]), (&json!("Apply"), &json!("Upsert")));
+    assert_eq!(checked["patches"], json!(vec![patch(json!({"patchType": "strategic"})); 3]));
+    for mode in ["ApplyOnce", "Always"] {
+        let found =
+            spec(Kind::SyncSet, json!({"patches": [patch(json!({"applyMode": mode}))]})).err().unwrap_or_default();
+        assert_eq!(found[0].pointer, "/spec/patches/0/applyMode");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct Compared {
     pub obstacle: Option<String>,
     /// Objects that would be created.
     pub create: usize,
-    /// Objects that would be changed.
+    /// Objects that would be changed, or deleted and created again.
     pub change: usize,
     /// Objects that would be deleted.
     pub delete: usize,
@@ -55,7 +55,7 @@ pub struct Compared {
 pub struct DiffedObject {
     /// `Deployment.apps default/agent`.
     pub object: String,
-    /// `conflict`, `failed`, `create`, `change`, `delete`, or `keep` of one that would be dropped and stay.
+    /// `conflict`, `failed`, `create`, `change`, `recreate`, `delete`, or `keep` of one that would be dropped and stay.
     pub action: String,
     /// The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +80,11 @@ impl Compared {
             Verdict::Change => {
                 self.change += 1;
                 self.add(object.to_string(), "change", is_secret.then(|| "(changed)".to_owned()));
+            }
+            Verdict::Recreate => {
+                self.change += 1;
+                let note = "it can't be changed: it is deleted and created again";
+                self.add(object.to_string(), "recreate", Some(note.to_owned()));
             }
             Verdict::Conflict(owners) => {
                 self.change += 1;
@@ -116,7 +121,7 @@ impl Compared {
 
 impl DiffedObject {
     pub(super) fn rank(&self) -> usize {
-        let order = ["conflict", "failed", "delete", "keep", "change", "create"];
+        let order = ["conflict", "failed", "recreate", "delete", "keep", "change", "create"];
         order.iter().position(|action| *action == self.action).unwrap_or(order.len())
     }
 }

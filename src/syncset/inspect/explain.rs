@@ -383,7 +383,11 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) ->
     let Some(Winner { header, desired }) = winner else { return "present, and wanted by no syncset".to_owned() };
     let Some(desired) = desired else { return "present".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
-    let Some(row) = row.filter(|row| row.content.is_some()) else { return "present, not sent yet".to_owned() };
+    let Some(row) = row.filter(|row| row.content.is_some()) else {
+        let is_known = row.is_some_and(|row| row.uid.as_ref() == Some(&uid));
+        return if is_known { "present; its last change has not been sent" } else { "present, not sent yet" }
+            .to_owned();
+    };
     let (manager, owned) = match header.behavior {
         Behavior::Apply => (Manager::Apply, owned_by_apply),
         Behavior::CreateOrUpdate => (Manager::Update, owned_by_update),
@@ -425,7 +429,7 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot)
         "kept (adopted: it was there before)".to_owned()
     } else if prune.is_some_and(|prune| prune == "false") {
         format!("kept ({PRUNE})")
-    } else if row.is_none_or(|row| row.content.is_none()) {
+    } else if row.is_none_or(|row| row.content.is_none() && row.uid.is_none()) {
         "deleted, unless it was there before".to_owned()
     } else if snapshot.deletions(header.id) == Deletions::Held {
         "held until it is approved (tracked, not adopted)".to_owned()

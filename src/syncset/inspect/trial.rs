@@ -10,17 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::conflict::{conflicts, told};
 use super::fields::taken;
 use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Payload, Request};
 use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::object::SYNCSET_ID;
 use crate::syncset::rules::pass::Manager;
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
 use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
 use crate::syncset::work::{seen, taken_over};
 
+/// The code of an object that is not valid.
+const INVALID: u16 = 422;
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
 
@@ -52,6 +56,8 @@ pub(super) enum Verdict {
     Create,
     /// It would be changed.
     Change,
+    /// It can't be changed, and would be deleted and created again.
+    Recreate,
     /// It would stay as it is.
     Same,
     /// Fields would be taken from other managers: which, and from whom.
@@ -182,6 +188,9 @@ impl<'k> Trial<'k> {
             Behavior::CreateOnly => Verdict::Same,
             Behavior::CreateOrUpdate => {
                 let patched = self.patched(kind, &key, &body, PatchType::Strategic).await;
+                if is_invalid(&patched) && self.is_recreated(kind, &key, &desired, is_adopted, &before).await? {
+                    return Ok(Verdict::Recreate.into());
+                }
                 compared(&before, patched, is_same_patched)?
             }
             Behavior::Apply => match self.cluster.change(apply()).await {
@@ -197,6 +206,9 @@ impl<'k> Trial<'k> {
                     }
                 }
                 applied => {
+                    if is_invalid(&applied) && self.is_recreated(kind, &key, &desired, is_adopted, &before).await? {
+                        return Ok(Verdict::Recreate.into());
+                    }
                     let verdict = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
                     let may_be_outdated = verdict == Verdict::Same && was_applied_lately(&before, Timestamp::now());
                     return Ok(Tried { verdict, may_be_outdated });
@@ -204,6 +216,31 @@ impl<'k> Trial<'k> {
             },
         };
         Ok(verdict.into())
+    }
+
+    /// Whether a pass would delete and create an object again that it can't change: as a pass decides it, by who the object belongs to,
+    /// and whether it would be valid as a new one.
+    async fn is_recreated(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        desired: &Desired,
+        is_adopted: bool,
+        before: &Metadata,
+    ) -> Result<bool, Error> {
+        let marks = seen(before).marks;
+        let own = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(SYNCSET_ID));
+        let own = own.and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let is_ours = marks.managed && marks.syncset == own && !marks.adopted && !marks.keep;
+        if !desired.may_recreate || is_adopted || !is_ours {
+            return Ok(false);
+        }
+        let create = Request::create(kind, key, &desired.body).by(Manager::Update.as_str()).tried();
+        match self.cluster.change(create).await {
+            Err(Error::Conflict { exists: true, .. }) => Ok(true),
+            Err(error) if says_nothing_of_objects(&error) => Err(error),
+            _ => Ok(false),
+        }
     }
 
     /// What would become of an object that is patched.
@@ -287,6 +324,11 @@ pub(super) fn says_nothing_of_objects(error: &Error) -> bool {
     error.is_unreachable() || matches!(error, Error::Unauthorized { .. })
 }
 
+/// Whether a change was refused as invalid.
+fn is_invalid<T>(changed: &Result<T, Error>) -> bool {
+    matches!(changed, Err(Error::Rejected { code: INVALID, .. }))
+}
+
 fn compared(
     before: &Metadata,
     after: Result<Metadata, Error>,
@@ -342,7 +384,7 @@ fn owners(message: &str, body: &serde_json::Value, before: &Metadata, ours: &[&s
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

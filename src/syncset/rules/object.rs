@@ -13,6 +13,7 @@ use super::name::SyncSetName;
 use super::render::SecretContent;
 use super::spec::{Desired, DesiredPatch, SecretMapping};
 use crate::cluster::tool_marks::is_tool_mark;
+use crate::documents::has_owners;
 
 /// The label of all objects that syncsets send, with the value `true`. Hive's name: its objects are taken over.
 pub const MANAGED: &str = "hive.openshift.io/managed";
@@ -67,6 +68,12 @@ pub fn normalize(body: &mut Value, syncset: &SyncSetName, id: Uuid) -> Result<()
     metadata.retain(|name, _| !SET_BY_SERVERS.contains(&name.as_str()));
     if metadata.get("namespace").is_some_and(|namespace| namespace == "") {
         metadata.remove("namespace");
+    }
+    if metadata.remove("ownerReferences").as_ref().is_some_and(has_owners) {
+        return Err(WrongPart {
+            place: "metadata.ownerReferences",
+            allowed: "empty: another cluster does not have their UIDs",
+        });
     }
     part(metadata, "labels", "metadata.labels")?.insert(MANAGED.to_owned(), json!("true"));
     let annotations = part(metadata, "annotations", "metadata.annotations")?;

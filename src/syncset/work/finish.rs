@@ -6,6 +6,7 @@ use super::basis::Basis;
 use super::first;
 use super::identity::Identified;
 use super::observer::Visited;
+use super::pass_log;
 use super::refusal::Stop;
 use super::visit::{Read, Rest, Visit, VisitError, after};
 use super::worker::Worker;
@@ -148,6 +149,7 @@ impl Worker {
             Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
             rest => rest,
         };
+        pass_log::write(&read.name(), &outcome);
         Ok(Visit { rest, visited, outcome: Some(outcome) })
     }
 }

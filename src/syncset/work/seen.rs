@@ -29,16 +29,22 @@ pub(super) fn looked_at(metadata: &Metadata) -> Seen {
     Seen { takeover: takeover(metadata), ..seen(metadata) }
 }
 
-/// The manager that has written last to the object itself, besides ours. Its name is shown to operators.
+/// The manager that has written last to the object, but to its status, besides ours. Its name is shown to operators.
 fn last_other(metadata: &Metadata) -> Option<String> {
     let is_shown = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
     let ours = [Manager::Apply, Manager::Update, Manager::Patch].map(Manager::as_str);
     let is_other = |entry: &&ManagedFields| {
-        entry.subresource.is_empty() && !ours.contains(&entry.manager.as_str()) && is_shown(&entry.manager)
+        entry.subresource != "status"
+            && !ours.contains(&entry.manager.as_str())
+            && is_shown(&entry.manager)
+            && is_shown(&entry.subresource)
     };
     // All times are written alike, so they are in the order of their texts.
     let last = metadata.managers.iter().filter(is_other).max_by_key(|entry| entry.time.as_deref());
-    last.map(|entry| entry.manager.clone())
+    last.map(|entry| match entry.subresource.as_str() {
+        "" => entry.manager.clone(),
+        subresource => format!("{} by /{subresource}", entry.manager),
+    })
 }
 
 /// Of the entry of a manager: which fields it owns, and since when (rule 22).
@@ -84,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_other_manager_is_the_newest_that_is_not_ours_and_wrote_the_object_itself() {
+    fn the_last_other_manager_is_the_newest_that_is_not_ours_and_wrote_more_than_the_status() {
         let of = |managers| seen(&metadata(&managers)).last_other;
         let ours = ["towline", "towline-update", "towline-patch"].map(|manager| entry(manager, "Update", "", "t9"));
         assert_eq!(of(json!(ours)), None);
@@ -97,6 +103,8 @@ mod tests {
             entry(&"l".repeat(LONGEST_MANAGER + 1), "Update", "", "t6"),
         ];
         assert_eq!(of(json!([&others[..], &ours[..]].concat())).as_deref(), Some("newest"));
+        let scaled = [&others[..], &[entry("hpa", "Update", "scale", "t7")]].concat();
+        assert_eq!(of(json!(scaled)).as_deref(), Some("hpa by /scale"));
         let timeless = json!({"manager": "timeless", "operation": "Update", "apiVersion": "v1"});
         assert_eq!(of(json!([timeless])).as_deref(), Some("timeless"));
     }

@@ -24,7 +24,6 @@ use uuid::Uuid;
 
 use super::executor::Client;
 use super::observer::{Visited, Visiting, WorkObserver};
-use super::pass_log;
 use super::prepare::Preparer;
 use super::visit::{Rest, Visit, VisitError};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
@@ -234,9 +233,6 @@ impl Worker {
             Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
         };
         visiting.end(visited, outcome.as_ref());
-        if let Some(outcome) = &outcome {
-            pass_log::write(work.cluster, outcome);
-        }
         let cluster = work.cluster;
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,

@@ -134,11 +134,15 @@ async fn of_a_strangers_answer_only_a_status_is_repeated_without_control_charact
         ("401 Unauthorized", "canary".to_owned(), "HTTP 401, not a Kubernetes API".to_owned()),
         ("404 Not Found", r#"{"message": "canary"}"#.to_owned(), "HTTP 404, not a Kubernetes API".to_owned()),
         ("500 Error", r#"{"kind": "Status", "message": "a\n\u001b[31mb\u0000"}"#.to_owned(), "a  [31mb".to_owned()),
-        ("500 Error", format!(r#"{{"kind": "Status", "message": "{}"}}"#, "ä".repeat(5_000)), "ä".repeat(512)),
+        (
+            "500 Error",
+            format!(r#"{{"kind": "Status", "message": "{}"}}"#, "ä".repeat(5_000)),
+            format!("{} … {}", "ä".repeat(317), "ä".repeat(192)),
+        ),
         (
             "500 Error",
             format!(r#"{{"kind": "Status", "message": "x{}"}}"#, "ä".repeat(5_000)),
-            format!("x{}", "ä".repeat(511)),
+            format!("x{} … {}", "ä".repeat(317), "ä".repeat(192)),
         ),
         (
             "200 OK",

@@ -54,6 +54,15 @@ fn null_members_and_what_servers_set_are_removed() {
 }
 
 #[test]
+fn an_object_with_owners_is_not_sent() {
+    let owned = |owners: Value| json!({"kind": "A", "metadata": {"name": "a", "ownerReferences": owners}});
+    assert_eq!(normalized(owned(json!([]))), Ok(marked(json!({"kind": "A", "metadata": {"name": "a"}}))));
+    let error = normalized(owned(json!([{"uid": "canary"}]))).expect_err("an owner");
+    assert_eq!(error.place, "metadata.ownerReferences");
+    assert!(!error.to_string().contains("canary"), "{error}");
+}
+
+#[test]
 fn strings_of_a_secret_become_data() {
     let secret = |fields: Value| {
         let mut body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});

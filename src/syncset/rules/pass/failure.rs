@@ -35,7 +35,9 @@ pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) ->
         | Refusal::Throttled
         | Refusal::Rejected => Reason::Rejected,
     };
-    let remedy = if reason == Reason::SchemaMismatch { "; remove it, or use CreateOrUpdate" } else { "" };
+    // Only a patch is taken with a field that the schema does not have; everything else has to be corrected.
+    let is_unknown = reason == Reason::SchemaMismatch && refused.message.contains("field not declared in schema");
+    let remedy = if is_unknown { "; remove it, or use CreateOrUpdate" } else { "" };
     of_place(place, reason, &format!("{}{remedy}", refused.message))
 }
 

@@ -63,7 +63,8 @@ impl Pass {
                     ItemState::Failed(Self::unserved(&key, None, item.desired.place))
                 }
                 Some(Ok(Resolution::Served { namespaced: true, .. })) if item.object.namespace.is_empty() => {
-                    let message = format!("a {} needs a namespace", item.object.kind);
+                    let message =
+                        format!("a {} needs a namespace: set metadata.namespace, none is assumed", item.object.kind);
                     ItemState::Failed(failure::of_place(item.desired.place, Reason::ResourceInvalid, &message))
                 }
                 Some(Ok(Resolution::Served { .. })) if item.check == Check::None => ItemState::Ready,
