@@ -7,7 +7,7 @@ use super::kinds::SECRET;
 use super::rules::contents::{Contents, INSTANCE};
 use super::rules::identity::GivenId;
 use super::rules::index::Seen;
-use super::rules::revision::{Revision, newest};
+use super::rules::revision::{Revisions, revisions};
 use crate::cluster::{Object, ObjectKey, Watch};
 
 /// The watches that are followed while a project counts and is not stopped.
@@ -26,7 +26,7 @@ pub(super) struct Owners([HashMap<ObjectKey, Arc<str>>; 4]);
 
 /// What a namespace shows.
 pub(super) struct NamespaceView {
-    newest: BTreeMap<Arc<str>, Revision>,
+    revisions: BTreeMap<Arc<str>, Revisions>,
     objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]>,
     given: GivenId,
 }
@@ -61,7 +61,7 @@ impl Caches {
             Some(secret) => GivenId::of_content(&secret.content.value()),
             None => GivenId::None,
         };
-        NamespaceView { newest: newest(stored), objects, given }
+        NamespaceView { revisions: revisions(stored), objects, given }
     }
 
     /// Every namespace with a release.
@@ -100,13 +100,13 @@ fn release(object: &Object) -> Option<Arc<str>> {
 impl NamespaceView {
     /// The names of the releases that have a revision.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.newest.keys()
+        self.revisions.keys()
     }
 
     /// What it shows of one release.
     pub(super) fn seen(&mut self, name: &str) -> Seen {
         Seen {
-            newest: self.newest.get(name).cloned(),
+            revisions: self.revisions.get(name).cloned().unwrap_or_default(),
             given: self.given.clone(),
             contents: Contents::of(self.objects.remove(name).unwrap_or_default()),
         }

@@ -149,9 +149,11 @@ mod tests {
         assert!(secrets.metadata_only);
         let (config_maps, _) = releases(&cluster, Storage::ConfigMap);
         assert_eq!((config_maps.resource.plural.as_str(), config_maps.fields.as_str()), ("configmaps", ""));
-        let (pods, _) = contents(&cluster, Content::Pod);
-        assert_eq!(pods.labels, "app.kubernetes.io/instance,app.kubernetes.io/managed-by=Helm");
-        let (claims, _) = contents(&cluster, Content::Volume);
-        assert_eq!(claims.labels, "app.kubernetes.io/instance");
+        for of in [Content::Service, Content::Ingress] {
+            assert_eq!(contents(&cluster, of).0.labels, "app.kubernetes.io/instance,app.kubernetes.io/managed-by=Helm");
+        }
+        for of in [Content::Pod, Content::Volume] {
+            assert_eq!(contents(&cluster, of).0.labels, "app.kubernetes.io/instance");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A release from its installation to its end: each change is told once.
 
 use integration::rbac::grant_inventory_of_config_maps;
-use integration::{Reply, Sink, eventually};
+use integration::{Chart, Reply, Sink, eventually};
 use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World, brief, chart, run, small_chart};
@@ -85,6 +85,42 @@ fn a_history_that_is_kept_is_told_once_and_a_release_that_follows_anew() {
         assert_eq!(brief(&told[2]), (2, "deployed".to_owned()));
         assert_ne!(told[2]["app_api_info"]["app_uuid"], told[0]["app_api_info"]["app_uuid"]);
         assert_eq!(world.accepted("web").len(), 3);
+    });
+}
+
+#[test]
+fn a_release_that_comes_and_goes_within_the_delay_is_not_told() {
+    run(async {
+        let world = World::new("brief").await;
+        let daemon = world.start("delay = \"15s\"\n").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        eventually("the release to be seen", LIMIT, async || {
+            let report = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if report["pending"] == 1 { Ok(()) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap();
+        world.helm.run(&["uninstall", "web"]).await.unwrap();
+        world.helm.run(&["install", "other", &chart]).await.unwrap();
+        world.told("other", 1).await;
+        assert_eq!(world.accepted("web").len(), 0);
+        assert_eq!(world.sink.told().len(), 2, "the registration and the other release");
+    });
+}
+
+#[test]
+fn a_pod_that_has_only_the_labels_of_its_selector_belongs_to_the_release() {
+    run(async {
+        let world = World::new("selected").await;
+        let _daemon = world.start("").await;
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"{{ .Release.Name }}-0\"\n  labels: {app.kubernetes.io/name: bare, \
+                   app.kubernetes.io/instance: \"{{ .Release.Name }}\"}\nspec:\n  containers: [{name: main, image: \"bare:1\"}]\n";
+        let chart = world.helm.chart(&Chart::new("bare", "1").with("templates/pod.yaml", pod)).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        let told = world.told("web", 1).await;
+        let expected = json!([{"name": "web-0", "namespace": "default", "image": "bare:1", "images": ["bare:1"], "status": "Pending"}]);
+        assert_eq!(told[0]["app_info"]["pod_info"], expected);
     });
 }
 

@@ -13,7 +13,7 @@ use crate::cluster::{CanonicalJson, Object, Projection};
 
 /// The label with the release's name.
 pub(in crate::inventory) const INSTANCE: &str = "app.kubernetes.io/instance";
-/// The selector of pods, services and ingresses.
+/// The selector of services and ingresses.
 const BY_HELM: &str = "app.kubernetes.io/instance,app.kubernetes.io/managed-by=Helm";
 /// The most objects of a kind that a report lists.
 const MOST: usize = 1000;
@@ -55,11 +55,12 @@ impl Content {
         }
     }
 
-    /// Which objects belong to a release of Helm's. Charts leave `managed-by` out of the templates of claims.
+    /// Which objects belong to a release of Helm's. Charts leave `managed-by` out of the templates of pods and claims: a template may not
+    /// change with the selector, so they repeat only the labels by which the objects are selected.
     pub(in crate::inventory) fn selector(self) -> &'static str {
         match self {
-            Self::Pod | Self::Service | Self::Ingress => BY_HELM,
-            Self::Volume => INSTANCE,
+            Self::Service | Self::Ingress => BY_HELM,
+            Self::Pod | Self::Volume => INSTANCE,
         }
     }
 

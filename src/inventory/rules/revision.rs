@@ -98,21 +98,36 @@ fn read(object: &Object) -> Option<(&Arc<str>, Revision)> {
     Some((label(NAME)?, Revision { number, stage, object: object_name, version }))
 }
 
-/// The newest revision of each release in a namespace, by the release's name.
-pub(in crate::inventory) fn newest<'o>(
-    objects: impl IntoIterator<Item = &'o Arc<Object>>,
-) -> BTreeMap<Arc<str>, Revision> {
-    let mut newest: BTreeMap<Arc<str>, Revision> = BTreeMap::new();
-    for (name, revision) in objects.into_iter().filter_map(|object| read(object)) {
-        match newest.get_mut(name) {
-            Some(known) if known.number < revision.number => *known = revision,
-            Some(_) => {}
-            None => {
-                newest.insert(Arc::clone(name), revision);
-            }
+/// The revisions of a release that matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::inventory) struct Revisions {
+    /// The newest one.
+    pub(in crate::inventory) newest: Option<Revision>,
+    /// The newest one that is deployed or has failed: while Helm works on a newer one, this one runs.
+    pub(in crate::inventory) reported: Option<Revision>,
+}
+
+impl Revisions {
+    fn add(&mut self, revision: Revision) {
+        let is_newer = |known: &Option<Revision>| known.as_ref().is_none_or(|known| known.number < revision.number);
+        if revision.stage.is_reported() && is_newer(&self.reported) {
+            self.reported = Some(revision.clone());
+        }
+        if is_newer(&self.newest) {
+            self.newest = Some(revision);
         }
     }
-    newest
+}
+
+/// The revisions of each release in a namespace, by the release's name.
+pub(in crate::inventory) fn revisions<'o>(
+    objects: impl IntoIterator<Item = &'o Arc<Object>>,
+) -> BTreeMap<Arc<str>, Revisions> {
+    let mut found: BTreeMap<Arc<str>, Revisions> = BTreeMap::new();
+    for (name, revision) in objects.into_iter().filter_map(|object| read(object)) {
+        found.entry(Arc::clone(name)).or_default().add(revision);
+    }
+    found
 }
 
 /// The release of an object by its name, also of one that is gone: `sh.helm.release.v1.NAME.vNUMBER`.
@@ -139,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_is_the_one_with_the_greatest_number() {
+    fn the_newest_revision_is_the_one_with_the_greatest_number_and_what_runs_is_the_newest_reported_one() {
         let objects = [
             object("a.b", "9", "superseded"),
             object("a.b", "10", "deployed"),
@@ -147,7 +162,7 @@ mod tests {
             object("c", "1", "pending-install"),
             object("d", "x", "deployed"),
         ];
-        let found = newest(&objects);
+        let found = revisions(&objects);
         assert_eq!(found.keys().map(|name| &**name).collect::<Vec<_>>(), ["a.b", "c"]);
         let expected = Revision {
             number: 10,
@@ -155,8 +170,14 @@ mod tests {
             object: "sh.helm.release.v1.a.b.v10".into(),
             version: "910".into(),
         };
-        assert_eq!(found["a.b"], expected);
-        assert_eq!(found["c"].stage, Stage::UnderWay);
+        assert_eq!(found["a.b"], Revisions { newest: Some(expected.clone()), reported: Some(expected) });
+        assert_eq!(found["c"].newest.as_ref().map(|newest| newest.stage), Some(Stage::UnderWay));
+        assert_eq!(found["c"].reported, None);
+        let objects =
+            [object("e", "3", "pending-upgrade"), object("e", "2", "deployed"), object("e", "1", "superseded")];
+        let found = &revisions(&objects)["e"];
+        let numbers = [&found.newest, &found.reported].map(|of| of.as_ref().map(|revision| revision.number));
+        assert_eq!(numbers, [Some(3), Some(2)]);
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! What the cluster shows of a release.
 
-use super::release::{Known, Release};
+use super::release::{Known, Release, Work};
 use super::{Index, Moment};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::body::{Body, Told};
 use crate::inventory::rules::contents::Contents;
 use crate::inventory::rules::identity::GivenId;
-use crate::inventory::rules::revision::{Revision, Stage};
+use crate::inventory::rules::revision::{Revision, Revisions, Stage};
 use crate::inventory::rules::status::Entry;
 
 /// What the caches show of a release.
 #[derive(Debug)]
 pub(in crate::inventory) struct Seen {
-    /// Its newest revision.
-    pub(in crate::inventory) newest: Option<Revision>,
+    /// Its revisions.
+    pub(in crate::inventory) revisions: Revisions,
     /// What the Secret `uuid` of its namespace says.
     pub(in crate::inventory) given: GivenId,
     /// What runs in it.
@@ -39,8 +39,11 @@ impl Index {
             self.forget(key);
             return;
         }
-        let Seen { newest, given, contents } = seen;
+        let Seen { revisions: Revisions { newest, reported }, given, contents } = seen;
         let release = self.releases.entry(key.clone()).or_default();
+        release.work = Work::of(newest.as_ref(), release.work.take(), now);
+        // Nobody ends the work of a Helm that was killed: what runs is the revision before.
+        let newest = if release.is_stuck() { reported.or(newest) } else { newest };
         let is_new = release.newest.as_ref().map(|known| &known.version) != newest.as_ref().map(|seen| &seen.version);
         release.newest = newest;
         release.is_gone = release.newest.as_ref().is_none_or(|newest| newest.stage == Stage::Uninstalled);
@@ -76,6 +79,11 @@ impl Index {
                 return;
             }
         };
+        if stage == Stage::Uninstalled && release.was_never_sent() {
+            // The API need not be told of the end of what it has never seen.
+            self.forget(key);
+            return;
+        }
         let contents = if stage == Stage::Uninstalled { Contents::default() } else { contents };
         let given = if stage == Stage::Uninstalled { GivenId::None } else { given };
         if release.has_no_id {

@@ -1,11 +1,13 @@
 //! One release: what was acknowledged, what the cluster shows, and what is to be sent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::outcomes::Refusal;
 use super::places::Excluded;
+use super::steps::clock;
 use super::{Counts, Moment, Retry};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::body::{Body, Parts};
@@ -13,6 +15,9 @@ use crate::inventory::rules::release::{Facts, Undecodable};
 use crate::inventory::rules::revision::{Revision, Stage};
 use crate::inventory::rules::status::{Entry, Rejection};
 use crate::inventory::rules::text::brief;
+
+/// Helm is done sooner, or was killed. `--wait` waits for five minutes by default.
+const LONGEST_WORK: Duration = Duration::from_mins(10);
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +51,33 @@ pub(super) struct Posting {
     pub(super) changed: Option<Moment>,
 }
 
+/// A revision that Helm is working on, or was working on when it was killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Work {
+    version: Arc<str>,
+    number: u64,
+    /// When it was seen first.
+    since: Moment,
+    /// It has lasted so long that Helm was probably killed.
+    is_stuck: bool,
+}
+
+impl Work {
+    /// The work that the newest revision shows, after what was known of it.
+    pub(super) fn of(newest: Option<&Revision>, before: Option<Self>, now: Moment) -> Option<Self> {
+        let newest = newest.filter(|newest| newest.stage == Stage::UnderWay)?;
+        let known = before.filter(|before| before.version == newest.version);
+        let since = known.map_or(now, |known| known.since);
+        let is_stuck = now.at.saturating_duration_since(since.at) >= LONGEST_WORK;
+        Some(Self { version: Arc::clone(&newest.version), number: newest.number, since, is_stuck })
+    }
+
+    /// When it has lasted for too long, unless that is known.
+    pub(super) fn stuck_at(&self) -> Option<Instant> {
+        if self.is_stuck { None } else { self.since.at.checked_add(LONGEST_WORK) }
+    }
+}
+
 /// One release.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each told by its name")]
@@ -71,6 +103,8 @@ pub(super) struct Release {
     pub(super) excluded: Option<Excluded>,
     /// Helm is working on a newer revision: the last report stands until that ends.
     pub(super) is_under_way: bool,
+    /// What Helm is working on.
+    pub(super) work: Option<Work>,
     /// It has no revision any more, or its history is all that is left of it.
     pub(super) is_gone: bool,
     pub(super) wanted: Option<Wanted>,
@@ -93,6 +127,26 @@ impl Release {
         let is_uncertain = !entry.sending_hash.is_empty();
         let failure = entry.rejected.as_ref().map(Refusal::of);
         Self { known: Some(known), entry: Some(entry), is_uncertain, failure, ..Self::default() }
+    }
+
+    /// Whether Helm has worked on a revision for so long that it was probably killed.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.is_stuck)
+    }
+
+    /// The same in words, with what an operator can do.
+    pub(super) fn interrupted(&self) -> Option<String> {
+        let work = self.work.as_ref().filter(|work| work.is_stuck)?;
+        Some(format!(
+            "Helm has worked on revision {} since {} or longer and was probably interrupted: roll the release back or uninstall it",
+            work.number,
+            clock(work.since.wall)
+        ))
+    }
+
+    /// Whether the API has certainly taken nothing of it, and is not asked to right now.
+    pub(super) fn was_never_sent(&self) -> bool {
+        self.posting.is_none() && self.is_unknown_to_the_api()
     }
 
     /// Whether nothing is known or under way, so that it need not be kept.
@@ -257,7 +311,7 @@ impl Release {
     }
 
     /// When the body that is to be sent may be sent, by the delay.
-    pub(super) fn due(&self, delay: std::time::Duration) -> Option<Instant> {
+    pub(super) fn due(&self, delay: Duration) -> Option<Instant> {
         self.wanted.as_ref()?.since.at.checked_add(delay)
     }
 }

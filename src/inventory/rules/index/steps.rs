@@ -87,7 +87,7 @@ pub(in crate::inventory) struct Next {
     pub(in crate::inventory) steps: Vec<Step>,
     /// When something else is due.
     pub(in crate::inventory) until: Option<Instant>,
-    /// Releases that have to be observed again: there are now more, or fewer, than are reported.
+    /// Releases that have to be observed again: there are now more, or fewer, than are reported, or Helm's work has lasted for too long.
     pub(in crate::inventory) observe: Vec<ObjectKey>,
 }
 
@@ -103,6 +103,7 @@ impl Index {
         };
         if obstacle.is_none() {
             next.observe = self.place();
+            next.observe.extend(self.stuck(&mut wake, now.at));
             if !next.observe.is_empty() {
                 return next;
             }
@@ -116,6 +117,19 @@ impl Index {
         }
         next.until = wake.0;
         next
+    }
+
+    /// The releases of which Helm's work has just lasted for too long.
+    fn stuck(&self, wake: &mut Wake, now: Instant) -> Vec<ObjectKey> {
+        let mut stuck = Vec::new();
+        for (key, work) in self.releases.iter().filter_map(|(key, release)| Some((key, release.work.as_ref()?))) {
+            match work.stuck_at() {
+                Some(due) if due <= now => stuck.push(key.clone()),
+                Some(due) => wake.at(due),
+                None => {}
+            }
+        }
+        stuck
     }
 
     /// The last step of a process: what was acknowledged is written, and nothing else begins. A write that fails is not repeated: the next

@@ -71,7 +71,7 @@ impl Index {
                 _ => None,
             };
             summary.rejected += usize::from(rejection.is_some());
-            if let Some(reason) = waits_for(key, release).or(rejection)
+            if let Some(reason) = waits_for(key, release).or(rejection).or_else(|| release.interrupted())
                 && summary.problems.len() < NAMED
             {
                 summary.problems.push(Problem { release: key.clone(), reason });
@@ -100,6 +100,7 @@ impl Index {
         if let Some(problem) = waits_for(key, release).filter(|_| release.wanted.is_none()) {
             lines.push(format!("waits: {problem}"));
         }
+        lines.extend(release.interrupted());
         if let Some(wanted) = &release.wanted {
             let changed = release.parts.map(|parts| parts.differing(&wanted.body.parts)).unwrap_or_default();
             let changed = if changed.is_empty() { String::new() } else { format!(" ({})", changed.join(", ")) };

@@ -108,14 +108,71 @@ fn while_a_newer_revision_is_under_way_the_last_report_stands() {
     let mut world = installed();
     world.helm("web", 2, Stage::UnderWay);
     world.pods("web", &["q"]);
-    world.settle();
-    assert_eq!(world.told(), ["web 1 deployed [p]"]);
-    world.restart();
-    world.settle();
-    assert_eq!(world.told(), ["web 1 deployed [p]"]);
+    for _ in 0..2 {
+        world.advance(Duration::from_secs(599));
+        assert!(world.posts().is_empty());
+        assert_eq!(world.index.summary().problems.len(), 0);
+        world.restart();
+    }
     world.helm("web", 2, Stage::Deployed);
     world.settle();
     assert_eq!(world.told(), ["web 1 deployed [p]", "web 2 deployed [q]"]);
+}
+
+#[test]
+fn helm_that_was_killed_is_a_problem_after_ten_minutes_and_what_runs_is_told_with_the_revision_before() {
+    let mut world = installed();
+    world.helm("web", 2, Stage::UnderWay);
+    world.pods("web", &["q"]);
+    assert!(world.posts().is_empty());
+    world.advance(Duration::from_mins(10));
+    world.settle();
+    assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]"]);
+    let problems = world.index.summary().problems;
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(problem.reason.starts_with("Helm has worked on revision 2 since 22:04:"), "{}", problem.reason);
+    let explained = world.index.explain(&key("web"), world.now).expect("it is known").0;
+    assert!(explained.contains(&problem.reason), "{explained:?}");
+    world.pods("web", &["r"]);
+    world.settle();
+    assert_eq!(world.told().last().map(String::as_str), Some("web 1 deployed [r]"));
+    world.helm("web", 2, Stage::Deployed);
+    world.settle();
+    assert_eq!(world.told().last().map(String::as_str), Some("web 2 deployed [r]"));
+    assert!(world.index.summary().problems.is_empty());
+}
+
+#[test]
+fn a_first_installation_that_was_interrupted_is_a_problem_and_nothing_is_told_of_it() {
+    let mut world = World::new(settings());
+    world.helm("web", 1, Stage::UnderWay);
+    world.settle();
+    assert!(world.told().is_empty());
+    let problems = world.index.summary().problems;
+    assert_eq!(problems.iter().map(|problem| &problem.release).collect::<Vec<_>>(), [&key("web")]);
+    assert!(world.index.explain(&key("web"), world.now).is_some());
+    world.uninstall("web");
+    world.settle();
+    assert!(world.told().is_empty() && world.index.summary().problems.is_empty());
+}
+
+#[test]
+fn a_release_that_comes_and_goes_within_the_delay_is_not_told() {
+    for keeps_history in [false, true] {
+        let mut world = World::new(settings());
+        world.helm("web", 1, Stage::Deployed);
+        assert!(world.posts().iter().all(|post| post.key == PostKey::Registration));
+        world.advance(DELAY / 2);
+        if keeps_history {
+            world.helm("web", 1, Stage::Uninstalled);
+        } else {
+            world.uninstall("web");
+        }
+        world.settle();
+        assert!(world.told().is_empty(), "history: {keeps_history}");
+        assert_eq!(world.entry("web"), Value::Null);
+        assert!(world.index.keys().next().is_none());
+    }
 }
 
 #[test]

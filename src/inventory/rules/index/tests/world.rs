@@ -13,7 +13,7 @@ use crate::cluster::object::Decoded;
 use crate::inventory::rules::contents::{Content, Contents};
 use crate::inventory::rules::identity::GivenId;
 use crate::inventory::rules::release::Facts;
-use crate::inventory::rules::revision::{Revision, Stage};
+use crate::inventory::rules::revision::{Revision, Revisions, Stage};
 
 pub(super) const DELAY: Duration = Duration::from_secs(10);
 
@@ -21,6 +21,7 @@ pub(super) const DELAY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub(super) newest: Option<Revision>,
+    pub(super) reported: Option<Revision>,
     pub(super) updated: String,
     pub(super) pods: Vec<&'static str>,
 }
@@ -85,9 +86,15 @@ impl World {
         let version: Arc<str> = self.versions.to_string().into();
         let object = format!("sh.helm.release.v1.{name}.v{number}").into();
         let updated = format!("2026-11-21T{:02}:00:00Z", self.versions % 24);
-        let live = self.live.entry(key(name)).or_insert(Live { newest: None, updated: String::new(), pods: vec!["p"] });
+        let live = self.live.entry(key(name)).or_insert(Live {
+            newest: None,
+            reported: None,
+            updated: String::new(),
+            pods: vec!["p"],
+        });
         live.newest = Some(Revision { number, stage, object, version });
         if stage.is_reported() {
+            live.reported.clone_from(&live.newest);
             live.updated = updated;
         }
         self.observe(&key(name));
@@ -125,7 +132,18 @@ impl World {
         };
         let pods = live.map(|live| live.pods.iter().map(pod).collect()).unwrap_or_default();
         let seen = Seen {
-            newest: live.and_then(|live| live.newest.clone()),
+            revisions: Revisions {
+                newest: live.and_then(|live| live.newest.clone()),
+                // Helm marks this very record when it uninstalls a release.
+                reported: live.and_then(|live| {
+                    let is_its_record = |reported: &&Revision| {
+                        live.newest
+                            .as_ref()
+                            .is_none_or(|newest| newest.version == reported.version || newest.number != reported.number)
+                    };
+                    live.reported.as_ref().filter(is_its_record).cloned()
+                }),
+            },
             given: self.given.clone(),
             contents: Contents::of([pods, Vec::new(), Vec::new(), Vec::new()]),
         };
@@ -165,8 +183,8 @@ impl World {
             chart: format!("chart-{}", key.name),
             app_version: "1".into(),
         });
-        let is_same =
-            self.live.get(key).and_then(|live| live.newest.as_ref()).is_some_and(|newest| newest.version == *version);
+        let stored = self.live.get(key).map(|live| [live.newest.as_ref(), live.reported.as_ref()]);
+        let is_same = stored.into_iter().flatten().flatten().any(|revision| revision.version == *version);
         let outcome = facts.filter(|_| is_same).ok_or(ReadFailure::Changed);
         self.index.read(key, version, outcome, self.now);
         self.observe(key);
