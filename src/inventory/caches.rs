@@ -7,7 +7,7 @@ use super::kinds::SECRET;
 use super::rules::contents::{Contents, INSTANCE};
 use super::rules::identity::GivenId;
 use super::rules::index::Seen;
-use super::rules::revision::{Revisions, revisions};
+use super::rules::revision::{Revisions, revisions as revisions_of};
 use crate::cluster::{Object, ObjectKey, Watch};
 
 /// The watches that are followed while a project counts and is not stopped.
@@ -24,6 +24,34 @@ pub(super) struct Caches {
 #[derive(Default)]
 pub(super) struct Owners([HashMap<ObjectKey, Arc<str>>; 4]);
 
+/// The namespaces of releases that are stored in another one, by where they are stored and their names. Only their records tell.
+#[derive(Default)]
+pub(super) struct Homes(BTreeMap<ObjectKey, Arc<str>>);
+
+impl Homes {
+    /// The release whose revisions are stored under this key.
+    pub(super) fn release(&self, stored: &ObjectKey) -> ObjectKey {
+        match self.0.get(stored) {
+            Some(home) => ObjectKey::new(Arc::clone(home), Arc::clone(&stored.name)),
+            None => stored.clone(),
+        }
+    }
+
+    /// A record says in which namespace its release is.
+    pub(super) fn learn(&mut self, stored: &ObjectKey, home: &str) {
+        if *stored.namespace == *home {
+            self.0.remove(stored);
+        } else {
+            self.0.insert(stored.clone(), home.into());
+        }
+    }
+
+    /// Where releases of this namespace are stored elsewhere.
+    fn of(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+        self.0.iter().filter(move |(_, home)| ***home == *namespace).map(|(stored, _)| stored)
+    }
+}
+
 /// What a namespace shows.
 pub(super) struct NamespaceView {
     revisions: BTreeMap<Arc<str>, Revisions>,
@@ -38,14 +66,26 @@ impl Caches {
     }
 
     /// What a namespace shows; of one release only, if it is named.
-    pub(super) fn view(&self, namespace: &str, only: Option<&str>) -> NamespaceView {
+    pub(super) fn view(&self, namespace: &str, only: Option<&str>, homes: &Homes) -> NamespaceView {
         let is_meant = |name: Option<&Arc<str>>| match (name, only) {
             (Some(name), Some(only)) => **name == *only,
             (Some(_), None) => true,
             (None, _) => false,
         };
+        let is_stored = |object: &Arc<Object>, at: &ObjectKey| object.labels.get("name") == Some(&at.name);
         let stored = self.releases.store().in_namespace(namespace);
-        let stored = stored.iter().filter(|object| is_meant(object.labels.get("name")));
+        let stored = stored.iter().filter(|object| is_meant(object.labels.get("name"))).filter(|object| {
+            let name = object.labels.get("name").map(|name| ObjectKey::new(namespace, Arc::clone(name)));
+            name.is_none_or(|key| homes.release(&key) == key)
+        });
+        let mut revisions = revisions_of(stored);
+        for at in homes.of(namespace).filter(|at| is_meant(Some(&at.name))) {
+            let elsewhere = self.releases.store().in_namespace(&at.namespace);
+            // Whoever may write Secrets in another namespace does not replace what is stored in the release's own.
+            for (name, found) in revisions_of(elsewhere.iter().filter(|object| is_stored(object, at))) {
+                revisions.entry(name).or_insert(found);
+            }
+        }
         let mut objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]> = HashMap::new();
         for (kind, watch) in self.contents.iter().enumerate() {
             for object in watch.store().in_namespace(namespace) {
@@ -61,12 +101,13 @@ impl Caches {
             Some(secret) => GivenId::of_content(&secret.content.value()),
             None => GivenId::None,
         };
-        NamespaceView { revisions: revisions(stored), objects, given }
+        NamespaceView { revisions, objects, given }
     }
 
     /// Every namespace with a release.
-    pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.releases.store().objects().iter().map(|object| Arc::clone(&object.key.namespace)).collect()
+    pub(super) fn namespaces(&self, homes: &Homes) -> BTreeSet<Arc<str>> {
+        let objects = self.releases.store().objects();
+        objects.iter().map(|object| Arc::clone(&object.key.namespace)).chain(homes.0.values().cloned()).collect()
     }
 
     /// The owners of all objects.

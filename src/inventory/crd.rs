@@ -6,12 +6,13 @@ use super::kinds::{id_of_projects, projects};
 use crate::cluster::{Cluster, Error};
 
 /// The fields of the status, but for those that hossted-operator has as well.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "status.registeredHash",
     "status.registeringHash",
     "status.registrations",
     "status.rejectedRegistration",
     "status.helmStatus[].resourceVersion",
+    "status.helmStatus[].storageNamespace",
     "status.helmStatus[].sentHash",
     "status.helmStatus[].sent",
     "status.helmStatus[].sendingHash",

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use super::caches::{Caches, Owners};
+use super::caches::{Caches, Homes, Owners};
 use super::follower::Changed;
 use super::ignored::Marks;
 use super::kinds;
@@ -26,7 +26,7 @@ use super::poster::{Deliver, Delivered};
 use super::record;
 use super::rules::index::{Index, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, Step, View};
 use super::rules::project::{Choice, Ignored, Project};
-use super::rules::release::{Facts, Storage};
+use super::rules::release::{Recorded, Storage};
 use super::rules::status::{Remembered, others};
 use super::shown::{ProjectState, Shown};
 use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope};
@@ -86,7 +86,7 @@ enum Done {
 
 /// How a step has ended.
 enum End {
-    Read { key: ObjectKey, version: Arc<str>, outcome: Result<Facts, ReadFailure> },
+    Read { key: ObjectKey, version: Arc<str>, object: ObjectKey, outcome: Result<Recorded, ReadFailure> },
     Answered { key: PostKey, delivered: Option<Delivered> },
 }
 
@@ -100,6 +100,7 @@ struct Run {
     /// Empty while nothing is collected.
     demands: Vec<Demand>,
     owners: Owners,
+    homes: Homes,
     /// What has changed and was not looked at yet.
     changed: BTreeSet<ObjectKey>,
     changed_namespaces: BTreeSet<Arc<str>>,
@@ -134,6 +135,7 @@ impl Reconciler {
             indexes: 0,
             demands: Vec::new(),
             owners: Owners::default(),
+            homes: Homes::default(),
             changed: BTreeSet::new(),
             changed_namespaces: BTreeSet::new(),
             everything: true,
@@ -195,7 +197,7 @@ impl Run {
     fn note(&mut self, changed: Changed) {
         match changed {
             Changed::Project => self.projects = true,
-            Changed::Release(key) => drop(self.changed.insert(key)),
+            Changed::Release(key) => self.changed.extend([self.homes.release(&key), key]),
             Changed::Content(kind, key) => {
                 let concerned = self.reconciler.caches.concerned(&mut self.owners, kind, &key);
                 self.changed.extend(concerned);
@@ -292,6 +294,9 @@ impl Run {
                 self.index = Some(Index::new(self.reconciler.settings.clone(), project, rand::random()));
                 self.indexes += 1;
                 self.everything = true;
+                for (stored, home) in self.index.iter().flat_map(Index::stored_elsewhere) {
+                    self.homes.learn(&stored, &home);
+                }
             }
         }
         self.mark(&ignored, now);
@@ -392,12 +397,12 @@ impl Run {
         let caches = &self.reconciler.caches;
         if std::mem::take(&mut self.everything) {
             self.owners = caches.owners();
-            self.changed_namespaces.extend(caches.namespaces());
+            self.changed_namespaces.extend(caches.namespaces(&self.homes));
             self.changed_namespaces.extend(index.keys().map(|key| Arc::clone(&key.namespace)));
         }
         for namespace in std::mem::take(&mut self.changed_namespaces) {
             self.changed.retain(|key| key.namespace != namespace);
-            let mut view = caches.view(&namespace, None);
+            let mut view = caches.view(&namespace, None, &self.homes);
             let known = index.keys().filter(|key| key.namespace == namespace).map(|key| Arc::clone(&key.name));
             let names: BTreeSet<Arc<str>> = known.chain(view.names().cloned()).collect();
             for name in names {
@@ -406,7 +411,7 @@ impl Run {
             }
         }
         for key in std::mem::take(&mut self.changed) {
-            let mut view = caches.view(&key.namespace, Some(&key.name));
+            let mut view = caches.view(&key.namespace, Some(&key.name), &self.homes);
             index.observe(&key, view.seen(&key.name), now);
         }
     }
@@ -417,13 +422,9 @@ impl Run {
         let (name, number) = (index.project().name.clone(), self.indexes);
         let end: BoxFuture<'static, End> = match step {
             Step::Read { key, object, version } => {
-                let read = record::read(
-                    reconciler.cluster.clone(),
-                    reconciler.storage,
-                    ObjectKey::new(Arc::clone(&key.namespace), object),
-                    Arc::clone(&version),
-                );
-                Box::pin(async move { End::Read { key, version, outcome: read.await } })
+                let read =
+                    record::read(reconciler.cluster.clone(), reconciler.storage, object.clone(), Arc::clone(&version));
+                Box::pin(async move { End::Read { key, version, object, outcome: read.await } })
             }
             Step::Write(patch) => {
                 let (writing, uid) = (reconciler.write(name, patch), index.project().uid.clone());
@@ -465,9 +466,15 @@ impl Run {
         };
         let Some(index) = &mut self.index else { return };
         match end {
-            End::Read { key, version, outcome } => {
+            End::Read { key, version, object, outcome } => {
+                let stored = ObjectKey::new(Arc::clone(&object.namespace), Arc::clone(&key.name));
+                let outcome = outcome.and_then(|Recorded { namespace, facts }| {
+                    let home = namespace.as_deref().unwrap_or(&stored.namespace);
+                    self.homes.learn(&stored, home);
+                    if *home == *key.namespace { Ok(facts) } else { Err(ReadFailure::Elsewhere) }
+                });
                 index.read(&key, &version, outcome, now);
-                self.changed.insert(key);
+                self.changed.extend([self.homes.release(&stored), key]);
             }
             End::Answered { key, delivered } => {
                 let is_stale = delivered.as_ref().is_some_and(|delivered| delivered.token != *self.token.borrow());

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::kinds::storage;
 use super::rules::index::ReadFailure;
-use super::rules::release::{Facts, Storage, Undecodable, decode};
+use super::rules::release::{Recorded, Storage, Undecodable, decode};
 use crate::cluster::{Cluster, ObjectKey, Retry};
 
 /// The part of an object that stores a release.
@@ -29,7 +29,7 @@ pub(super) async fn read(
     stored: Storage,
     key: ObjectKey,
     version: Arc<str>,
-) -> Result<Facts, ReadFailure> {
+) -> Result<Recorded, ReadFailure> {
     let object = match cluster.get(&storage(stored), &key).await {
         Ok(object) => object.filter(|object| object.resource_version == version).ok_or(ReadFailure::Changed)?,
         Err(error) if error.retry() == Retry::WhenElected => return Err(ReadFailure::Changed),
@@ -42,7 +42,7 @@ pub(super) async fn read(
     }
 }
 
-fn decode_content(content: &str, stored: Storage) -> Result<Facts, Undecodable> {
+fn decode_content(content: &str, stored: Storage) -> Result<Recorded, Undecodable> {
     let Stored { data: Data { release } } = serde_json::from_str(content).map_err(|_| Undecodable::Malformed)?;
     decode(&release, stored)
 }

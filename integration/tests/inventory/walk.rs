@@ -2,6 +2,9 @@
 
 use integration::rbac::grant_inventory_of_config_maps;
 use integration::{Chart, Reply, Sink, eventually};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World, brief, chart, run, small_chart};
@@ -106,6 +109,53 @@ fn a_release_that_comes_and_goes_within_the_delay_is_not_told() {
         world.told("other", 1).await;
         assert_eq!(world.accepted("web").len(), 0);
         assert_eq!(world.sink.told().len(), 2, "the registration and the other release");
+    });
+}
+
+#[test]
+fn a_release_that_is_stored_in_another_namespace_is_told_with_its_own_and_stays_one_release() {
+    run(async {
+        let world = World::new("stored").await;
+        let mut daemon = world.start("delay = \"5s\"\n").await;
+        for name in ["apps", "flux-system"] {
+            world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        }
+        let chart = world.helm.chart(&chart()).unwrap();
+        world.helm.run(&["install", "web", &chart, "--namespace", "apps"]).await.unwrap();
+        let first = world.told("web", 1).await.remove(0);
+        world.wait_until_acknowledged("web").await;
+        // As a controller stores it that keeps its records to itself.
+        let secrets = |namespace: &str| Api::<Secret>::namespaced(world.admin.clone(), namespace);
+        let name = "sh.helm.release.v1.web.v1";
+        let mut record = secrets("apps").get(name).await.unwrap();
+        secrets("apps").delete(name, &DeleteParams::default()).await.unwrap();
+        record.metadata =
+            ObjectMeta { name: record.metadata.name, labels: record.metadata.labels, ..ObjectMeta::default() };
+        secrets("flux-system").create(&PostParams::default(), &record).await.unwrap();
+        eventually("the status to say where it is stored", LIMIT, async || {
+            let status = world.status().await;
+            let entry = &status["helmStatus"][0];
+            let is_so = entry["namespace"] == "apps" && entry["storageNamespace"] == "flux-system";
+            if is_so && entry["appUUID"] == first["app_api_info"]["app_uuid"] {
+                Ok(())
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await
+        .unwrap();
+        // A restart knows it again, and a change of a pod in the release's namespace is one of the release.
+        daemon.start_again().await.unwrap();
+        daemon.wait_ready(LIMIT).await.unwrap();
+        let pods = Api::<Pod>::namespaced(world.admin.clone(), "apps");
+        pods.delete("web-keycloak-23", &DeleteParams::default().grace_period(0)).await.unwrap();
+        let told = world.told("web", 2).await;
+        assert_eq!(told[1]["app_info"]["helm_info"], first["app_info"]["helm_info"]);
+        assert_eq!(told[1]["app_info"]["service_info"], first["app_info"]["service_info"]);
+        assert_eq!((&told[1]["app_info"]["pod_info"], &told[1]["app_api_info"]), (&json!([]), &first["app_api_info"]));
+        world.change_project("main", &json!({"denyNamespaces": ["apps"]})).await;
+        world.wait_until_forgotten().await;
+        assert_eq!(world.accepted("web").len(), 2);
     });
 }
 

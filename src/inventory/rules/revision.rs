@@ -72,8 +72,8 @@ pub(in crate::inventory) struct Revision {
     pub(in crate::inventory) number: u64,
     /// Its status.
     pub(in crate::inventory) stage: Stage,
-    /// The name of the object that stores it.
-    pub(in crate::inventory) object: Arc<str>,
+    /// The object that stores it. Its namespace need not be the release's.
+    pub(in crate::inventory) object: ObjectKey,
     /// The version of that object. A release that is replaced by another one has another.
     pub(in crate::inventory) version: Arc<str>,
 }
@@ -94,8 +94,8 @@ fn read(object: &Object) -> Option<(&Arc<str>, Revision)> {
     let label = |label| object.labels.get(label);
     let number = label(VERSION)?.parse().ok()?;
     let stage = Stage::of(label(STATUS)?);
-    let (object_name, version) = (Arc::clone(&object.key.name), Arc::clone(&object.resource_version));
-    Some((label(NAME)?, Revision { number, stage, object: object_name, version }))
+    let version = Arc::clone(&object.resource_version);
+    Some((label(NAME)?, Revision { number, stage, object: object.key.clone(), version }))
 }
 
 /// The revisions of a release that matter.
@@ -167,7 +167,7 @@ mod tests {
         let expected = Revision {
             number: 10,
             stage: Stage::Deployed,
-            object: "sh.helm.release.v1.a.b.v10".into(),
+            object: ObjectKey::new("n", "sh.helm.release.v1.a.b.v10"),
             version: "910".into(),
         };
         assert_eq!(found["a.b"], Revisions { newest: Some(expected.clone()), reported: Some(expected) });

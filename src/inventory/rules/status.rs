@@ -25,6 +25,8 @@ pub(in crate::inventory) struct Entry {
     pub(in crate::inventory) facts: Facts,
     /// The version of the object that stored the revision: an object of the same version need not be read after a restart.
     pub(in crate::inventory) version: String,
+    /// The namespace of that object; empty if it is the release's.
+    pub(in crate::inventory) stored_in: String,
     /// The hash of the body that was acknowledged last; empty if none was.
     pub(in crate::inventory) sent_hash: String,
     /// How many bodies were acknowledged; and those that may have been accepted, and were replaced before that was known.
@@ -89,15 +91,28 @@ impl Entry {
         let of_facts = entry.map(|entry| &entry.facts).into_iter().chain(facts).map(of_facts).max();
         let names = key.name.len() + key.namespace.len();
         let of_entry = entry.map_or((0, 0, 0), |entry| (entry.revision, entry.sent, entry.version.len()));
+        let stored_in =
+            newest.map(|newest| &*newest.object.namespace).filter(|namespace| *namespace != &*key.namespace);
+        let of_entry_stored = entry.map(|entry| entry.stored_in.as_str()).filter(|namespace| !namespace.is_empty());
+        let of_storage = stored_in.or(of_entry_stored).map_or(0, |namespace| STORED_IN + namespace.len());
         let of_newest = newest.map_or((0, 0), |newest| (newest.number, newest.version.len()));
         let (revision, sent, version) = (of_entry.0.max(of_newest.0), of_entry.1, of_entry.2.max(of_newest.1));
-        FIXED + LONGEST_ID + 4 * names + 3 * digits(revision) + digits(sent) + version + of_facts.unwrap_or_default()
+        FIXED
+            + LONGEST_ID
+            + 4 * names
+            + 3 * digits(revision)
+            + digits(sent)
+            + version
+            + of_storage
+            + of_facts.unwrap_or_default()
     }
 }
 
 /// The bytes of all field names and hashes of an entry, of its line in `reconcileHelmReleases`, and of the name of that line in the
 /// object's managed fields.
 const FIXED: usize = 480;
+/// The bytes of the field with the namespace that a release is stored in, but for the namespace.
+const STORED_IN: usize = 64;
 /// The bytes of the longest id.
 const LONGEST_ID: usize = 66;
 
@@ -238,6 +253,7 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
             app_version: tame(&or_empty("appVersion")),
         },
         version: or_empty("resourceVersion"),
+        stored_in: or_empty("storageNamespace"),
         sent_hash: hash(value, "sentHash"),
         sent: value.get("sent").and_then(Value::as_u64).unwrap_or_default(),
         sending_hash: hash(value, "sendingHash"),
@@ -319,6 +335,9 @@ fn release(key: &ObjectKey, entry: &Entry) -> Value {
             fields.insert(field.to_owned(), json!(hash));
         }
     }
+    if let Some(fields) = release.as_object_mut().filter(|_| !entry.stored_in.is_empty()) {
+        fields.insert("storageNamespace".to_owned(), json!(entry.stored_in));
+    }
     if let (Some(fields), Some(rejected)) = (release.as_object_mut(), &entry.rejected) {
         fields.insert("rejected".to_owned(), rejected.to_json());
     }
@@ -356,6 +375,7 @@ mod tests {
                 app_version: format!("1.{revision}"),
             },
             version: format!("10{revision}"),
+            stored_in: if revision == 4 { "flux-system".to_owned() } else { String::new() },
             sent_hash: format!("5f0{revision}"),
             sent: revision + 10,
             sending_hash: if revision == 3 { "beef".to_owned() } else { String::new() },
@@ -445,6 +465,7 @@ mod tests {
                 stage: Stage::Uninstalled,
                 facts: Facts { updated: text.clone(), chart: text.clone(), app_version: text.clone() },
                 version: "9".repeat(20),
+                stored_in: "s".repeat(63),
                 sent_hash: hash.clone(),
                 sent: u64::MAX,
                 sending_hash: hash.clone(),
@@ -462,7 +483,12 @@ mod tests {
             assert!(taken + managed + 300 > size, "it claims too much: {taken} and {managed} of {size}");
             // Nothing but the counter of posts is news of an entry.
             let version = largest.version.as_str().into();
-            let newest = Revision { number: largest.revision, stage: Stage::Deployed, object: "o".into(), version };
+            let newest = Revision {
+                number: largest.revision,
+                stage: Stage::Deployed,
+                object: ObjectKey::new("s".repeat(63), "o"),
+                version,
+            };
             let unsent = Entry { sent: 0, ..largest };
             let before = Entry::size(&key, None, Some(&unsent.facts), Some(&newest));
             assert_eq!(before, Entry::size(&key, Some(&unsent), Some(&unsent.facts), Some(&newest)));

@@ -23,6 +23,7 @@ mod summary;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -230,6 +231,16 @@ impl Index {
     /// Every release that is known.
     pub(in crate::inventory) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.releases.keys()
+    }
+
+    /// Where releases are stored that are not stored in their own namespaces, and these, as the status remembers them.
+    pub(in crate::inventory) fn stored_elsewhere(&self) -> Vec<(ObjectKey, Arc<str>)> {
+        let of_entry = |(key, release): (&ObjectKey, &Release)| {
+            let stored_in = release.entry.as_ref().map(|entry| entry.stored_in.as_str())?;
+            let stored = ObjectKey::new(stored_in, Arc::clone(&key.name));
+            (!stored_in.is_empty()).then(|| (stored, Arc::clone(&key.namespace)))
+        };
+        self.releases.iter().filter_map(of_entry).collect()
     }
 
     /// The cluster answers again, or has granted a permission: what failed there is tried again at once.

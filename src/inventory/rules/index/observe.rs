@@ -104,6 +104,7 @@ impl Index {
             stage,
             facts: told.facts.clone(),
             version: told.version.to_string(),
+            stored_in: String::new(),
             sent_hash: String::new(),
             sent: 0,
             sending_hash: String::new(),
@@ -118,6 +119,13 @@ impl Index {
             GivenId::None | GivenId::Unusable => entry.is_given && stage == Stage::Uninstalled,
         };
         entry.is_given = is_given;
+        if let Some(newest) = &release.newest {
+            let stored_in = if newest.object.namespace == key.namespace { "" } else { &*newest.object.namespace };
+            if entry.stored_in != stored_in {
+                stored_in.clone_into(&mut entry.stored_in);
+                self.status.is_dirty = true;
+            }
+        }
     }
 
     /// Compares a release with what was acknowledged.

@@ -20,6 +20,8 @@ pub(in crate::inventory) enum ReadFailure {
     Undecodable(Undecodable),
     /// It has changed meanwhile, or is gone; the watch will show that.
     Changed,
+    /// It is of a release in another namespace, which is observed again with it.
+    Elsewhere,
     /// The cluster did not answer as it should.
     Cluster(String),
 }
@@ -93,6 +95,7 @@ impl Index {
                 release.undecodable = Some((Arc::clone(version), undecodable));
                 release.unread = None;
             }
+            Err(ReadFailure::Elsewhere) => release.unread = None,
             Err(ReadFailure::Changed) => release.reading.failed(None, now.at, &mut self.random),
             Err(ReadFailure::Cluster(reason)) => {
                 release.unreadable = Some(reason);

@@ -70,7 +70,7 @@ pub(in crate::inventory) enum Step {
         /// The release.
         key: ObjectKey,
         /// The object that stores it.
-        object: Arc<str>,
+        object: ObjectKey,
         /// The version that is to be read.
         version: Arc<str>,
     },
@@ -152,7 +152,7 @@ impl Index {
             if self.reads >= READS {
                 return;
             }
-            let (object, version) = (Arc::clone(&unread.object), Arc::clone(&unread.version));
+            let (object, version) = (unread.object.clone(), Arc::clone(&unread.version));
             steps.push(Step::Read { key: key.clone(), object, version });
             release.is_reading = true;
             self.reads += 1;

@@ -32,6 +32,15 @@ pub(in crate::inventory) struct Facts {
     pub(in crate::inventory) app_version: String,
 }
 
+/// A record that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::inventory) struct Recorded {
+    /// The namespace of the release, unless the record has none that could be one.
+    pub(in crate::inventory) namespace: Option<String>,
+    /// What is told of it.
+    pub(in crate::inventory) facts: Facts,
+}
+
 /// How a release is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Storage {
@@ -55,6 +64,8 @@ pub(in crate::inventory) enum Undecodable {
 
 #[derive(Deserialize)]
 struct Record {
+    #[serde(default)]
+    namespace: Option<String>,
     info: Info,
     chart: Chart,
 }
@@ -79,7 +90,7 @@ struct Metadata {
 }
 
 /// Reads a release from the text of `data.release` of the object that stores it.
-pub(in crate::inventory) fn decode(stored: &str, storage: Storage) -> Result<Facts, Undecodable> {
+pub(in crate::inventory) fn decode(stored: &str, storage: Storage) -> Result<Recorded, Undecodable> {
     let once = DecoderReader::new(stored.as_bytes(), &STANDARD);
     match storage {
         Storage::Secret => unpack(DecoderReader::new(BufReader::new(once), &STANDARD)),
@@ -87,7 +98,7 @@ pub(in crate::inventory) fn decode(stored: &str, storage: Storage) -> Result<Fac
     }
 }
 
-fn unpack(mut packed: impl Read) -> Result<Facts, Undecodable> {
+fn unpack(mut packed: impl Read) -> Result<Recorded, Undecodable> {
     let mut head = Vec::with_capacity(GZIP.len());
     let mut beginning = packed.by_ref().take(GZIP.len() as u64);
     beginning.read_to_end(&mut head).map_err(|_| Undecodable::Malformed)?;
@@ -96,7 +107,7 @@ fn unpack(mut packed: impl Read) -> Result<Facts, Undecodable> {
     if is_packed { read(GzDecoder::new(BufReader::new(whole))) } else { read(whole) }
 }
 
-fn read(document: impl Read) -> Result<Facts, Undecodable> {
+fn read(document: impl Read) -> Result<Recorded, Undecodable> {
     let mut bounded = document.take(LARGEST + 1);
     let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(Shortened::new(bounded.by_ref())));
     let record = Record::deserialize(&mut deserializer).and_then(|record| deserializer.end().map(|()| record));
@@ -104,12 +115,21 @@ fn read(document: impl Read) -> Result<Facts, Undecodable> {
     if bounded.limit() == 0 {
         return Err(Undecodable::TooLarge);
     }
-    let Record { info, chart: Chart { metadata } } = record.map_err(|_| Undecodable::Malformed)?;
-    Ok(Facts {
-        updated: tame(&info.last_deployed),
-        chart: tame(&metadata.name),
-        app_version: tame(&metadata.app_version.unwrap_or_default()),
+    let Record { namespace, info, chart: Chart { metadata } } = record.map_err(|_| Undecodable::Malformed)?;
+    Ok(Recorded {
+        namespace: namespace.filter(|namespace| is_namespace(namespace)),
+        facts: Facts {
+            updated: tame(&info.last_deployed),
+            chart: tame(&metadata.name),
+            app_version: tame(&metadata.app_version.unwrap_or_default()),
+        },
     })
+}
+
+/// Whether a text can be the name of a namespace.
+fn is_namespace(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -123,6 +143,24 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    fn decode(stored: &str, storage: Storage) -> Result<Facts, Undecodable> {
+        super::decode(stored, storage).map(|recorded| recorded.facts)
+    }
+
+    #[test]
+    fn the_namespace_of_a_release_is_that_of_its_record_if_it_can_be_one() {
+        let namespace = |value: Value| {
+            let mut release = release();
+            release["namespace"] = value;
+            let text = stored(release.to_string().as_bytes(), Storage::Secret);
+            super::decode(&text, Storage::Secret).unwrap().namespace
+        };
+        assert_eq!(namespace(json!("team-1")).as_deref(), Some("team-1"));
+        for none in [json!(""), Value::Null, json!("Team"), json!("a/b"), json!("a".repeat(64))] {
+            assert_eq!(namespace(none.clone()), None, "{none}");
+        }
+    }
 
     fn packed(document: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());

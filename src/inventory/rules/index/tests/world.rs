@@ -84,7 +84,7 @@ impl World {
     pub(super) fn helm(&mut self, name: &str, number: u64, stage: Stage) {
         self.versions += 1;
         let version: Arc<str> = self.versions.to_string().into();
-        let object = format!("sh.helm.release.v1.{name}.v{number}").into();
+        let object = ObjectKey::new("default", format!("sh.helm.release.v1.{name}.v{number}"));
         let updated = format!("2026-11-21T{:02}:00:00Z", self.versions % 24);
         let live = self.live.entry(key(name)).or_insert(Live {
             newest: None,
