@@ -308,7 +308,7 @@ fn what_hive_has_applied_is_ours_after_three_requests_and_what_others_own_stays(
             managers.sort_unstable();
             assert_eq!(managers, [("hive7-clustersync", "Update"), ("kubectl-edit", "Update"), ("towline", "Apply")]);
             let client = edge.cluster.session().unwrap().connection;
-            let whole: Value = client.send(Request::get(&kind, &key), "application/json", LIMIT).await.unwrap();
+            let whole: Value = client.send(Request::get(&kind, &key), "application/json", LIMIT).await.unwrap().0;
             assert!(!whole["spec"].to_string().contains("optional") && whole["data"]["optional"].is_null(), "{whole}");
             assert!(!applied.row().adopted && applied.row().owned.is_some());
             // It is done once.
@@ -354,7 +354,7 @@ fn a_switch_to_apply_removes_what_another_behavior_has_sent_and_what_others_own_
                 let labels: Vec<&str> = found.labels.keys().map(String::as_str).collect();
                 assert_eq!(labels, ["edited", "hive.openshift.io/managed", "value"]);
                 let client = edge.cluster.session().unwrap().connection;
-                let whole: Value = client.send(Request::get(&kind, &key), "application/json", LIMIT).await.unwrap();
+                let whole: Value = client.send(Request::get(&kind, &key), "application/json", LIMIT).await.unwrap().0;
                 let is_left = whole["spec"].to_string().contains("optional") || !whole["data"]["optional"].is_null();
                 assert!(!is_left, "{whole}");
                 assert!(!applied.row().adopted && applied.row().owned.is_some());

@@ -43,7 +43,7 @@ fn a_user_is_impersonated_with_uid_groups_and_extra() {
         let connection = connect(&impersonating(&edge, &nobody)).session().unwrap().connection;
         let myself = towline::cluster::ObjectKey::new("", "myself");
         let answer: Value =
-            connection.send(Request::create(&reviews, &myself, &review), "application/json", LIMIT).await.unwrap();
+            connection.send(Request::create(&reviews, &myself, &review), "application/json", LIMIT).await.unwrap().0;
         let user = &answer["status"]["userInfo"];
         assert_eq!((&user["username"], &user["uid"]), (&json!("robot"), &json!("u-1")));
         assert_eq!(user["extra"], json!({"demo.test/scope": ["s-1"]}));

@@ -37,7 +37,7 @@ fn every_verb_is_answered_with_metadata_only() {
         let body = edge.config_map("site", &json!({"large": "x".repeat(1 << 20)}));
         let client = edge.cluster.session().unwrap().connection;
         let read = async |request: Request<'_>| -> Value {
-            client.send(request, towline::cluster::PARTIAL_METADATA, crate::world::LIMIT).await.unwrap()
+            client.send(request, towline::cluster::PARTIAL_METADATA, crate::world::LIMIT).await.unwrap().0
         };
         let patch = json!({"metadata": {"labels": {"b": "c"}}});
         for (verb, request) in [
