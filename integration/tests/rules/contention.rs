@@ -232,7 +232,7 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
         };
         reach(3).await;
         let note = section.event("a", "orders", "Contended").await;
-        assert!(note.contains("stubborn-operator"), "{note}");
+        assert!(note.contains("stubborn-operator") && note.contains("keeps changing spec.storage"), "{note}");
         // Others are not slowed down meanwhile.
         section.quiet().await;
         assert_eq!(rewrites().await.len(), 3);
@@ -243,6 +243,16 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
         // Half a minute, of which an arrival may take some.
         let pause = times[3].duration_since(times[2]).unsigned_abs();
         assert!(pause > Duration::from_secs(25), "the fourth came {pause:?} after the third");
+        // Its age is that of the fight, although the fourth write has just put it in step for a moment.
+        section
+            .report_has("the field, the other manager and the age", |report| {
+                let listed = &report["not_in_step"][0];
+                let cause = listed["cause"].as_str().unwrap_or_default();
+                cause == "field manager stubborn-operator on cluster edge keeps changing spec.storage"
+                    && listed["for_seconds"].as_u64().is_some_and(|age| age >= 25)
+                    && report["oldest_unsynced_seconds"]["spec"].as_f64().is_some_and(|age| age >= 25.0)
+            })
+            .await;
         fighter.abort();
         assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
         let metrics = section.towline.admin().metrics().await.unwrap();

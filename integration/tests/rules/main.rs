@@ -11,6 +11,7 @@
 #[path = "../rules_world/mod.rs"]
 mod rules_world;
 
+mod brakes;
 mod built_in;
 mod check;
 mod contention;

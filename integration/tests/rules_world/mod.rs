@@ -110,6 +110,7 @@ async fn grant(client: &Client, side: Side) {
         ("widgets", "demo.towline.dev"),
         ("leaflets", "demo.towline.dev"),
         ("poddisruptionbudgets", "policy"),
+        ("deployments", "apps"),
         ("configmaps", ""),
     ] {
         if side == Side::Remote && plural == "leaflets" {

@@ -84,7 +84,7 @@ async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
     });
     assert!(matches!(harness.reconcile("a").await, Outcome::Done));
     assert_eq!(harness.edge.asked(), [format!("PATCH {NAMESPACE}")]);
-    let states = harness.section.index(|index| index.table.states());
+    let states = harness.section.index(|index| index.table.states(tokio::time::Instant::now()));
     assert_eq!(states.get(&ObjectState::InStep), Some(&1), "{states:?}");
 }
 

@@ -1,6 +1,6 @@
 //! The records of a section's pairs: what the caches do not hold, and what is reported.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,16 @@ use tokio::time::Instant;
 
 use super::pairs::Pairs;
 use crate::cluster::ObjectKey;
+use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::conflicts::Contended;
 use crate::resource_sync::rules::names::PairKey;
+use crate::resource_sync::rules::plan::LeftOut;
 use crate::resource_sync::rules::server_result::ServerResult;
 use crate::resource_sync::rules::waits::Waits;
 use crate::telemetry::ObjectState as PairState;
 
+/// A contention is over when nothing of the pair had to be written again for this long.
+const CALM: Duration = Duration::from_mins(1);
 /// How many failures are kept for the report.
 const FAILURES: usize = 20;
 
@@ -29,6 +33,24 @@ pub(crate) struct Failure {
     pub(crate) kind: &'static str,
     /// The error.
     pub(crate) reason: String,
+}
+
+/// Another client keeps undoing what the section writes for a pair.
+#[derive(Debug)]
+pub(crate) struct Contention {
+    /// Since when.
+    since: Instant,
+    /// When a part was last written again, or left out.
+    last: Instant,
+    /// Who does what, by the contended part.
+    deeds: BTreeMap<Contended, String>,
+}
+
+impl Contention {
+    /// Who does what, in one sentence.
+    pub(crate) fn cause(&self) -> String {
+        self.deeds.values().map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// One pair.
@@ -50,8 +72,10 @@ pub(crate) struct Pair {
     pub(crate) told_failures: Vec<(&'static str, &'static str)>,
     /// The rejection that was last reported on the remote object: a hash of its content, the step and the status code.
     pub(crate) told_rejection: Option<(u64, &'static str, u16)>,
-    /// The contended parts that were reported in an Event.
-    pub(crate) told_contended: BTreeSet<Contended>,
+    /// What another client keeps undoing.
+    contention: Option<Box<Contention>>,
+    /// Since when it has failed again and again.
+    failing_since: Option<Instant>,
     /// Our finalizer may be on the remote object: it was seen or added, and has not been removed since.
     pub(crate) holds_remote: bool,
     /// The local object existed already when the section was about to create it, so that the pair was not in step before, whatever
@@ -77,7 +101,8 @@ impl Pair {
             status_since: None,
             told_failures: Vec::new(),
             told_rejection: None,
-            told_contended: BTreeSet::new(),
+            contention: None,
+            failing_since: None,
             holds_remote: false,
             local_was_there: false,
             uploads: BTreeMap::new(),
@@ -86,13 +111,26 @@ impl Pair {
         }
     }
 
-    /// The state to report, and since when. A pair that was in step and has changed since is pending.
-    pub(crate) fn shown(&self) -> (PairState, Instant) {
+    /// The state to report, and since when. A pair that was in step and has changed since is pending, and so is one that is in
+    /// step only until another client undoes the last write.
+    pub(crate) fn shown(&self, now: Instant) -> (PairState, Instant) {
         let changed = self.spec_since.into_iter().chain(self.status_since).min();
-        match (self.state, changed) {
-            (PairState::InStep, Some(changed)) => (PairState::Pending, changed),
-            (state, _) => (state, self.state_since),
+        match (self.state, self.contention(now), changed) {
+            (PairState::InStep | PairState::Pending, Some(contention), _) => (PairState::Pending, contention.since),
+            (PairState::InStep, None, Some(changed)) => (PairState::Pending, changed),
+            (state, ..) => (state, self.state_since),
         }
+    }
+
+    /// What another client keeps undoing, while it does.
+    pub(crate) fn contention(&self, now: Instant) -> Option<&Contention> {
+        self.contention.as_deref().filter(|contention| now.saturating_duration_since(contention.last) < CALM)
+    }
+
+    /// Since when a part is contended that is written in this direction.
+    fn contended_since(&self, direction: Direction, now: Instant) -> Option<Instant> {
+        let contention = self.contention(now)?;
+        contention.deeds.keys().any(|what| what.direction() == direction).then_some(contention.since)
     }
 }
 
@@ -101,6 +139,8 @@ impl Pair {
 pub(crate) struct Table {
     pub(super) pairs: Pairs<Pair>,
     failures: VecDeque<(Instant, Failure)>,
+    /// Why objects are never synced, by their local key.
+    left_out: BTreeMap<ObjectKey, &'static str>,
     planned: BTreeMap<&'static str, u64>,
     /// How many objects were reported because of fields that were not kept.
     pub(super) told_unkept: usize,
@@ -144,6 +184,7 @@ impl Table {
     /// Removes a pair that is gone on both sides.
     pub(crate) fn forget(&mut self, key: &PairKey) {
         self.pairs.remove(key);
+        self.left_out.remove(&key.local);
         self.mended(&key.local);
     }
 
@@ -168,9 +209,15 @@ impl Table {
         now: Instant,
     ) {
         let pair = self.pair(key, now);
+        // Between two failures a pair may wait for a cache, for example, which does not make the failure younger.
+        pair.failing_since = match state {
+            PairState::Failing => Some(pair.failing_since.unwrap_or(now)),
+            PairState::Pending => pair.failing_since,
+            _ => None,
+        };
         if pair.state != state {
             pair.state = state;
-            pair.state_since = now;
+            pair.state_since = pair.failing_since.unwrap_or(now);
         }
         pair.waits = waits.map(Box::new);
         if state == PairState::InStep {
@@ -180,6 +227,37 @@ impl Table {
         }
         if !matches!(state, PairState::Failing | PairState::Pending) {
             self.mended(&key.local);
+        }
+    }
+
+    /// Records that a contended part is written again: what the other client does. Returns whether this is new.
+    pub(crate) fn contended(&mut self, key: &PairKey, what: &Contended, deed: &str, now: Instant) -> bool {
+        let pair = self.pair(key, now);
+        if pair.contention(now).is_none() {
+            pair.contention = None;
+        }
+        let begin = || Box::new(Contention { since: now, last: now, deeds: BTreeMap::new() });
+        let contention = pair.contention.get_or_insert_with(begin);
+        contention.last = now;
+        let is_new = !contention.deeds.contains_key(what);
+        if is_new {
+            contention.deeds.insert(what.clone(), format!("another client {deed}"));
+        }
+        is_new
+    }
+
+    /// Records that contended parts were left out.
+    pub(crate) fn is_still_contended(&mut self, key: &PairKey, now: Instant) {
+        if let Some(contention) = self.get(key).and_then(|pair| pair.contention.as_mut()) {
+            contention.last = now;
+        }
+    }
+
+    /// Records who the other client is.
+    pub(crate) fn contender_found(&mut self, key: &PairKey, what: &Contended, deed: String) {
+        let contention = self.get(key).and_then(|pair| pair.contention.as_mut());
+        if let Some(known) = contention.and_then(|contention| contention.deeds.get_mut(what)) {
+            *known = deed;
         }
     }
 
@@ -217,10 +295,10 @@ impl Table {
     }
 
     /// How many pairs are in each state.
-    pub(crate) fn states(&self) -> BTreeMap<PairState, usize> {
+    pub(crate) fn states(&self, now: Instant) -> BTreeMap<PairState, usize> {
         let mut states: BTreeMap<_, _> = PairState::ALL.into_iter().map(|state| (state, 0)).collect();
         for pair in self.pairs.values() {
-            *states.entry(pair.shown().0).or_default() += 1;
+            *states.entry(pair.shown(now).0).or_default() += 1;
         }
         states
     }
@@ -232,7 +310,7 @@ impl Table {
             .pairs
             .iter()
             .filter_map(|(key, pair)| {
-                let (state, since) = pair.shown();
+                let (state, since) = pair.shown(now);
                 let age = now.saturating_duration_since(since);
                 let (rank, after) = state.listed_after()?;
                 (age >= after).then_some((rank, age, key, pair, state))
@@ -245,15 +323,38 @@ impl Table {
 
     /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
-        let oldest = |since: fn(&Pair) -> Option<Instant>| {
-            self.pairs
-                .values()
-                .filter(|pair| pair.state != PairState::Paused)
-                .filter_map(since)
-                .min()
-                .map(|since| now.saturating_duration_since(since))
+        let oldest = |direction: Direction| {
+            let since = |pair: &Pair| {
+                let changed = match direction {
+                    Direction::Spec => pair.spec_since,
+                    Direction::Status => pair.status_since,
+                };
+                changed.into_iter().chain(pair.contended_since(direction, now)).min()
+            };
+            let waiting = self.pairs.values().filter(|pair| pair.state != PairState::Paused);
+            waiting.filter_map(since).min().map(|since| now.saturating_duration_since(since))
         };
-        Lags { spec: oldest(|pair| pair.spec_since), status: oldest(|pair| pair.status_since) }
+        Lags { spec: oldest(Direction::Spec), status: oldest(Direction::Status) }
+    }
+
+    /// For how long the pair that has failed for the longest time has done so.
+    pub(crate) fn longest_failing(&self, now: Instant) -> Option<Duration> {
+        let since = self.pairs.values().filter_map(|pair| pair.failing_since).min();
+        since.map(|since| now.saturating_duration_since(since))
+    }
+
+    /// Records that an object is never synced. Returns whether that is new.
+    pub(crate) fn leave_out(&mut self, key: &PairKey, why: LeftOut) -> bool {
+        let was_known = self.left_out.contains_key(&key.local);
+        self.forget(key);
+        self.left_out.insert(key.local.clone(), why.reason());
+        !was_known
+    }
+
+    /// The objects that are never synced, and why: the first `most` of them, and how many there are.
+    pub(crate) fn left_out(&self, most: usize) -> (Vec<(ObjectKey, &'static str)>, usize) {
+        let first = self.left_out.iter().take(most).map(|(key, why)| (key.clone(), *why)).collect();
+        (first, self.left_out.len())
     }
 
     /// The last failures, newest first, with their age.
@@ -288,7 +389,7 @@ mod tests {
         table.pair(&key, start).status_since = Some(start);
         table.ended(&key, PairState::InStep, start, None, start);
         assert_eq!(table.oldest_pending(start), Lags::default());
-        assert_eq!(table.states()[&PairState::InStep], 1);
+        assert_eq!(table.states(start)[&PairState::InStep], 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -299,12 +400,52 @@ mod tests {
         table.ended(&key, PairState::InStep, start, None, start);
         let changed = start + Duration::from_secs(1);
         table.pair(&key, start).spec_since = Some(changed);
-        assert_eq!(table.pair(&key, start).shown(), (PairState::Pending, changed));
+        assert_eq!(table.pair(&key, start).shown(start), (PairState::Pending, changed));
         // One that had looked before does not know of it.
         table.ended(&key, PairState::InStep, start, None, start);
-        assert_eq!(table.states()[&PairState::Pending], 1);
+        assert_eq!(table.states(start)[&PairState::Pending], 1);
         table.ended(&key, PairState::InStep, changed, None, changed);
-        assert_eq!((table.states()[&PairState::Pending], table.states()[&PairState::InStep]), (0, 1));
+        assert_eq!((table.states(start)[&PairState::Pending], table.states(start)[&PairState::InStep]), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contended_pair_is_pending_from_the_first_contended_write_until_a_calm_minute() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(table.contended(&key, &Contended::Content, "keeps changing spec.size", at(0)));
+        assert!(!table.contended(&key, &Contended::Content, "keeps changing spec.size", at(1)), "it is told once");
+        for round in 0..5 {
+            // The write puts the pair in step until the other client undoes it.
+            table.ended(&key, PairState::InStep, at(30 * round), None, at(30 * round));
+            let seen = at(30 * round + 20);
+            assert_eq!(table.pair(&key, seen).shown(seen), (PairState::Pending, start));
+            assert_eq!(table.oldest_pending(seen).spec, Some(seen - start));
+            assert_eq!(table.oldest_pending(seen).status, None);
+            table.ended(&key, PairState::Pending, seen, None, seen);
+            table.is_still_contended(&key, seen);
+        }
+        table.contender_found(&key, &Contended::Content, "kubectl keeps changing spec.size".to_owned());
+        let cause = table.pair(&key, at(140)).contention(at(140)).map(Contention::cause);
+        assert_eq!(cause.as_deref(), Some("kubectl keeps changing spec.size"));
+        table.ended(&key, PairState::InStep, at(150), None, at(150));
+        assert_eq!(table.pair(&key, at(199)).shown(at(199)).0, PairState::Pending);
+        assert_eq!(table.pair(&key, at(201)).shown(at(201)).0, PairState::InStep);
+        assert!(table.contended(&key, &Contended::Content, "keeps changing spec.size", at(300)), "told again");
+        assert_eq!(table.pair(&key, at(301)).shown(at(301)), (PairState::Pending, at(300)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_pair_keeps_its_age_over_what_happens_between_two_failures() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        for second in 1..20 {
+            let state = if second % 3 == 0 { PairState::Pending } else { PairState::Failing };
+            let now = start + Duration::from_secs(second);
+            table.ended(&key, state, now, None, now);
+            assert_eq!(table.pair(&key, now).shown(now), (state, start + Duration::from_secs(1)));
+            assert_eq!(table.longest_failing(now), Some(Duration::from_secs(second - 1)));
+        }
+        table.ended(&key, PairState::InStep, start, None, start);
+        assert_eq!(table.longest_failing(start), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use super::{End, PairReconciler};
 use crate::cluster::{ObjectKey, Store, Written};
 use crate::resource_sync::index::expectations::{Expected, PairExpectations, Side};
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::rules::conflicts::{Contended, Effect};
+use crate::resource_sync::rules::conflicts::Effect;
 use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::plan::{Namespace, Observed, Remote, Step};
 use crate::resource_sync::section::Section;
@@ -27,9 +27,7 @@ impl PairReconciler {
         for effect in effects {
             self.conflicts.wrote(effect);
         }
-        if *step == Step::RemoveFinalizer {
-            self.conflicts.took_back(&Contended::Finalizer);
-        }
+        self.conflicts.carried_out(step);
         self.record(section, step, written, &observed);
         let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
         (end, observed.after(step, written, section.policy()))

@@ -6,36 +6,50 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::PairReconciler;
-use crate::resource_sync::report::events::PairEvent;
+use crate::resource_sync::report::events::{Contender, PairEvent};
 use crate::resource_sync::rules::conflicts::Effect;
-use crate::resource_sync::rules::plan::Observed;
+use crate::resource_sync::rules::plan::{Observed, Step};
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {
-    /// Leaves the parts of a step that another writer keeps undoing out of the observation, after a few rewrites. Returns how
-    /// long the first of them waits; `None`: the step may be sent.
-    pub(crate) fn leave_out_conflicts(&mut self, effects: &[Effect], observed: &mut Observed) -> Option<Duration> {
+    /// Leaves the parts of a step that another writer keeps undoing out of the observation, after a few rewrites. `None`: the
+    /// step may be sent; otherwise whether the plan knew of all of them, so that it has no step without them. `left` is how long
+    /// the first contended part of the run waits.
+    pub(crate) fn leave_out_conflicts(
+        &mut self,
+        effects: &[Effect],
+        observed: &mut Observed,
+        left: &mut Option<Duration>,
+    ) -> Option<bool> {
         let now = Instant::now();
-        let mut left: Option<Duration> = None;
+        let mut is_stuck = None;
         for effect in effects {
             if let Some(wait) = self.conflicts.wait(effect, now) {
-                left = Some(left.map_or(wait, |left| left.min(wait)));
-                observed.contended.push(effect.what.clone());
+                *left = Some(left.map_or(wait, |left| left.min(wait)));
+                let is_known = observed.is_contended(&effect.what);
+                is_stuck = Some(is_stuck.unwrap_or(true) && is_known);
+                if !is_known {
+                    observed.contended.push(effect.what.clone());
+                }
             }
         }
-        left
+        is_stuck
     }
 
-    /// Counts the rewrites in a step that is sent now, and emits an Event when they become a conflict.
-    pub(crate) fn count_rewrites(&mut self, section: &Section, effects: &[Effect], observed: &Observed) {
+    /// Counts the rewrites in a step that is sent now, and reports them when they become a conflict.
+    pub(crate) fn count_rewrites(&mut self, section: &Section, step: &Step, effects: &[Effect], observed: &Observed) {
         for effect in effects {
             let Some(is_conflict) = self.conflicts.sent(effect, Instant::now()) else { continue };
             self.metrics.contended_field();
-            let Some(local) = observed.local.as_ref().filter(|_| is_conflict) else { continue };
-            let is_new = section
-                .index(|index| index.table.pair(&self.key, Instant::now()).told_contended.insert(effect.what.clone()));
+            if !is_conflict {
+                continue;
+            }
+            let fields = effect.what.fields(step, observed, section.policy());
+            let deed = if fields.is_empty() { effect.what.to_string() } else { format!("keeps changing {fields}") };
+            let is_new = section.index(|index| index.table.contended(&self.key, &effect.what, &deed, Instant::now()));
             if is_new {
-                section.emit_event(PairEvent::contended(local, &observed.pair.remote, effect.what.clone()));
+                let contender = Contender { pair: self.key.clone(), what: effect.what.clone(), deed };
+                section.emit_event(PairEvent::contended(observed.local.as_deref(), contender));
             }
         }
     }

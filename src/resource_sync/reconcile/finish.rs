@@ -33,6 +33,10 @@ impl PairReconciler {
                 (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
             }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
+            End::Contended(left) => {
+                section.index(|index| index.table.is_still_contended(&self.key, now));
+                (PairState::Pending, Outcome::RetryAfter(left))
+            }
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
                 waits = Some(Waits::circles(&reason));
@@ -102,6 +106,12 @@ impl PairReconciler {
             Rest::InStep => PairState::InStep,
             Rest::Paused => PairState::Paused,
             Rest::Contended => PairState::Pending,
+            Rest::LeftOut(why) => {
+                if section.index(|index| index.table.leave_out(&self.key, why)) {
+                    tracing::info!(section = %section.name(), key = %self.key, reason = why.reason(), "the object is left out");
+                }
+                return Outcome::Done;
+            }
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
             Rest::Stranger => PairState::Stranger,
             Rest::MappingChanged => PairState::MappingChanged,

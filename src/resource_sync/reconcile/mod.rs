@@ -16,6 +16,7 @@ mod missing;
 mod notices;
 mod rejected;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +41,9 @@ use crate::telemetry::ObjectState as PairState;
 /// A pair that waits for another one to create or delete the namespace checks again after this, should its watch not show it
 /// before.
 const NAMESPACE_PENDING: Duration = Duration::from_secs(1);
-/// No pair needs more steps than this in one run; one that takes more does not converge.
-const MOST_STEPS: usize = 40;
+/// No pair needs the same step more often than this in one run; one that takes it again does not converge. The number of
+/// different steps has no bound: a pair may have any number of secrets.
+const MOST_REPETITIONS: usize = 5;
 
 /// Makes the reconcilers of one section.
 pub struct PairReconcilers {
@@ -93,7 +95,9 @@ pub(crate) enum End {
     /// Waits for an event, or runs again after this.
     Later(PairState, Option<Duration>),
     Failed(&'static str, Error),
-    /// It took too many steps.
+    /// Parts of it are contended, the first of them for this long.
+    Contended(Duration),
+    /// It took the same step too often.
     Circles,
 }
 
@@ -203,11 +207,16 @@ impl PairReconciler {
         let mut absence_confirmed = false;
         // The shortest wait of the parts that another writer keeps undoing.
         let mut contended: Option<Duration> = None;
-        for number in 0..MOST_STEPS {
-            if number > 0 && section.mode() == Mode::Syncing {
+        let mut taken = BTreeMap::new();
+        loop {
+            if !taken.is_empty() && section.mode() == Mode::Syncing {
                 section.look_at_namespace_again(&mut observed);
             }
-            let step = match next(section, &observed) {
+            let next = next(section, &observed);
+            if recurs(&mut taken, &next) {
+                return (End::Circles, observed);
+            }
+            let step = match next {
                 Next::Rest(rest) if self.may_have_left_the_selector(section, &observed, rest) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
                         Ok(None) => continue,
@@ -215,17 +224,7 @@ impl PairReconciler {
                         Err(error) => return (End::Failed("look_behind_selector", error), observed),
                     }
                 }
-                Next::Rest(rest) => {
-                    let end = match contended {
-                        _ if !self.failed.is_empty() => {
-                            let (step, error) = self.failed.remove(0);
-                            End::Failed(step, error)
-                        }
-                        Some(left) => End::Later(PairState::Pending, Some(left)),
-                        None => End::Rest(rest),
-                    };
-                    return (end, observed);
-                }
+                Next::Rest(rest) => return (self.end_at(rest, contended), observed),
                 Next::ConfirmAbsence => {
                     match self.confirm_absence(section, &mut observed, &mut absence_confirmed).await {
                         Ok(None) => continue,
@@ -243,11 +242,13 @@ impl PairReconciler {
                 return (end, observed);
             }
             let effects = effects(&step, &observed, section.policy());
-            if let Some(left) = self.leave_out_conflicts(&effects, &mut observed) {
-                contended = Some(contended.map_or(left, |earlier| earlier.min(left)));
+            if let Some(is_stuck) = self.leave_out_conflicts(&effects, &mut observed, &mut contended) {
+                if is_stuck {
+                    return (self.end_at(Rest::Contended, contended), observed);
+                }
                 continue;
             }
-            self.count_rewrites(section, &effects, &observed);
+            self.count_rewrites(section, &step, &effects, &observed);
             self.will_send(section, &step);
             let sending = match section.harm_of(&step, &observed) {
                 None => None,
@@ -306,7 +307,16 @@ impl PairReconciler {
                 }
             }
         }
-        (End::Circles, observed)
+    }
+
+    /// How a run ends that has no further step: with the first failure that did not end it, or with the shortest wait of a
+    /// contended part.
+    fn end_at(&mut self, rest: Rest, contended: Option<Duration>) -> End {
+        if !self.failed.is_empty() {
+            let (step, error) = self.failed.remove(0);
+            return End::Failed(step, error);
+        }
+        contended.map_or(End::Rest(rest), End::Contended)
     }
 
     fn failed_without_end(&mut self, step: &Step, error: Error) {
@@ -360,6 +370,13 @@ impl PairReconciler {
         }
         None
     }
+}
+
+/// Counts what a run does next. Returns whether it did that too often, so that it does not converge.
+fn recurs(taken: &mut BTreeMap<(&'static str, Option<Arc<str>>), usize>, next: &Next) -> bool {
+    let repetitions = taken.entry(next.name()).or_default();
+    *repetitions += 1;
+    *repetitions > MOST_REPETITIONS
 }
 
 /// Whether the run continues if the step is forbidden.

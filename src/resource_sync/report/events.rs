@@ -16,7 +16,9 @@ use crate::actor::{BoxError, Inbox, Mailbox, Scope};
 use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Kind, Object, ObjectKey, Verb, Watch, other_managers};
 use crate::config::ClusterName;
 use crate::job::permission::EVENTS;
+use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::conflicts::Contended;
+use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::unkept::Unkept;
 use crate::resource_sync::section::Section;
 
@@ -44,10 +46,21 @@ pub struct PairEvent {
     uid: Option<Arc<str>>,
     kind: EventKind,
     note: String,
-    /// The contended part, and the remote object. The other manager is looked up when the Event is written.
-    contended: Option<(Contended, ObjectKey)>,
+    /// The other client is looked up when the Event is written.
+    contended: Option<Contender>,
     /// Whether it is about the remote object, and is written to the remote cluster.
     on_remote: bool,
+}
+
+/// A client that keeps undoing what the section writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contender {
+    /// The pair.
+    pub pair: PairKey,
+    /// The contended part.
+    pub what: Contended,
+    /// What the client does, after its name.
+    pub deed: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +104,17 @@ impl PairEvent {
         Self { on_remote: true, ..Self::new(remote, EventKind::SyncFailed, note) }
     }
 
-    /// Another client keeps undoing our writes. It is looked up when the Event is written.
-    pub fn contended(local: &Object, remote_key: &ObjectKey, what: Contended) -> Self {
-        let contended = Some((what, remote_key.clone()));
-        Self { contended, ..Self::new(local, EventKind::Contended, String::new()) }
+    /// Another client keeps undoing our writes. It is looked up when the Event is written. `local` is the local object, if it
+    /// exists.
+    pub fn contended(local: Option<&Object>, contender: Contender) -> Self {
+        Self {
+            key: contender.pair.local.clone(),
+            uid: local.map(|local| Arc::clone(&local.uid)),
+            kind: EventKind::Contended,
+            note: String::new(),
+            contended: Some(contender),
+            on_remote: false,
+        }
     }
 
     /// The pair is paused; `unclear` if the annotation is neither true nor false.
@@ -199,6 +219,18 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             event = inbox.next() => event,
         };
         let Some(mut event) = event else { return Ok(()) };
+        let mut action = "Sync";
+        if let Some(Contender { pair, what, deed }) = event.contended.take() {
+            action = what.action();
+            let others = tokio::select! {
+                () = scope.draining() => return Ok(()),
+                others = other_writers(&section, &what, &pair) => others,
+            };
+            let cause = format!("{others} {deed}");
+            event.note = format!("{cause}; towline writes it again every 30 seconds");
+            tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
+            section.index(|index| index.table.contender_found(&pair, &what, cause));
+        }
         let destination = if event.on_remote { &mut at_remote } else { &mut at_local };
         let cluster = destination.cluster;
         let Some(session) = cluster.session() else { continue };
@@ -209,16 +241,6 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
         };
         if !may_write {
             continue;
-        }
-        let mut action = "Sync";
-        if let Some((what, remote_key)) = event.contended.take() {
-            action = what.action();
-            let others = tokio::select! {
-                () = scope.draining() => return Ok(()),
-                others = other_writers(&section, &what, &event.key, &remote_key) => others,
-            };
-            event.note = format!("{others} keeps changing {what}; towline writes it again every 30 seconds");
-            tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
         }
         let recorder = match &destination.recorder {
             Some((epoch, recorder)) if *epoch == session.epoch => recorder,
@@ -252,13 +274,15 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
 ///
 /// Right after our rewrite the other manager owns none of the fields and is not listed. It writes again while we wait, so this
 /// reads the object a moment later, and repeats that. The newest manager comes first: others may have created the object.
-async fn other_writers(section: &Section, what: &Contended, local_key: &ObjectKey, remote_key: &ObjectKey) -> String {
-    let is_remote = !matches!(what, Contended::Content | Contended::Metadata | Contended::SecretHash(_));
-    let (cluster, key, kind) = if is_remote {
-        (section.remote_cluster(), remote_key, section.remote_kind())
-    } else {
-        (section.local_cluster(), local_key, section.local_kind())
+async fn other_writers(section: &Section, what: &Contended, pair: &PairKey) -> String {
+    let (cluster, key, kind) = match what.direction() {
+        Direction::Status => (section.remote_cluster(), &pair.remote, section.remote_kind()),
+        Direction::Spec => (section.local_cluster(), &pair.local, section.local_kind()),
     };
+    // A deletion leaves no field manager.
+    if matches!(what, Contended::Object | Contended::Namespace | Contended::Removal(_)) {
+        return format!("a client of cluster {}", cluster.name());
+    }
     let secret = Kind::core("Secret", "secrets", true);
     let (key, resource) = match what {
         Contended::Secret(name) => {

@@ -96,8 +96,24 @@ struct Report {
     /// Names that were removed from `secret_names` since the last run. No section owns their copies on the remote any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_secrets: Vec<String>,
+    /// Objects that are never synced, whatever the configuration says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<LeftOutReport>,
     /// The last failures that persist, newest first.
     failures: Vec<AgedFailure>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftOutReport {
+    objects: usize,
+    /// The first objects, by key.
+    first: Vec<LeftOutObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftOutObject {
+    key: ObjectKey,
+    reason: &'static str,
 }
 
 /// An object that fails or waits.
@@ -188,7 +204,7 @@ impl SyncReport {
             let table = &index.table;
             let listed = table.not_in_step(now, 1);
             let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
-            (table.states(), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
+            (table.states(now), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
         });
         let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
         Facts {
@@ -220,7 +236,10 @@ impl SyncReport {
         let entry = |(key, pair, state, age): (&PairKey, &Pair, ObjectState, Duration)| {
             let waits = match (&pair.waits, state) {
                 (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
-                _ => Waits::pending(unanswered, !pair.told_contended.is_empty()),
+                _ => match pair.contention(now).filter(|_| unanswered.is_none()) {
+                    Some(contention) => Waits::contended(contention.cause()),
+                    None => Waits::pending(unanswered),
+                },
             };
             NotInStep {
                 key: key.to_string(),
@@ -241,8 +260,9 @@ impl SyncReport {
         let (objects, oldest, failures, planned, totals, unkept) = section.index(|index| {
             let table = &index.table;
             let (totals, unkept) = (table.unkept_totals(), table.unkept());
-            (table.states(), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
+            (table.states(now), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
         });
+        let (left_out, left_out_objects) = section.index(|index| index.table.left_out(MOST_LISTED));
         let facts = self.facts();
         let bounds = section.bounds();
         let (held, held_first) = section.index(|index| {
@@ -288,6 +308,10 @@ impl SyncReport {
                 first: unkept.into_iter().map(|unkept| self.unkept_object(unkept)).collect(),
             }),
             left_secrets,
+            left_out: (left_out_objects > 0).then(|| LeftOutReport {
+                objects: left_out_objects,
+                first: left_out.into_iter().map(|(key, reason)| LeftOutObject { key, reason }).collect(),
+            }),
             failures: failures
                 .into_iter()
                 .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
@@ -324,14 +348,17 @@ impl telemetry::Section for SyncReport {
 
     fn overview(&self) -> Overview {
         let config = self.section.config();
-        let (states, oldest) =
-            self.section.index(|index| (index.table.states(), index.table.oldest_pending(Instant::now())));
+        let now = Instant::now();
+        let (states, oldest, failing) = self.section.index(|index| {
+            let table = &index.table;
+            (table.states(now), table.oldest_pending(now), table.longest_failing(now))
+        });
         Overview {
             flow: format!("{}→{}", config.remote, config.local),
             subject: config.resource.plural.clone(),
             total: states.values().sum(),
             in_step: states.get(&ObjectState::InStep).copied().unwrap_or_default(),
-            oldest_seconds: oldest.spec.max(oldest.status).map(|age| age.as_secs_f64()),
+            oldest_seconds: oldest.spec.max(oldest.status).max(failing).map(|age| age.as_secs_f64()),
         }
     }
 
@@ -344,7 +371,7 @@ impl telemetry::Section for SyncReport {
         let now = Instant::now();
         let (states, oldest, unkept) = self.section.index(|index| {
             let table = &index.table;
-            (table.states(), table.oldest_pending(now), table.unkept_totals())
+            (table.states(now), table.oldest_pending(now), table.unkept_totals())
         });
         self.metrics.set_unkept(Direction::Spec, unkept.spec);
         self.metrics.set_unkept(Direction::Status, unkept.status);

@@ -1,8 +1,9 @@
-//! Conflicts: another client keeps undoing our writes.
+//! Conflicts: what we write is undone again and again, most often by another client.
 //!
-//! Each part of a pair that can be undone has a conflict of its own, so that a contended part does not delay the others. The
-//! first three rewrites within a minute are sent at once. From then on one is sent every 30 seconds, until no rewrite was
-//! needed for a minute. Pure: the caller passes the time in.
+//! No write of ours is repeated without bound, whoever makes it necessary: each step has effects by which its repetitions are
+//! recognised. Each part of a pair that can be undone has a conflict of its own, so that a contended part does not delay the
+//! others. The first three rewrites within a minute are sent at once. From then on one is sent every 30 seconds, until no rewrite
+//! was needed for a minute. Pure: the caller passes the time in.
 //!
 //! Status sync has a tracker of its own, since it never delays a write and only reports: it counts corrections whose distance
 //! is at most a minute or three intervals of its passes, whichever is longer, where this one counts within a window.
@@ -16,7 +17,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::former::Place;
+use super::patch::LocalChange;
 use super::plan::{Observed, Policy, Step};
+use super::unkept;
+use crate::cluster::Object;
+use crate::resource_sync::metrics::Direction;
 
 /// After so many rewrites ...
 const REWRITES: usize = 3;
@@ -46,21 +51,32 @@ pub enum Contended {
     Secret(Arc<str>),
     /// The hash that is noted on the local secret of this name.
     SecretHash(Arc<str>),
+    /// The local object, which is deleted and created again.
+    Object,
+    /// The local namespace, which is deleted and created again.
+    Namespace,
+    /// What a step takes away from one of the two sides, by the step's name.
+    Removal(&'static str),
 }
 
-/// For the text of an Event, after `keeps changing`.
+/// For the text of an Event: what the other client does.
 impl fmt::Display for Contended {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Content => formatter.write_str("fields that the remote object sets"),
-            Self::Metadata => formatter.write_str("labels or annotations that the remote object sets"),
-            Self::Status => formatter.write_str("the status of the remote object"),
-            Self::Finalizer => formatter.write_str("the finalizers of the remote object"),
-            Self::Generations => formatter.write_str("the generation annotations of the remote object"),
-            Self::SyncError => formatter.write_str("the error annotation of the remote object"),
-            Self::Marks(_) => formatter.write_str("the names of this section's marks"),
-            Self::Secret(name) => write!(formatter, "the remote copy of secret {name}"),
-            Self::SecretHash(name) => write!(formatter, "the hash annotation of secret {name}"),
+            Self::Content => formatter.write_str("keeps changing fields that the remote object sets"),
+            Self::Metadata => formatter.write_str("keeps changing labels or annotations that the remote object sets"),
+            Self::Status => formatter.write_str("keeps changing the status of the remote object"),
+            Self::Finalizer => formatter.write_str("keeps changing the finalizers of the remote object"),
+            Self::Generations => {
+                formatter.write_str("keeps raising the generation of the remote object, or changing its notes")
+            }
+            Self::SyncError => formatter.write_str("keeps changing the error annotation of the remote object"),
+            Self::Marks(_) => formatter.write_str("keeps changing this section's marks"),
+            Self::Secret(name) => write!(formatter, "keeps changing the remote copy of secret {name}"),
+            Self::SecretHash(name) => write!(formatter, "keeps changing the hash annotation of secret {name}"),
+            Self::Object => formatter.write_str("keeps deleting the object"),
+            Self::Namespace => formatter.write_str("keeps deleting the namespace"),
+            Self::Removal(step) => write!(formatter, "keeps undoing the step {step}"),
         }
     }
 }
@@ -78,6 +94,54 @@ impl Contended {
             Self::Marks(_) => "RenewMarks",
             Self::Secret(_) => "UploadSecret",
             Self::SecretHash(_) => "NoteSecretHash",
+            Self::Object => "Create",
+            Self::Namespace => "CreateNamespace",
+            Self::Removal(_) => "Remove",
+        }
+    }
+
+    /// The direction of the write that is undone.
+    pub fn direction(&self) -> Direction {
+        match self {
+            Self::Status
+            | Self::Finalizer
+            | Self::Generations
+            | Self::SyncError
+            | Self::Secret(_)
+            | Self::Marks(Place::Remote) => Direction::Status,
+            Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
+            Self::Content
+            | Self::Metadata
+            | Self::Marks(Place::Local | Place::Namespace)
+            | Self::SecretHash(_)
+            | Self::Object
+            | Self::Namespace
+            | Self::Removal(_) => Direction::Spec,
+        }
+    }
+
+    /// The fields that differ now, in words; empty where the part itself says it.
+    pub fn fields(&self, step: &Step, observed: &Observed, policy: &Policy) -> String {
+        let (Some(remote), Some(local)) = (observed.remote_object(), observed.local.as_ref()) else {
+            return String::new();
+        };
+        match (self, step) {
+            (Self::Content, _) => {
+                let of = |one: &Object, other: &Object| {
+                    unkept::of_content(&one.content, &other.content, &policy.local_fields)
+                };
+                of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
+            }
+            (Self::Status, _) => {
+                let (written, shown) = (local.status.as_ref(), remote.status.as_ref());
+                let fields = unkept::of_status(written, shown).or_else(|| unkept::of_status(shown, written));
+                fields.map_or_else(String::new, |fields| fields.list())
+            }
+            (Self::Metadata, Step::PatchLocal(LocalChange { labels, annotations, .. })) => {
+                let labels = labels.keys().map(|key| format!("label {key}"));
+                labels.chain(annotations.keys().map(|key| format!("annotation {key}"))).collect::<Vec<_>>().join(", ")
+            }
+            _ => String::new(),
         }
     }
 }
@@ -104,8 +168,18 @@ fn hash_of(value: impl Hash) -> u64 {
 /// The effects of a step.
 pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
     let server_result = &observed.server_result;
-    let (Some(remote), local) = (observed.remote_object(), observed.local.as_ref()) else { return Vec::new() };
+    let local = observed.local.as_ref();
     let effect = |what, value| Effect { what, value, drifted: false, ours: false };
+    // The remote object may be gone. The mark on the local one says which it was: another one of this name is another reason.
+    let removal = || {
+        let source = local.and_then(|local| policy.marks.value_of(local, &policy.marks.remote_uid));
+        vec![effect(Contended::Removal(step.name()), hash_of(source))]
+    };
+    let Some(remote) = observed.remote_object() else {
+        let removes =
+            matches!(step, Step::DeleteLocal | Step::ReleaseLocal(_) | Step::DeleteNamespace | Step::ReleaseNamespace);
+        return if removes { removal() } else { Vec::new() };
+    };
     match step {
         Step::PatchLocal(change) => {
             let uid = local.map(|local| &local.uid);
@@ -123,8 +197,15 @@ pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect>
             ..effect(Contended::Status, hash_of((&remote.uid, observed.status_to_write(policy))))
         }],
         Step::AddFinalizer => vec![effect(Contended::Finalizer, hash_of(&remote.uid))],
-        Step::NoteGenerations { remote: noted, local } => {
-            vec![effect(Contended::Generations, hash_of((&remote.uid, noted, local)))]
+        Step::NoteGenerations { local, .. } => {
+            // Only a changed spec of the remote object or a changed local object is a reason for another note. The generation
+            // alone is none: an API server may raise it because of the note.
+            vec![effect(Contended::Generations, hash_of((&remote.uid, &remote.content, local)))]
+        }
+        Step::CreateLocal => vec![effect(Contended::Object, hash_of((&remote.uid, &remote.content)))],
+        Step::CreateNamespace => vec![effect(Contended::Namespace, hash_of(&remote.uid))],
+        Step::AdoptLocal(_) => {
+            vec![effect(Contended::Marks(Place::Local), hash_of((&remote.uid, local.map(|local| &local.uid))))]
         }
         Step::NoteError(None) => vec![effect(Contended::SyncError, hash_of(&remote.uid))],
         Step::RenewMarks(renewal) => vec![effect(Contended::Marks(renewal.place), hash_of(&remote.uid))],
@@ -137,7 +218,13 @@ pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect>
             let value = hash_of((&remote.uid, &secret.object.uid, &secret.hash));
             vec![Effect { ours: secret.is_refresh(), ..effect(what, value) }]
         }
-        _ => Vec::new(),
+        Step::RemoveFinalizer
+        | Step::ReleaseLocal(_)
+        | Step::DeleteLocal
+        | Step::DeleteNamespace
+        | Step::ReleaseNamespace => removal(),
+        // Noted once for each order and each sort of rejection.
+        Step::NoteError(Some(_)) => Vec::new(),
     }
 }
 
@@ -208,6 +295,37 @@ impl ConflictTracker {
     pub fn took_back(&mut self, what: &Contended) {
         if let Some(conflict) = self.0.get_mut(what) {
             conflict.value = None;
+        }
+    }
+
+    /// Records that a step was carried out: whatever it reverts was taken back by ourselves. What is made may be removed again,
+    /// and what is removed may be made again.
+    pub fn carried_out(&mut self, step: &Step) {
+        let removes = matches!(
+            step,
+            Step::RemoveFinalizer
+                | Step::ReleaseLocal(_)
+                | Step::DeleteLocal
+                | Step::DeleteNamespace
+                | Step::ReleaseNamespace
+        );
+        let makes = matches!(
+            step,
+            Step::AddFinalizer | Step::CreateNamespace | Step::CreateLocal | Step::AdoptLocal(_) | Step::PatchLocal(_)
+        );
+        for (what, conflict) in &mut self.0 {
+            let is_reverted = match what {
+                Contended::Removal(_) => makes,
+                Contended::Finalizer
+                | Contended::Metadata
+                | Contended::Marks(_)
+                | Contended::Object
+                | Contended::Namespace => removes,
+                _ => false,
+            };
+            if is_reverted {
+                conflict.value = None;
+            }
         }
     }
 }
@@ -286,6 +404,30 @@ mod tests {
         assert_eq!(conflicts.wait(&effect(Contended::Status, 8), now), None, "a new status is no rewrite");
         for other in [Contended::Content, Contended::Generations, Contended::Secret("one".into())] {
             assert_eq!(conflicts.wait(&effect(other, 7), now), None);
+        }
+    }
+
+    #[test]
+    fn what_is_made_and_removed_in_turns_by_order_is_no_conflict() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let (made, removed) = (effect(Contended::Object, 1), effect(Contended::Removal("delete_local"), 2));
+        for _ in 0..9 {
+            for (effect, step) in [(&made, Step::CreateLocal), (&removed, Step::DeleteLocal)] {
+                assert_eq!((conflicts.wait(effect, now), conflicts.sent(effect, now)), (None, None), "{step:?}");
+                conflicts.wrote(effect);
+                conflicts.carried_out(&step);
+            }
+        }
+        for (effect, step) in [(&made, Step::CreateLocal), (&removed, Step::DeleteLocal)] {
+            let found: Vec<_> = (0..4)
+                .map(|_| {
+                    let found = conflicts.sent(effect, now);
+                    conflicts.wrote(effect);
+                    conflicts.carried_out(&step);
+                    found
+                })
+                .collect();
+            assert_eq!(found, [None, Some(false), Some(false), Some(true)], "{step:?} without the other");
         }
     }
 

@@ -165,6 +165,10 @@ impl Observed {
                 let holder = self.holder_to_note(policy);
                 self.change_remote(|remote| {
                     remote.resource_version = Arc::clone(&written.resource_version);
+                    // The note about the holder is an annotation.
+                    if policy.annotations_raise_generation {
+                        remote.generation = written.generation;
+                    }
                     remote.finalizers.push(Arc::clone(&policy.marks.finalizer));
                     remote.annotations.extend(holder.map(|uid| (Arc::clone(&policy.marks.local_cluster), uid)));
                 });
@@ -232,7 +236,7 @@ impl Observed {
                     if change.guarded {
                         local.resource_version = Arc::clone(&written.resource_version);
                     }
-                    if change.content.is_some() {
+                    if change.content.is_some() || (change.guarded && policy.annotations_raise_generation) {
                         local.generation = written.generation;
                     }
                     change.apply_to(local, policy);
@@ -263,6 +267,8 @@ impl Observed {
         let notes = [(&marks.remote_generation, remote_generation), (&marks.local_generation, local_generation)];
         let holder = self.holder_to_renew(policy);
         self.change_remote(|remote| {
+            // Where the note raises the generation, it is about the raised one.
+            remote.generation = remote_generation;
             for (mark, generation) in notes {
                 remote.annotations.insert(Arc::clone(mark), generation.to_string().into());
             }
@@ -275,6 +281,9 @@ impl Observed {
     fn renew(&mut self, renewal: &Renewal, written: &Written, policy: &Policy) {
         let change = |object: &mut Object| {
             object.resource_version = Arc::clone(&written.resource_version);
+            if policy.annotations_raise_generation {
+                object.generation = written.generation;
+            }
             renewal.apply_to(object, policy);
         };
         match (renewal.place, &mut self.local, &mut self.namespace) {

@@ -40,9 +40,15 @@ pub fn is_state(local: &Object, policy: &Policy) -> bool {
     policy.has_states && is_state_object(local) && policy.marks.value_of(local, &policy.marks.remote_uid).is_none()
 }
 
+/// Whether an object is a token that a cluster made for one of its service accounts.
+pub fn is_token(object: &Object, policy: &Policy) -> bool {
+    policy.has_tokens
+        && object.content.value().get("type").is_some_and(|kind| kind == "kubernetes.io/service-account-token")
+}
+
 /// Whether the object itself proves that this section created or adopted it.
 pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
-    if is_state(local, policy) {
+    if is_state(local, policy) || is_token(local, policy) {
         return Err(Unproven::Unmarked);
     }
     match policy.metadata {
@@ -127,7 +133,7 @@ pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
         || [&marks.released, &marks.adopted, &marks.remote_uid]
             .iter()
             .any(|mark| marks.value_of(local, mark).is_some());
-    policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy)
+    policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy) && !is_token(local, policy)
 }
 
 /// Whether this section has set a label or annotation of a local object, so that it is removed when the remote object drops it.

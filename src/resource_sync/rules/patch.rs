@@ -215,6 +215,8 @@ pub fn local_change(
     if change.is_empty() {
         return None;
     }
+    // The reply then tells the generation of a content that was seen.
+    change.guarded |= policy.annotations_raise_generation && !change.annotations.is_empty();
     for (changes, held) in [(&change.labels, &local.labels), (&change.annotations, &local.annotations)] {
         // An operation on a single key fails without the map, and a removal without the key.
         change.guarded |= !changes.is_empty() && (held.is_empty() || changes.values().any(Option::is_none));

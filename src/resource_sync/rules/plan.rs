@@ -88,7 +88,7 @@ pub enum Step {
     RenewMarks(Renewal),
     /// Rule 10.
     NoteGenerations {
-        /// Generation of the remote object.
+        /// Generation of the remote object after the note is written.
         remote: i64,
         /// Generation of the local object.
         local: i64,
@@ -166,6 +166,26 @@ pub enum Rest {
     Gone,
     /// Another client keeps removing the finalizer, which every other step needs.
     Contended,
+    /// The object is of a sort that is never synced.
+    LeftOut(LeftOut),
+}
+
+/// Why an object is never synced, whatever the configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeftOut {
+    /// A token of a service account: it holds for the cluster that made it, and the token controller of any other one deletes it.
+    ServiceAccountToken,
+}
+
+impl LeftOut {
+    /// The reason, for the report.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::ServiceAccountToken => {
+                "a Secret of type kubernetes.io/service-account-token is only good for the cluster that made it"
+            }
+        }
+    }
 }
 
 /// The next thing to do.
@@ -179,6 +199,21 @@ pub enum Next {
     AskGuard(Harm),
     /// Carry out this step, then ask again.
     Do(Step),
+}
+
+impl Next {
+    /// What it is, and for the secret of which name. A run in which this recurs again and again does not converge.
+    pub fn name(&self) -> (&'static str, Option<Arc<str>>) {
+        match self {
+            Self::Rest(_) => ("rest", None),
+            Self::ConfirmAbsence => ("confirm_absence", None),
+            Self::AskGuard(_) => ("ask_guard", None),
+            Self::Do(step @ (Step::UploadSecret(secret) | Step::NoteSecretHash(secret))) => {
+                (step.name(), Some(Arc::clone(secret)))
+            }
+            Self::Do(step) => (step.name(), None),
+        }
+    }
 }
 
 /// Decides the next thing to do for a pair.
@@ -218,8 +253,15 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
     }
 }
 
-/// The stored state of a section, of any daemon and on either side, is never synced.
+/// The stored state of a section, of any daemon and on either side, is never synced, and neither are tokens.
 pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
+    let sides = || observed.remote_object().into_iter().chain(&observed.local);
+    if policy.has_tokens && sides().any(|object| ownership::is_token(object, policy)) {
+        // An earlier release has put it there.
+        let holds = observed.is_held_here(policy);
+        let rest = Next::Rest(Rest::LeftOut(LeftOut::ServiceAccountToken));
+        return Some(if holds { Next::Do(Step::RemoveFinalizer) } else { rest });
+    }
     if !policy.has_states {
         return None;
     }
@@ -337,8 +379,10 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
             || noted(&policy.marks.local_generation) != Some(local.generation)
             || observed.clusters.takes_place(remote, policy)
         {
+            // The note changes annotations. Where that raises the generation, it is about the generation after the write.
+            let raised = i64::from(policy.annotations_raise_generation);
             // The same write removes the note of an error that is over.
-            return Next::Do(Step::NoteGenerations { remote: remote.generation, local: local.generation });
+            return Next::Do(Step::NoteGenerations { remote: remote.generation + raised, local: local.generation });
         }
         if remote.annotation(&policy.marks.sync_error).is_some() && !observed.is_contended(&Contended::SyncError) {
             return Next::Do(Step::NoteError(None));

@@ -9,6 +9,7 @@ use crate::resource_sync::config::{
 };
 
 /// How a section applies the rules.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the section or its kind")]
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Names of annotations and the finalizer.
@@ -34,6 +35,11 @@ pub struct Policy {
     pub observed_generation: ObservedGeneration,
     /// Whether objects of the kind may be the stored states of sections, which are never synced.
     pub has_states: bool,
+    /// Whether objects of the kind may be tokens that each cluster makes for its own service accounts, which are never synced.
+    pub has_tokens: bool,
+    /// Whether the API server raises an object's generation when its annotations change, and not only its spec. Of the built-in
+    /// kinds it does so for Deployments alone.
+    pub annotations_raise_generation: bool,
 }
 
 impl Policy {
@@ -54,6 +60,8 @@ impl Policy {
             write_back: config.write_back,
             observed_generation: config.observed_generation,
             has_states: config.resource.plural_and_group() == "configmaps",
+            has_tokens: config.resource.plural_and_group() == "secrets",
+            annotations_raise_generation: config.resource.plural_and_group() == "deployments.apps",
         }
     }
 

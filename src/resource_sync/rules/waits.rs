@@ -93,8 +93,15 @@ impl Waits {
         let orders = [Step::CreateLocal.name(), Step::CreateNamespace.name(), "patch_local"].contains(&step);
         let deletes = [Step::DeleteLocal.name(), Step::DeleteNamespace.name()].contains(&step);
         let (cause, next_step) = match error {
+            // The content is not valid there. An existing object may also hold a field that can't change any more.
+            Error::Rejected { code: 422, message, .. } if orders => {
+                let change = format!("change it on {}", config.remote);
+                let anew = format!("{change}, or delete it on {} if the field can't change there", config.local);
+                (brief(message).to_owned(), if step == "patch_local" { anew } else { change })
+            }
+            // A quota, a policy or a webhook: it is not the object alone.
             Error::Rejected { message, .. } if orders => {
-                (brief(message).to_owned(), format!("change it on {}", config.remote))
+                (brief(message).to_owned(), format!("allow it on {}, or change it on {}", config.local, config.remote))
             }
             Error::Rejected { message, .. } if deletes => {
                 (brief(message).to_owned(), format!("allow the deletion on {}", config.local))
@@ -192,19 +199,19 @@ impl Waits {
         }
     }
 
+    /// Another client keeps undoing what the section writes; `cause`: who does what.
+    pub fn contended(cause: String) -> Self {
+        let next_step = "stop the other client, or take what it changes out of the section".to_owned();
+        Self { cause, next_step, retry: "", blocker: None }
+    }
+
     /// A change is being written; `unanswered`: a cluster that it has to wait for.
-    pub fn pending(unanswered: Option<&str>, contended: bool) -> Self {
+    pub fn pending(unanswered: Option<&str>) -> Self {
         match unanswered {
             Some(cluster) => Self {
                 cause: format!("cluster {cluster} does not answer"),
                 next_step: format!("make {cluster} reachable"),
                 retry: "when the cluster answers",
-                blocker: None,
-            },
-            None if contended => Self {
-                cause: "another field manager keeps changing it".to_owned(),
-                next_step: "see its Events for the manager's name".to_owned(),
-                retry: "",
                 blocker: None,
             },
             None => Self {
@@ -261,7 +268,18 @@ mod tests {
         let throttled = Error::Throttled { code: 429, message: message(), retry_after: Some(Duration::from_secs(1)) };
         for (step, error, next_step, retry) in [
             ("create_local", rejected(), "change it on hub", "on change"),
-            ("patch_local", rejected(), "change it on hub", "on change"),
+            (
+                "patch_local",
+                rejected(),
+                "change it on hub, or delete it on edge if the field can't change there",
+                "on change",
+            ),
+            (
+                "create_local",
+                Error::Rejected { code: 403, reason: "Forbidden".into(), message: "exceeded quota".into() },
+                "allow it on edge, or change it on hub",
+                "on change",
+            ),
             ("delete_local", rejected(), "allow the deletion on edge", "on change"),
             ("write_remote_status", rejected(), "check why hub rejects it", "on change"),
             (

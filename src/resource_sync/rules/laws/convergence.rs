@@ -264,7 +264,13 @@ fn end_state(world: &World) -> Vec<Value> {
 /// have created, is unclaimed.
 #[test]
 fn what_ends_while_it_is_not_selected_is_seen_by_the_next_look() {
-    let traits = Traits { generations: false, status_subresource: false, defaults_spec: false, prunes_status: false };
+    let traits = Traits {
+        generations: false,
+        status_subresource: false,
+        defaults_spec: false,
+        prunes_status: false,
+        annotations_raise_generation: false,
+    };
     let mut world = World::new(policy("metadata = \"mirror\"\nunclaimed = \"delete\"\nwrite_back = false"), traits);
     let story = [Action::CreateRemote(0, 0), Action::Select { pair: 0, selected: false }];
     live_through(&mut world, &story.map(|action| (action, 0)), &[]);

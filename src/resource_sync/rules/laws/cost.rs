@@ -7,8 +7,13 @@ use super::server::{Sort, Traits};
 use super::users::Action;
 use super::world::{NAMESPACE, World};
 
-const ORDINARY: Traits =
-    Traits { generations: true, status_subresource: true, defaults_spec: true, prunes_status: true };
+const ORDINARY: Traits = Traits {
+    generations: true,
+    status_subresource: true,
+    defaults_spec: true,
+    prunes_status: true,
+    annotations_raise_generation: false,
+};
 
 fn rest(world: &mut World) {
     for turn in 0.. {
@@ -63,6 +68,27 @@ fn a_changed_spec_costs_two_writes() {
     let changed = |content| Action::SetContent { remote: true, pair: 0, content };
     for content in [1, 2, 3, 0] {
         assert_eq!(cost(&mut world, &[changed(content)]), (2, 0), "local object, generations");
+    }
+}
+
+#[test]
+fn a_kind_whose_annotations_raise_the_generation_costs_no_more_and_a_restart_nothing() {
+    let mut policy = policy("");
+    policy.annotations_raise_generation = true;
+    let mut world = World::new(policy, Traits { annotations_raise_generation: true, ..ORDINARY });
+    world.act(&Action::CreateNamespace);
+    assert_eq!(cost(&mut world, &[Action::CreateRemote(0, 0)]), (3, 0), "finalizer, local object, generations");
+    for content in [1, 2, 3, 0] {
+        let changed = Action::SetContent { remote: true, pair: 0, content };
+        assert_eq!(cost(&mut world, &[changed]), (2, 0), "local object, generations");
+        assert_eq!(cost(&mut world, &[Action::Crash]), (0, 0), "a restart");
+    }
+    for value in [Some(1), Some(2), None] {
+        let changed = Action::SetMetadata { remote: true, pair: 0, annotation: true, key: 2, value };
+        assert_eq!(cost(&mut world, &[changed]), (2, 0), "local annotation, generations");
+    }
+    for status in [1, 2, 3] {
+        assert_eq!(cost(&mut world, &[Action::SetStatus { remote: false, pair: 0, status }]), (1, 0), "{status}");
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{FINALIZER, LOCAL_GENERATION, REMOTE_GENERATION, Scene, UPLOADED_HASH, object, terminating};
 use crate::cluster::Written;
+use crate::resource_sync::rules::conflicts;
 use crate::resource_sync::rules::plan::{self, Namespace, Next, Rest, Step};
 use crate::resource_sync::rules::secrets::{RemoteSecret, SecretView};
 
@@ -278,4 +279,21 @@ fn a_version_of_an_unguarded_write_guards_nothing() {
     scene.local["status"] = json!({"ready": false});
     let after = scene.observed().after(&Step::WriteRemoteStatus, &written(3), &scene.policy);
     assert_eq!(&*after.remote_object().expect("the remote object").resource_version, "11");
+}
+
+#[test]
+fn a_note_of_generations_that_makes_the_next_one_necessary_is_a_rewrite_and_one_after_a_change_is_not() {
+    let note = Step::NoteGenerations { remote: 3, local: 5 };
+    let what = |scene: &Scene, note: &Step| conflicts::effects(note, &scene.observed(), &scene.policy);
+    let scene = Scene::in_step("");
+    let first = what(&scene, &note);
+    assert_eq!(first.len(), 1);
+    let mut raised = scene.clone();
+    raised.remote["metadata"]["generation"] = json!(4);
+    raised.remote["metadata"]["annotations"][REMOTE_GENERATION] = json!("3");
+    assert_eq!(what(&raised, &Step::NoteGenerations { remote: 4, local: 5 }), first, "only the generation was raised");
+    let mut changed = scene.clone();
+    changed.remote["spec"]["size"] = json!(3);
+    assert_ne!(what(&changed, &note), first, "another spec");
+    assert_ne!(what(&scene, &Step::NoteGenerations { remote: 3, local: 6 }), first, "another local object");
 }

@@ -52,6 +52,8 @@ pub(super) struct Traits {
     pub(super) status_subresource: bool,
     pub(super) defaults_spec: bool,
     pub(super) prunes_status: bool,
+    /// As with Deployments.
+    pub(super) annotations_raise_generation: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -309,6 +311,11 @@ impl Server {
     }
 
     fn spec_differs(&self, before: &Value, after: &Value) -> bool {
+        if self.traits.annotations_raise_generation
+            && before["metadata"].get("annotations") != after["metadata"].get("annotations")
+        {
+            return true;
+        }
         let spec = |value: &Value| {
             let mut fields = value.as_object().cloned().unwrap_or_default();
             fields.remove("metadata");

@@ -97,6 +97,7 @@ pub(super) fn traits() -> impl Strategy<Value = Traits> {
             status_subresource,
             defaults_spec,
             prunes_status,
+            annotations_raise_generation: false,
         },
     )
 }

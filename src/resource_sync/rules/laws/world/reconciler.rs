@@ -143,7 +143,8 @@ impl World {
             | Rest::MappingChanged
             | Rest::Circle
             | Rest::OtherCluster
-            | Rest::Contended => {}
+            | Rest::Contended
+            | Rest::LeftOut(_) => {}
         }
     }
 

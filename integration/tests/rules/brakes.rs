@@ -1,0 +1,295 @@
+//! Nothing that the daemon writes on its own account is repeated without bound.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use integration::audit::Record;
+use integration::rbac::{Grant, Side};
+use integration::{Filter, eventually, users};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::rules_world::*;
+
+fn deployments() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"))
+}
+
+fn secrets() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"))
+}
+
+fn pods_of(name: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": name, "image": "example.com/x:1"}]},
+    })
+}
+
+fn deployment(name: &str) -> Value {
+    json!({"spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pods_of(name)}})
+}
+
+/// Waits until the generations that are noted on the remote object are those of the two objects.
+async fn noted(section: &Section, name: &str) {
+    eventually(format!("the generations of {name} to be noted"), LIMIT, async || {
+        let remote = section.remote("a").get(name).await.map_err(|error| error.to_string())?;
+        let local = section.local("a").get(name).await.map_err(|error| error.to_string())?;
+        let note = |side: &str| remote.annotations().get(&mark(&format!("sync-{side}-generation"))).cloned();
+        let of = |object: &DynamicObject| object.metadata.generation.map(|generation| generation.to_string());
+        let (found, wanted) = ([note("remote"), note("local")], [of(&remote), of(&local)]);
+        if found == wanted { Ok(()) } else { Err(format!("{found:?} instead of {wanted:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn the_generations_of_a_deployment_are_noted_once_for_each_change() {
+    run(async {
+        let section = Section::start("deployed", deployments(), "").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "web", &deployment("web")).await;
+        section.local_has("a", "web", |_| true).await;
+        noted(&section, "web").await;
+        section.quiet_with(&deployment("messenger")).await;
+        noted(&section, "web").await;
+        // The hub's own controllers contend for the status, and the daemon reads who they are; here it is about everything else.
+        let writes = async |since| {
+            let (mut hub, edge) = section.counted_without_events("a", since).await;
+            hub.remove("patch deployments/status");
+            hub.remove("get deployments");
+            (hub, edge)
+        };
+        let since = section.mark().await;
+        section.quiet().await;
+        assert_eq!(writes(since).await, (counts([]), counts([])), "it rests");
+        let before = section.remote("a").get("web").await.unwrap().metadata.generation.unwrap();
+        for replicas in [2, 3] {
+            let since = section.mark().await;
+            section.patch_remote("a", "web", &json!({"spec": {"replicas": replicas}})).await;
+            section.local_has("a", "web", |local| local.data["spec"]["replicas"] == replicas).await;
+            noted(&section, "web").await;
+            section.quiet().await;
+            let expected = (counts([("patch deployments", 1)]), counts([("patch deployments", 1)]));
+            assert_eq!(writes(since).await, expected, "{replicas} replicas");
+        }
+        let after = section.remote("a").get("web").await.unwrap().metadata.generation.unwrap();
+        assert_eq!(after - before, 4, "two changes and two notes");
+    });
+}
+
+#[test]
+fn of_the_built_in_kinds_annotations_raise_the_generation_of_deployments_alone() {
+    run(async {
+        let world = world().await;
+        let client = world.hub.client(users::HUB_USER).await.unwrap();
+        make_namespace(&client, "generations", &json!({})).await;
+        let selector = json!({"matchLabels": {"app": "x"}});
+        let with_pods = |more: Value| {
+            let mut spec = json!({"selector": selector, "template": pods_of("x")});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"spec": spec})
+        };
+        let job = json!({"template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "x", "image": "example.com/x:1"}],
+        }}});
+        let backend = json!({"service": {"name": "x", "port": {"number": 80}}});
+        let mut raised = BTreeSet::new();
+        for (group, kind, content) in [
+            ("apps", "Deployment", with_pods(json!({"replicas": 0}))),
+            ("apps", "ReplicaSet", with_pods(json!({"replicas": 0}))),
+            ("apps", "StatefulSet", with_pods(json!({"replicas": 0, "serviceName": "x"}))),
+            ("apps", "DaemonSet", with_pods(json!({}))),
+            ("batch", "Job", json!({"spec": job})),
+            ("batch", "CronJob", json!({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}}})),
+            ("policy", "PodDisruptionBudget", json!({"spec": {"minAvailable": 1, "selector": selector}})),
+            ("networking.k8s.io", "Ingress", json!({"spec": {"defaultBackend": backend}})),
+            ("networking.k8s.io", "NetworkPolicy", json!({"spec": {"podSelector": {}}})),
+        ] {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "generations", &resource);
+            let mut object = json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": "x"}});
+            object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+            api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+            let annotate = async |value: &str| {
+                let patch = json!({"metadata": {"annotations": {"example.com/note": value}}});
+                let patched = api.patch("x", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+                patched.metadata.generation.unwrap()
+            };
+            // The second of two, since a controller may have changed the object before the first.
+            annotate("first").await;
+            let mut before = annotate("second").await;
+            let mut after = annotate("third").await;
+            if after > before && kind != "Deployment" {
+                (before, after) = (after, annotate("fourth").await);
+            }
+            if after > before {
+                raised.insert(kind);
+            }
+        }
+        assert_eq!(raised, BTreeSet::from(["Deployment"]));
+    });
+}
+
+/// Deletes an object whenever it is there.
+async fn keep_deleting(api: Api<DynamicObject>, name: &str) {
+    loop {
+        let selector = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let Ok(events) = api.watch(&selector, "0").await else { continue };
+        let mut events = std::pin::pin!(events);
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Added(_) = event {
+                drop(api.delete(name, &DeleteParams::background()).await);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_somebody_keeps_deleting_is_made_again_slowly_and_told() {
+    run(async {
+        let section = Section::start("deleted", databases(), "").await;
+        section.make_namespaces("a").await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let local = section.local("a");
+        let deleter = tokio::spawn(async move { keep_deleting(local, "orders").await });
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+        let created = async || {
+            let (_, edge) = section.counted_without_events("a", since).await;
+            edge.get("create databases").copied().unwrap_or_default()
+        };
+        eventually("four copies", LIMIT, async || {
+            let seen = created().await;
+            if seen >= 4 { Ok(()) } else { Err(seen.to_string()) }
+        })
+        .await
+        .unwrap();
+        section.quiet().await;
+        assert_eq!(created().await, 4, "the first, and three at once");
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains("a client of cluster edge keeps deleting the object"), "{note}");
+        section
+            .report_has("who keeps deleting it", |report| {
+                let first = &report["not_in_step"][0];
+                report["objects"]["pending"] == json!(1)
+                    && first["key"].as_str().is_some_and(|key| key.contains("orders"))
+                    && first["cause"] == json!("a client of cluster edge keeps deleting the object")
+            })
+            .await;
+        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"deleted\"").await;
+        assert_eq!(rewrites.as_deref(), Some("3"));
+        // A new order is no repetition.
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+        eventually("a copy of the new order", Duration::from_secs(20), async || {
+            let seen = created().await;
+            if seen == 5 { Ok(()) } else { Err(seen.to_string()) }
+        })
+        .await
+        .unwrap();
+        deleter.abort();
+        section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
+        section.in_step().await;
+        assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
+    });
+}
+
+/// What the daemon of a test with its own user asked of the edge in a namespace.
+fn is_in(namespace: String) -> impl Fn(&&Record) -> bool {
+    move |record| record.namespace == namespace
+}
+
+#[test]
+fn tokens_of_service_accounts_are_left_out_and_named() {
+    run(async {
+        let world = world().await;
+        let name = "tokens";
+        // As a user of its own: the daemon's user of the other tests sees no secrets but those that it is granted.
+        let of = |plane: &integration::ControlPlane| plane.kubeconfig(users::HUB_SERVER).unwrap();
+        let config = format!(
+            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n{}",
+            of(&world.hub),
+            of(&world.edge),
+            sync(name, &secrets(), "")
+        );
+        let section = Section::start_config(name, secrets(), &config, |_| {}).await;
+        section.make_namespaces("a").await;
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "robot"}})).unwrap();
+        for client in [&section.hub, &section.edge] {
+            let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &section.namespace("a"));
+            accounts.create(&PostParams::default(), &account).await.unwrap();
+        }
+        let since = mark_of(&world.edge).await;
+        let token = json!({
+            "type": "kubernetes.io/service-account-token",
+            "metadata": {"annotations": {"kubernetes.io/service-account.name": "robot"}},
+        });
+        make_secret(&section.remote_secrets("a"), "robot-token", &token).await;
+        make_secret(&section.remote_secrets("a"), "plain", &json!({"stringData": {"colour": "blue"}})).await;
+        section
+            .report_has("the token by name and the other secret in step", |report| {
+                let left_out = &report["left_out"];
+                left_out["objects"] == json!(1)
+                    && left_out["first"][0]["key"] == json!("tokens-a/robot-token")
+                    && left_out["first"][0]["reason"].as_str().is_some_and(|reason| reason.contains("token"))
+                    && report["objects"]["in_step"] == json!(1)
+            })
+            .await;
+        let filled = |secret: &Secret| secret.data.as_ref().is_some_and(|data| data.contains_key("token"));
+        let held = secret_that(&section.remote_secrets("a"), "robot-token", "a token", filled).await;
+        assert!(held.finalizers().is_empty(), "{:?}", held.finalizers());
+        let filter = Filter::since(since).user(users::HUB_SERVER).verb("create").resource("secrets");
+        let records = world.edge.audit().unwrap().records(&filter).await.unwrap();
+        let created: Vec<_> =
+            records.iter().filter(is_in(section.namespace("a"))).map(|record| record.name.clone()).collect();
+        assert_eq!(created, ["plain"]);
+        // A token of the edge's own stays, and one that goes on the hub goes there.
+        section.remote_secrets("a").delete("robot-token", &DeleteParams::default()).await.unwrap();
+        gone(&section.remote_secrets("a"), "the token on the hub", "robot-token").await;
+        section.report_has("nothing left out", |report| report["left_out"].is_null()).await;
+    });
+}
+
+#[test]
+fn any_number_of_changed_secrets_is_copied_in_one_run() {
+    run(async {
+        let names: Vec<String> = (0..25).map(|number| format!("many-{number}")).collect();
+        let borrowed: Vec<&str> = names.iter().map(String::as_str).collect();
+        let world = world().await;
+        for (plane, side) in [(&world.hub, Side::Remote), (&world.edge, Side::Local)] {
+            let grant = Grant::kind(side, "bulks", "demo.towline.dev").secrets(&borrowed);
+            grant.apply(&admin(plane).await).await.unwrap();
+        }
+        let section = Section::start("many-secrets", databases(), &format!("secret_names = {names:?}")).await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        let database = section.local_has("a", "orders", |_| true).await;
+        noted(&section, "orders").await;
+        let paused = |paused: Option<&str>| json!({"metadata": {"annotations": {mark("paused"): paused}}});
+        section.patch_local("a", "orders", &paused(Some("true"))).await;
+        section.report_has("the pause", |report| report["objects"]["paused"] == json!(1)).await;
+        for name in &names {
+            make_secret(&section.remote_secrets("a"), name, &json!({})).await;
+            let content =
+                json!({"stringData": {"password": name}, "metadata": {"ownerReferences": [controller(&database)]}});
+            put_secret(&section.local_secrets("a"), name, &content).await;
+        }
+        section.quiet().await;
+        section.patch_local("a", "orders", &paused(None)).await;
+        for name in &names {
+            secret_that(&section.remote_secrets("a"), name, "its password", |secret| data(secret, "password") == *name)
+                .await;
+            secret_that(&section.local_secrets("a"), name, "its hash noted", |secret| noted_hash(secret).is_some())
+                .await;
+        }
+        section.report_has("both objects in step", |report| report["objects"]["in_step"] == json!(2)).await;
+        let errors = series(&section, "controller_runtime_reconcile_total", "result=\"error\"").await;
+        assert_eq!(errors.as_deref(), Some("0"), "no run has failed");
+    });
+}
