@@ -1,15 +1,16 @@
 //! The actor of a cluster: credentials, probes, denied permissions.
 //!
 //! It owns the cluster's client and its availability, and is woken by requests that got no answer and by the clock.
-//! Credentials are loaded concurrently ([`Keeper`]), so a plugin that hangs delays nothing else. After a restart it loads
-//! the credentials again. In the steady state it sends no requests: it probes only after a doubt.
+//! Credentials are loaded concurrently ([`Keeper`]), and so are probes and access reviews: neither a plugin nor an API server
+//! that hangs delays anything else. After a restart it loads the credentials again. In the steady state it sends no requests: it probes only after a doubt.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::client::Cluster;
+use super::client::{Cluster, Session};
 use super::connection::Connection;
 use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
 use super::error::Error;
@@ -30,12 +31,19 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut keeper = Keeper::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
+    let mut probing: Option<BoxFuture<'_, Probed>> = None;
+    let mut asking: Option<BoxFuture<'_, ()>> = None;
     loop {
-        if state.doubt && state.next_probe <= Instant::now() {
-            probe(&cluster, &mut keeper, &mut state).await;
+        if state.doubt
+            && probing.is_none()
+            && state.next_probe <= Instant::now()
+            && let Some(session) = cluster.session()
+        {
+            cluster.clear_suspicion();
+            probing = Some(Box::pin(probe(&cluster, session)));
         }
-        if state.next_ask.is_some_and(|due| due <= Instant::now()) && cluster.is_available() {
-            ask_for_permissions(&cluster, &mut state).await;
+        if asking.is_none() && state.next_ask.is_some_and(|due| due <= Instant::now()) && cluster.is_available() {
+            asking = Some(Box::pin(ask_for_permissions(&cluster, state.asks)));
         }
         if state.next_ask.is_none() && cluster.denied_permissions().any() {
             state.asks = 0;
@@ -43,16 +51,40 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            change = keeper.change() => take_up(&cluster, change, &mut state),
+            change = keeper.change() => {
+                if matches!(change, Change::Connection { .. } | Change::Token { .. }) {
+                    // The questions go out again with the new credentials.
+                    (probing, asking) = (None, None);
+                }
+                take_up(&cluster, change, &mut state);
+            }
+            probed = answer(&mut probing) => {
+                probing = None;
+                if conclude(&cluster, &mut keeper, &mut state, probed) {
+                    asking = None;
+                }
+            }
+            () = answer(&mut asking) => {
+                asking = None;
+                asked(&cluster, &mut state);
+            }
             suspected = cluster.suspected(), if !state.doubt => {
                 if suspected {
                     state.doubt();
                 }
             }
-            () = tokio::time::sleep_until(state.next_probe), if state.doubt => {}
+            () = tokio::time::sleep_until(state.next_probe), if state.doubt && probing.is_none() => {}
             // Nobody is asked before the cluster is available, which this actor finds out.
-            () = sleep_until(state.next_ask), if cluster.is_available() => {}
+            () = sleep_until(state.next_ask), if cluster.is_available() && asking.is_none() => {}
         }
+    }
+}
+
+/// What the API server says to a question, if one was sent.
+async fn answer<Answer>(question: &mut Option<BoxFuture<'_, Answer>>) -> Answer {
+    match question {
+        Some(question) => question.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -105,13 +137,29 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
     }
 }
 
-async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
-    let Some(session) = cluster.sessions().borrow().clone() else { return };
-    cluster.clear_suspicion();
-    let down = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
-        Ok(()) => {
+/// What a probe has found out.
+struct Probed {
+    session: Session,
+    /// Whether the API server answers and accepts the credentials, and then, whether the cluster's identity could be read.
+    answer: Result<Result<(), Error>, Error>,
+}
+
+async fn probe(cluster: &Cluster, session: Session) -> Probed {
+    let answer = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
+        // Another cluster than before may answer.
+        Ok(()) => Ok(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await),
+        Err(error) => Err(error),
+    };
+    Probed { session, answer }
+}
+
+/// Takes up what a probe has found out. Returns whether the cluster has become available.
+fn conclude(cluster: &Cluster, keeper: &mut Keeper, state: &mut State, probed: Probed) -> bool {
+    let Probed { session, answer } = probed;
+    let down = match answer {
+        Ok(identity) => {
             keeper.accepted();
-            None
+            identity.err().map(|error| (ClusterState::Unreachable, error.to_string()))
         }
         // The server does not name the cause.
         Err(error @ Error::Unauthorized { .. }) => {
@@ -125,29 +173,24 @@ async fn probe(cluster: &Cluster, keeper: &mut Keeper, state: &mut State) {
         }
         Err(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
-    // Another cluster than before may answer.
-    let down = match down {
-        None => once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE))
-            .await
-            .err()
-            .map(|error| (ClusterState::Unreachable, error.to_string())),
-        down => down,
-    };
     if let Some((seen, reason)) = down {
         let fault = cluster.credentials_fault().borrow().clone();
         let reason = fault.map_or_else(|| reason.clone(), |fault| format!("{reason}; new credentials: {fault}"));
         unavailable(cluster, seen, &reason);
         state.next_probe = Instant::now() + PROBE_BACKOFF.next_delay(state.probes);
         state.probes = state.probes.saturating_add(1);
+        false
     } else {
         state.doubt = false;
         state.probes = 0;
-        if cluster.set_availability(Availability::Available) {
+        let is_back = cluster.set_availability(Availability::Available);
+        if is_back {
             // A server that was just starting may have denied what it grants now.
             state.next_ask = cluster.denied_permissions().any().then(Instant::now);
             state.asks = 0;
             tracing::info!(cluster = %cluster.name(), "cluster is available");
         }
+        is_back
     }
 }
 
@@ -172,8 +215,8 @@ fn unavailable(cluster: &Cluster, state: ClusterState, reason: &str) {
 }
 
 /// One round of access reviews: one for each denied verb and resource, and some for single namespaces if that one is denied.
-async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
-    let round = usize::try_from(state.asks).unwrap_or_default();
+async fn ask_for_permissions(cluster: &Cluster, round: u32) {
+    let round = usize::try_from(round).unwrap_or_default();
     for (everywhere, single) in cluster.denied_permissions().reviews(round) {
         for review in std::iter::once(everywhere).chain(single) {
             // If the review itself is not granted, the next request finds out.
@@ -191,6 +234,10 @@ async fn ask_for_permissions(cluster: &Cluster, state: &mut State) {
             }
         }
     }
+}
+
+/// Decides when the next round is due.
+fn asked(cluster: &Cluster, state: &mut State) {
     state.asks = state.asks.saturating_add(1);
     let delay = PERMISSION_BACKOFF.next_delay(state.asks);
     let delay = if cluster.is_settling() { delay.min(LONGEST_WHILE_SETTLING) } else { delay };

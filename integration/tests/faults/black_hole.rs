@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration::{Link, eventually, users};
-use kube::ResourceExt;
-use kube::api::ListParams;
-use serde_json::Value;
+use integration::audit::Mark;
+use integration::rbac::Side;
+use integration::{Filter, Link, eventually, users};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Lane, report, run, start};
+use crate::world::{LIMIT, Lane, edit, objects, plane, report, run, start};
 
 const OBJECTS: usize = 40;
 
@@ -144,5 +147,77 @@ fn an_idle_watch_behind_a_proxy_that_stays_up_is_given_up_when_nothing_comes_bac
         link.hang_up();
         lane.resize_many("team", 3, "2Gi").await;
         assert_eq!(lane.in_step("when answers arrive again").await, before);
+    });
+}
+
+/// Waits until the edge has been asked whether a permission is granted by now, which it is not heard to answer.
+async fn asked(lane: &Lane, since: Mark) {
+    let reviews = Filter::since(since).user(users::TOWLINE).resource("selfsubjectaccessreviews");
+    eventually("a question about a permission", LIMIT, async || {
+        match lane.edge.audit().unwrap().count(&reviews).await {
+            Ok(0) => Err("none".to_owned()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.chain()),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn questions_that_are_never_answered_hold_up_neither_new_credentials_nor_the_end() {
+    run(async {
+        let hub = Arc::clone(&Lane::shared("unanswered", "databases").await.hub);
+        let edge = plane("unanswering", Side::Local, |_| ()).await;
+        let lane = Lane::between(hub, edge, "unanswered", "databases").await;
+        lane.make_namespace("team").await;
+        lane.order("team", "o0", "1Gi").await;
+        let links = [Link::to(lane.edge.address()).await.unwrap(), Link::to(lane.edge.address()).await.unwrap()];
+        let text_of = |link: &Link| {
+            let path = lane.edge.kubeconfig_by(users::TOWLINE, link.address()).unwrap();
+            std::fs::read_to_string(path).unwrap()
+        };
+        let file = lane.edge.kubeconfig(users::TOWLINE).unwrap().with_file_name("unanswered.kubeconfig");
+        std::fs::write(&file, text_of(&links[0])).unwrap();
+        let config = Lane::cluster("hub", &lane.hub.kubeconfig(users::TOWLINE).unwrap())
+            + &Lane::cluster("behind", &file)
+            + &lane.section_between("lane", "hub", "behind", "");
+        let towline = start(&config).await;
+        lane.in_step("before").await;
+        // The right to create is gone: one question for all namespaces, and one for each of ten.
+        let admin = lane.edge.client(users::ADMIN).await.unwrap();
+        let roles: Api<ClusterRole> = Api::all(admin);
+        let name = "towline-resource-sync-local:databases.demo.towline.dev";
+        let mut role = roles.get(name).await.unwrap();
+        for rule in role.rules.iter_mut().flatten() {
+            if rule.resources.iter().flatten().any(|resource| resource == "databases") {
+                rule.verbs.retain(|verb| verb != "create");
+            }
+        }
+        roles.replace(name, &PostParams::default(), &role).await.unwrap();
+        for number in 0..10 {
+            let namespace = format!("denied-{number}");
+            lane.make_namespace(&namespace).await;
+            lane.order(&namespace, "o0", "1Gi").await;
+        }
+        report(&towline, "lane", "ten objects that fail", |report| objects(report, "failing") == 10).await;
+
+        links[0].mute();
+        asked(&lane, lane.edge.audit().unwrap().mark().await.unwrap()).await;
+        std::fs::write(&file, text_of(&links[1])).unwrap();
+        edit(&lane.on_hub("team"), "o0", json!({"spec": {"storage": "2Gi"}})).await;
+        // One question after the other would take longer: each has to break its connection, or to give up a new one.
+        eventually("the change on the edge", Duration::from_secs(40), async || {
+            let local = lane.on_edge("team").get("o0").await.map_err(|error| error.to_string())?;
+            if local.data["spec"]["storage"] == "2Gi" { Ok(()) } else { Err(local.data["spec"].to_string()) }
+        })
+        .await
+        .unwrap();
+
+        links[1].mute();
+        asked(&lane, lane.edge.audit().unwrap().mark().await.unwrap()).await;
+        let begun = Instant::now();
+        assert!(towline.terminate(LIMIT).await.unwrap().success());
+        assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?} to end", begun.elapsed());
     });
 }
