@@ -133,8 +133,9 @@ impl Contended {
                 of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
             }
             (Self::Status, _) => {
-                let (written, shown) = (local.status.as_ref(), remote.status.as_ref());
-                let fields = unkept::of_status(written, shown).or_else(|| unkept::of_status(shown, written));
+                let (written, shown) = (observed.status_to_write(policy), remote.status.as_ref());
+                let of = unkept::of_status;
+                let fields = of(written.as_ref(), shown).or_else(|| of(shown, written.as_ref()));
                 fields.map_or_else(String::new, |fields| fields.list())
             }
             (Self::Metadata, Step::PatchLocal(LocalChange { labels, annotations, .. })) => {
