@@ -157,12 +157,37 @@ async fn delete(command: DeleteCommand) -> Result<Exit, Error> {
     let is_waiting = document.get("finalizers").and_then(Value::as_array).is_some_and(|left| !left.is_empty());
     let result = if is_waiting { "waits for its finalizers" } else { "deleted" };
     say(&format!("{}/{} {result}", command.kind.name(), command.name));
+    if let Some(name) = deletes_on_clusters(command.kind, &document) {
+        say(&format!(
+            "its objects are deleted on its clusters; on all of two or more, and with a Namespace, CRD or PVC on any, that waits for: towline approve syncsets {name}"
+        ));
+    }
     Ok(Exit::Done)
+}
+
+/// The name by which the deletions of a syncset are approved, if it deletes what it no longer wants on clusters.
+fn deletes_on_clusters(kind: Kind, document: &Value) -> Option<String> {
+    let is_syncset = matches!(kind, Kind::SyncSet | Kind::SelectorSyncSet);
+    let is_sync = document.pointer("/spec/resourceApplyMode").is_some_and(|mode| mode == "Sync");
+    let text = |field: &str| document.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let name = text("name").filter(|_| is_syncset && is_sync)?;
+    Some(text("namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_deletes_on_clusters_is_named_as_it_is_approved() {
+        let syncset = serde_json::json!({"namespace": "team-a", "name": "base", "spec": {"resourceApplyMode": "Sync"}});
+        assert_eq!(deletes_on_clusters(Kind::SyncSet, &syncset).as_deref(), Some("team-a/base"));
+        assert_eq!(deletes_on_clusters(Kind::Secret, &syncset), None);
+        let selector = serde_json::json!({"name": "fleet", "spec": {"resourceApplyMode": "Sync"}});
+        assert_eq!(deletes_on_clusters(Kind::SelectorSyncSet, &selector).as_deref(), Some("fleet"));
+        let upsert = serde_json::json!({"name": "fleet", "spec": {}});
+        assert_eq!(deletes_on_clusters(Kind::SelectorSyncSet, &upsert), None);
+    }
 
     #[test]
     fn a_kind_has_several_names() {

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, run};
+use crate::world::{LIMIT, Stage, UNGUARDED, run};
 
 /// The API server deletes the contents of a namespace after it has answered the deletion. A document that begins to want one of them only after the
 /// other document has looked for wishes still finds it there.
@@ -14,7 +14,7 @@ use crate::world::{LIMIT, Stage, run};
 fn what_goes_with_a_namespace_comes_back_for_a_document_that_began_to_want_it_meanwhile() {
     run(async {
         const INNER: &str = "bereft-inner";
-        let stage = Stage::new("bereft").await;
+        let stage = Stage::with("bereft", UNGUARDED, 1).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         stage.register("west-2", &json!({}), 1).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INNER}});

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, run};
+use crate::world::{LIMIT, Stage, UNGUARDED, run};
 
 #[test]
 fn a_syncset_that_matches_no_more_deletes_if_it_synced_and_forgets_if_not() {
@@ -204,7 +204,7 @@ fn an_undecodable_syncset_deletes_nothing() {
 #[test]
 fn objects_are_deleted_before_what_they_need() {
     run(async {
-        let stage = Stage::new("ordered").await;
+        let stage = Stage::with("ordered", UNGUARDED, 1).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         let within = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner", "namespace": "ordered-inner"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ordered-inner"}});
@@ -225,7 +225,7 @@ fn objects_are_deleted_before_what_they_need() {
 #[test]
 fn what_a_syncset_wants_is_sent_before_what_it_drops_in_a_namespace_that_goes_is_deleted() {
     run(async {
-        let stage = Stage::new("within").await;
+        let stage = Stage::with("within", UNGUARDED, 1).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         let inner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner", "namespace": "within-inner"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "within-inner"}});

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use integration::eventually;
+use integration::users::ADMIN;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::commands::has_lines;
+use crate::report::command;
 use crate::script::{Says, Script};
-use crate::world::{LIMIT, Stage, condition, run};
+use crate::world::{LIMIT, Stage, condition, edge, run};
 
 pub(crate) const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
 /// More than ten of them may not lose objects.
@@ -283,5 +287,120 @@ fn a_syncset_that_is_deleted_by_mistake_is_held_and_another_one_takes_its_object
         fleet.is_held_no_more().await;
         stage.at_rest().await;
         assert_eq!(fleet.names(), before);
+    });
+}
+
+/// With a namespace goes everything in it, so one cluster is too many.
+#[test]
+fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
+    run(async {
+        let stage = Stage::new("precious").await;
+        let plane = stage.register("west-1", &json!({"env": "prod", "kept": "1"}), 0).await;
+        let namespaces: Api<Namespace> = Api::all(plane.client(ADMIN).await.unwrap());
+        let is_there = async |name: &str| {
+            namespaces.get_opt(name).await.unwrap().is_some_and(|found| found.metadata.deletion_timestamp.is_none())
+        };
+        let space = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let held = async || {
+            let status =
+                stage.status("west-1", "the deletions to be held", |status| condition(status, "Held").is_some()).await;
+            stage.at_rest().await;
+            status
+        };
+        let approve = async |name: &str| {
+            let (is_done, told) = command(&stage, &["approve", "syncsets", name]).await;
+            assert!(is_done, "{told}");
+            stage.status("west-1", "nothing to be held", |status| condition(status, "Held").is_none()).await;
+        };
+        let gone = async |name: &str| {
+            eventually(format!("{name} to be deleted"), LIMIT, async || {
+                if is_there(name).await { Err(stage.log()) } else { Ok(()) }
+            })
+            .await
+            .unwrap();
+        };
+        // It is deleted, matches the cluster no more, or drops it beside much that stays.
+        for way in ["deleted", "unmatched", "edited"] {
+            let name = format!("precious-{way}");
+            let map = |number: usize| stage.config_map(&format!("{way}-{number}"), &json!({}));
+            let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "resourceApplyMode": "Sync",
+                "resources": [space(&name), map(0), map(1), map(2)]});
+            stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
+            stage.succeeds("west-1", &name, 1).await;
+            match way {
+                "deleted" => stage.remove(&format!("selectorsyncsets/{name}")).await,
+                "unmatched" => {
+                    drop(stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "dev"}})).await)
+                }
+                _ => drop(
+                    stage
+                        .change(
+                            &format!("selectorsyncsets/{name}"),
+                            &json!({"spec": {"resources": [map(0), map(1), map(2)]}}),
+                        )
+                        .await,
+                ),
+            }
+            let status = held().await;
+            assert!(is_there(&name).await, "{way}: {status}");
+            approve(&name).await;
+            gone(&name).await;
+            stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "prod"}})).await;
+            stage.at_rest().await;
+        }
+        // What takes nothing along is deleted on the only cluster at once.
+        stage.syncset("plain", "Sync", &[stage.config_map("plain", &json!({}))]).await;
+        stage.succeeds("west-1", "plain", 1).await;
+        stage.remove(&stage.path("syncsets", "plain")).await;
+        let maps = stage.maps(plane).await;
+        eventually("it to be deleted", LIMIT, async || match maps.get_opt("plain").await.unwrap() {
+            Some(_) => Err(stage.log()),
+            None => Ok(()),
+        })
+        .await
+        .unwrap();
+    });
+}
+
+#[test]
+fn deletions_on_all_of_two_clusters_are_held_and_on_one_of_them_are_not() {
+    run(async {
+        let stage = Stage::new("pair").await;
+        let planes = [stage.register("west-1", &json!({}), 0).await, stage.register("west-2", &json!({}), 1).await];
+        assert!(std::ptr::eq(planes[1], edge(1).await));
+        let spec = |clusters: &[&str]| {
+            let clusters: Vec<Value> = clusters.iter().map(|name| json!({"name": name})).collect();
+            json!({"clusterDeploymentRefs": clusters, "resourceApplyMode": "Sync",
+                "resources": [stage.config_map("one", &json!({})), stage.config_map("two", &json!({}))]})
+        };
+        let both = json!({"namespace": "pair", "name": "base", "spec": spec(&["west-1", "west-2"])});
+        stage.create("syncsets", &both).await;
+        let of = |name: &'static str| (name, Value::Null);
+        for plane in planes {
+            stage.has(plane, &[of("one"), of("two")]).await;
+        }
+        stage.at_rest().await;
+        stage.remove(&stage.path("syncsets", "base")).await;
+        for cluster in ["west-1", "west-2"] {
+            stage.status(cluster, "its deletions to be held", |status| condition(status, "Held").is_some()).await;
+        }
+        stage.at_rest().await;
+        for plane in planes {
+            stage.has(plane, &[of("one"), of("two")]).await;
+        }
+        let (is_done, told) = command(&stage, &["approve", "syncsets", "pair/base"]).await;
+        assert!(is_done && told.contains("pair/base"), "{told}");
+        for plane in planes {
+            stage.has(plane, &[]).await;
+        }
+        // One of the two alone is no mistake that spreads.
+        stage.create("syncsets", &both).await;
+        for plane in planes {
+            stage.has(plane, &[of("one"), of("two")]).await;
+        }
+        stage.at_rest().await;
+        stage.replace_spec("syncsets", "base", &spec(&["west-1"])).await;
+        stage.has(planes[1], &[]).await;
+        stage.has(planes[0], &[of("one"), of("two")]).await;
     });
 }

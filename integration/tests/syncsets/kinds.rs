@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::requests::Requests;
-use crate::world::{Stage, condition, run};
+use crate::world::{Stage, UNGUARDED, condition, run};
 
 /// A definition of a kind with a group of its own.
 pub(crate) fn definition(group: &str) -> Value {
@@ -38,7 +38,7 @@ fn widgets(client: kube::Client, stage: &Stage, group: &str) -> Api<DynamicObjec
 #[test]
 fn a_definition_and_its_object_are_applied_in_one_pass_and_deleted_in_the_other_order() {
     run(async {
-        let stage = Stage::new("definitions").await;
+        let stage = Stage::with("definitions", UNGUARDED, 1).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         stage.at_rest().await;
         let group = "definitions.example.com";

@@ -26,7 +26,8 @@ async fn metric(stage: &Stage, line: &str, has: bool) {
     outcome.await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-async fn command(stage: &Stage, arguments: &[&str]) -> (bool, String) {
+/// What a command prints that talks to the admin server, and whether it succeeds.
+pub(crate) async fn command(stage: &Stage, arguments: &[&str]) -> (bool, String) {
     let admin = stage.replicas[0].towline().admin_url();
     let output = Towline::command(arguments.iter().copied().chain(["--admin", &admin])).await.unwrap();
     (

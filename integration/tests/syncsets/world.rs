@@ -22,6 +22,10 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 /// The edges are on loopback.
 pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
 
+/// The same without the guard, for tests that delete namespaces and definitions.
+pub(crate) const UNGUARDED: &str =
+    "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nmass_delete_guard = false";
+
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.

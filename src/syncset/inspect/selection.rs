@@ -18,6 +18,9 @@ pub(super) struct Selected<'p> {
     /// On how many clusters the stored syncset tracks objects, and on how many of these it would match no more.
     tracks: usize,
     lost: usize,
+    /// Whether a Namespace, a CRD or a PVC is among the former, and on one of the latter.
+    tracks_precious: bool,
+    loses_precious: bool,
     /// On how many clusters it has deleted objects within the time that counts, and applied them again, also under other names.
     applied_again: usize,
     /// On how many of those that count it has lost objects that got other names.
@@ -27,12 +30,13 @@ pub(super) struct Selected<'p> {
 pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, places: &'p [ClusterPlace]) -> Selected<'p> {
     let mut selected = Selected::default();
     for place in places {
-        let ClusterPlace { namespace, name, labels, is_tracked, loss, .. } = place;
+        let ClusterPlace { namespace, name, labels, is_tracked, has_precious, loss, .. } = place;
         let is_now = audience.includes(namespace, name, labels);
         let was = stored.is_some_and(|stored| stored.includes(namespace, name, labels));
         selected.new += usize::from(is_now && !was);
         selected.no_longer.extend((was && !is_now).then_some(place));
         selected.tracks += usize::from(*is_tracked);
+        selected.tracks_precious |= *has_precious;
         // As the dispatcher judges it: what was approved counts no more, and what was applied again was deleted all the same.
         let counts = loss.is_some_and(|loss| loss.counts);
         let renamed_left = loss.and_then(|loss| loss.renamed_left);
@@ -46,7 +50,9 @@ pub(super) fn selected<'p>(audience: &Audience, stored: Option<&Audience>, place
             continue;
         }
         let was_lost = loss.is_some_and(|loss| !loss.is_back && loss.renamed_left.is_none());
-        selected.lost += usize::from(*is_tracked && !is_now && (counts || !was_lost));
+        let is_lost = *is_tracked && !is_now && (counts || !was_lost);
+        selected.lost += usize::from(is_lost);
+        selected.loses_precious |= is_lost && *has_precious;
         selected.applied_again += usize::from(*is_tracked && is_now && counts && !was_lost);
         if is_now {
             selected.places.push(place);
@@ -90,12 +96,13 @@ pub(super) fn case(
     };
     let executed = stored.map_or(0, |stored| stored.executed);
     let executed = if selected.tracks > 0 { executed } else { 0 };
+    let named = || stored.and_then(|stored| stored.objects.as_ref());
+    let dropped = stored.map_or(&[][..], |stored| stored.dropped.as_slice());
+    let is_dropped = selected.tracks_precious && state.drops_precious(named(), dropped);
     Case {
+        precious: is_dropped || selected.loses_precious,
         held: stored.and_then(|stored| stored.held),
-        change: state.change_within(
-            stored.and_then(|stored| stored.objects.as_ref()),
-            stored.map_or(&[], |stored| stored.dropped.as_slice()),
-        ),
+        change: state.change_within(named(), dropped),
         approval,
         lost: selected.lost + selected.applied_again + executed,
         executed: selected.applied_again + executed,
@@ -119,7 +126,7 @@ mod tests {
     fn place(name: &str, env: &str, is_tracked: bool) -> ClusterPlace {
         let labels = BTreeMap::from([("env".to_owned(), env.to_owned())]);
         let (id, namespace, name) = (Uuid::from_u128(1), "team".to_owned(), name.to_owned());
-        ClusterPlace { id, namespace, name, labels, is_tracked, loss: None }
+        ClusterPlace { id, namespace, name, labels, is_tracked, has_precious: false, loss: None }
     }
 
     fn audience(env: &str) -> Audience {

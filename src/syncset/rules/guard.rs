@@ -49,9 +49,9 @@ pub enum Cause {
     Gone,
     /// Its edit drops a Namespace, a CRD, a PVC, or more than half of its objects.
     Dropped,
-    /// It matches too many clusters no more.
+    /// It matches too many clusters no more, or one on which it has a Namespace, a CRD or a PVC.
     Unmatched,
-    /// Labels of too many clusters give its objects other names.
+    /// Labels of too many clusters give its objects other names, or those of one cluster to a Namespace, a CRD or a PVC.
     Renamed,
     /// It is not known which clusters it is for. Nobody can approve that.
     Unreadable,
@@ -104,6 +104,8 @@ pub struct Case {
     pub renamed: usize,
     /// On how many clusters it tracks objects, with those on which it has deleted them within that time.
     pub tracks: usize,
+    /// Whether a Namespace, a CRD or a PVC is among what it would delete on one of them.
+    pub precious: bool,
 }
 
 /// What has become of a syncset.
@@ -209,6 +211,19 @@ impl State {
         }
     }
 
+    /// Whether it has dropped something precious of these objects, or everything.
+    pub fn drops_precious<'o>(&self, before: impl IntoIterator<Item = &'o Objects>, dropped: &'o [Dropped]) -> bool {
+        let lately = dropped.iter().flat_map(|edit| &edit.objects);
+        let mut named = before.into_iter().flatten().chain(lately);
+        match self {
+            Self::Living { objects: Some(after), .. } => {
+                named.any(|object| is_precious(object) && !after.contains(object))
+            }
+            Self::Living { .. } | Self::Unreadable => false,
+            Self::Gone => true,
+        }
+    }
+
     /// The objects that it names, if it deletes what it no longer wants.
     pub fn into_tracked(self) -> Option<Objects> {
         match self {
@@ -270,11 +285,26 @@ pub fn dropped_since(mut dropped: Vec<Dropped>, before: &Objects, after: &Object
     dropped
 }
 
+/// Whether an object takes more along than itself: a Namespace, a CRD or a PVC.
+fn is_precious([group, kind, ..]: &[String; 4]) -> bool {
+    PRECIOUS.iter().any(|(of, is, _)| of == group && is == kind)
+}
+
+/// Whether one of these objects does.
+pub fn has_precious<'o>(objects: impl IntoIterator<Item = &'o Objects>) -> bool {
+    objects.into_iter().flatten().any(is_precious)
+}
+
+/// The same of a row of applied objects, as an expression.
+pub fn precious_row(row: &str) -> String {
+    let kinds: Vec<String> = PRECIOUS.iter().map(|(group, kind, _)| format!("('{group}', '{kind}')")).collect();
+    format!("({row}.api_group, {row}.kind) in ({})", kinds.join(", "))
+}
+
 /// Whether an edit drops so much that it may be a mistake.
 pub fn drops_much(before: &Objects, after: &Objects) -> bool {
     let dropped: Vec<_> = before.difference(after).collect();
-    let is_precious = |[group, kind, ..]: &&[String; 4]| PRECIOUS.iter().any(|(of, is, _)| of == group && is == kind);
-    2 * dropped.len() > before.len() || dropped.iter().any(is_precious)
+    2 * dropped.len() > before.len() || dropped.into_iter().any(is_precious)
 }
 
 impl Approval {
@@ -298,7 +328,10 @@ impl Case {
         if self.approval != Approval::None {
             return None;
         }
-        let is_too_many = |clusters| clusters > mass_change::limit(self.tracks);
+        // What is lost with a namespace is more than the object, so that one is too many.
+        let is_too_many = |clusters| {
+            mass_change::is_mass(clusters, self.tracks) || (self.precious && clusters > 0 && self.tracks > 0)
+        };
         let was_held = |cause| self.held == Some(cause);
         match self.change {
             // That some of its clusters go takes nothing back, so what was held stays held until nothing is left.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{PassStore, SecretFacts, StoreError, is_left};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
-use crate::syncset::rules::guard::{Cause, Dropped, Objects};
+use crate::syncset::rules::guard::{Cause, Dropped, Objects, precious_row};
 use crate::syncset::rules::object::LAST_APPLIED;
 
 /// From when on losses of a syncset count: those of the last ten minutes, and what is held does not get old.
@@ -49,6 +49,8 @@ pub struct ClusterPlace {
     pub labels: BTreeMap<String, String>,
     /// Whether the stored syncset tracks objects on it that it may delete.
     pub is_tracked: bool,
+    /// Whether a Namespace, a CRD or a PVC is among them.
+    pub has_precious: bool,
     /// What is known of it as a cluster that the stored syncset has lost.
     pub loss: Option<Loss>,
 }
@@ -111,13 +113,16 @@ impl PassStore {
             "select c.id::text, c.namespace, c.name, c.labels::text, exists ( \
                select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted), \
                l.at > {SINCE}, l.back, \
-               case when l.objects is not null then {is_left} end \
+               case when l.objects is not null then {is_left} end, \
+               exists (select from towline_applied a where a.cluster = c.id and a.syncset = $1::text::uuid and a.tracked and not a.adopted \
+                 and {precious}) \
              from clusters c left join towline_guard g on g.syncset = $1::text::uuid \
                left join lateral (select l.* from towline_lost l \
                  where l.cluster = c.id and l.syncset = $1::text::uuid limit 1) l on true \
              where c.kind = 'clusters' and c.deleted_at is null and ($2::text is null or c.namespace = $2) \
              order by c.namespace, c.name",
             is_left = is_left("l"),
+            precious = precious_row("a"),
         );
         let syncset = syncset.map(|syncset| syncset.to_string());
         let params = [(&syncset as _, Type::TEXT), (&namespace as _, Type::TEXT)];
@@ -133,6 +138,7 @@ impl PassStore {
                 labels: serde_json::from_str(labels)
                     .map_err(|source| StoreError::Json { table: "clusters", source })?,
                 is_tracked: column(QUERY, row, 4)?,
+                has_precious: column(QUERY, row, 8)?,
                 loss: match counts.zip(is_back) {
                     None => None,
                     Some((counts, is_back)) => Some(Loss { counts, is_back, renamed_left: column(QUERY, row, 7)? }),

@@ -50,7 +50,7 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             "with again as",
             "insert into towline_guard",
             "with changed as materialized (select c.id",
-            "select i.id::text, $3 + l.units",
+            "select i.id::text, $2 + l.units",
             "select i.id::text, g.kind",
             "update towline_guard g",
             "select p.id::text, p.cluster",

@@ -189,9 +189,9 @@ fn edits_that_drop_little_each_are_held_once_they_drop_much_within_ten_minutes()
 }
 
 #[test]
-fn what_a_few_clusters_may_delete_does_not_count_for_those_that_come_later() {
+fn what_one_cluster_may_delete_does_not_count_for_those_that_come_later() {
     run(async {
-        let court = Court::new("few", 10).await;
+        let court = Court::new("few", 1).await;
         let selects = of_env("prod");
         court.changes(selector(2, &selects, 1, &[])).await;
         assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));

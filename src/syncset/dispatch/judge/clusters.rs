@@ -9,13 +9,13 @@ use uuid::Uuid;
 use super::guards::Lost;
 use super::renamed::{Namer, compare_pairs, names_by_labels};
 use super::syncsets::resources;
-use super::{Court, Verdicts, always, count, since, texts};
+use super::{Court, Verdicts, count, since, texts};
 use crate::db::{Json, Transaction, Type, column};
 use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::held::{HeldSyncset, Released};
 use crate::syncset::dispatch::ids;
 use crate::syncset::dispatch::tracked::deletable;
-use crate::syncset::rules::guard::{Approval, Case, Cause, Change};
+use crate::syncset::rules::guard::{Approval, Case, Cause, Change, precious_row};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 use crate::syncset::store::is_left;
@@ -200,7 +200,10 @@ pub(in crate::syncset::dispatch) async fn decide(
            since = case when g.held = r.held then g.since else now() end \
          from jsonb_populate_recordset(null::towline_guard, $1) r where g.syncset = r.syncset";
     let text = format!(
-        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0), l.executed, l.renamed, g.cause \
+        "select i.id::text, g.kind, g.namespace, g.name, g.held, l.lost, coalesce(t.tracks, 0), l.executed, l.renamed, g.cause, \
+           exists (select from towline_lost l join towline_applied a on a.cluster = l.cluster and a.syncset = i.id and a.tracked and not a.adopted \
+               and {precious} where l.syncset = i.id and l.at > {since} and not l.back \
+             and (l.objects is null or l.objects @> jsonb_build_array(jsonb_build_array(a.api_group, a.kind, a.namespace, a.name)))) \
          from unnest($1::text[]::uuid[]) i(id) join towline_guard g on g.syncset = i.id \
            cross join lateral (select count(*) as lost, count(*) filter (where l.is_deleted) as deleted, \
                count(*) filter (where l.is_deleted or l.back or not l.is_left) as executed, count(*) filter (where l.is_renamed) as renamed \
@@ -208,17 +211,17 @@ pub(in crate::syncset::dispatch) async fn decide(
                  where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = l.cluster) as is_deleted \
                from towline_lost l where l.syncset = i.id and l.at > {since}) l) l \
            cross join lateral (select case when g.held and l.lost > l.executed and l.lost >= g.clusters then g.tracks \
-             when l.lost > $2 or g.held then l.deleted + (select count(*) from ({deletable} limit 10 * (l.lost + 1)) x) end as tracks) t \
+             when l.lost > 0 or g.held then l.deleted + (select count(*) from ({deletable} limit 10 * (l.lost + 1)) x) end as tracks) t \
          where not g.gone and not g.always and (not g.held or g.cause in ('unmatched', 'renamed')) order by i.id",
         is_left = is_left("l"),
         since = since("g"),
+        precious = precious_row("a"),
         deletable = deletable("i.id"),
     );
     if syncsets.is_empty() {
         return Ok(Verdicts::default());
     }
-    let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&always() as _, Type::INT8)];
-    let rows = transaction.all(QUERY, &text, &params).await?;
+    let rows = transaction.all(QUERY, &text, &[(&texts(syncsets) as _, Type::TEXT_ARRAY)]).await?;
     let known = ids(QUERY, &rows)?;
     let (mut verdicts, mut sentences) = (Verdicts::default(), Vec::new());
     for (row, id) in rows.iter().zip(known) {
@@ -231,6 +234,7 @@ pub(in crate::syncset::dispatch) async fn decide(
             tracks: count(column(QUERY, row, 6)?),
             executed: count(column(QUERY, row, 7)?),
             renamed: count(column(QUERY, row, 8)?),
+            precious: column(QUERY, row, 10)?,
         };
         let cause = facts.judge();
         if let Some(cause) = cause.filter(|_| !was_held) {

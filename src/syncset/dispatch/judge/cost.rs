@@ -173,8 +173,8 @@ async fn relabelled(database: &Database, clusters: &BTreeSet<Uuid>) -> Result<Ve
     weighed(QUERY, &database.all(QUERY, &text, &params).await?, Matter::Relabelled)
 }
 
-/// Syncsets that have lost clusters, or got some back, and may be held or released because of that, in pages. Only if many are lost it
-/// matters on how many clusters they track objects.
+/// Syncsets that have lost clusters, or got some back, and may be held or released because of that, in pages. On how many clusters they track
+/// objects matters as far as that is ten times as many as they have lost.
 pub(in crate::syncset::dispatch) async fn decisions(
     transaction: &mut Transaction<'static>,
     undecided: &BTreeSet<Uuid>,
@@ -186,12 +186,12 @@ pub(in crate::syncset::dispatch) async fn decisions(
            cross join lateral (select count(*), coalesce(sum(2 + coalesce(jsonb_array_length(l.objects), 0)), 0)::bigint as units \
              from (select l.objects from towline_lost l where l.syncset = i.id limit {UNITS}) l) l \
            left join lateral (select count(*) from (select from towline_result r where r.syncset = i.id \
-             limit least(10 * (l.count + 1), {UNITS})) r) r on l.count > $2 or g.held order by i.id"
+             limit least(10 * (l.count + 1), {UNITS})) r) r on l.count > 0 or g.held order by i.id"
     );
     if undecided.is_empty() {
         return Ok(Vec::new());
     }
-    let params = [(&texts(undecided) as _, Type::TEXT_ARRAY), (&super::always() as _, Type::INT8)];
+    let params = [(&texts(undecided) as _, Type::TEXT_ARRAY)];
     let weighed = weighed(QUERY, &transaction.all(QUERY, &text, &params).await?, |id| id)?;
     Ok(packed(weighed).into_iter().map(|Page { of, units }| Page { of: of.into_iter().collect(), units }).collect())
 }

@@ -30,7 +30,6 @@ use super::docket::Docket;
 use super::error::DispatchError;
 use super::held::{HeldSyncset, Released};
 use crate::db::Transaction;
-use crate::job::mass_change;
 
 pub(super) use self::clusters::decide;
 pub(super) use self::cost::{Labels, MOST, Page, UNITS, decisions, pages};
@@ -96,11 +95,6 @@ impl Court {
         verdicts.add(self.syncsets(transaction, &whole).await?);
         Ok(verdicts)
     }
-}
-
-/// So many clusters any syncset may lose, however few it has.
-fn always() -> i64 {
-    i64::try_from(mass_change::limit(0)).unwrap_or(i64::MAX)
 }
 
 /// From when on losses count: those of the last ten minutes, and what is held does not get old.

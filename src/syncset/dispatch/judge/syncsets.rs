@@ -12,7 +12,9 @@ use crate::syncset::dispatch::error::DispatchError;
 use crate::syncset::dispatch::held::{HeldSyncset, Released};
 use crate::syncset::dispatch::ids;
 use crate::syncset::dispatch::tracked::deletable;
-use crate::syncset::rules::guard::{APPROVE, Approval, Case, Cause, Change, Dropped, Objects, State, dropped_since};
+use crate::syncset::rules::guard::{
+    APPROVE, Approval, Case, Cause, Change, Dropped, Objects, State, dropped_since, has_precious, precious_row,
+};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 use crate::syncset::store::is_left;
@@ -29,6 +31,7 @@ pub(super) type Resource = [Option<String>; 4];
 type Replaced = (serde_json::Value, Option<Vec<Resource>>);
 
 /// A syncset, as its document and the last judgement have it.
+#[expect(clippy::struct_excessive_bools, reason = "what is known of a syncset are independent facts")]
 struct Subject {
     id: Uuid,
     kind: String,
@@ -61,6 +64,10 @@ struct Subject {
     renamed: usize,
     /// Clusters on which it tracks objects.
     tracks: usize,
+    /// Whether something precious is among what it tracks, as far as that matters: on one of at most two clusters.
+    tracks_precious: bool,
+    /// Whether something precious is among what it would delete on clusters that it has lost.
+    loses_precious: bool,
 }
 
 impl Subject {
@@ -135,7 +142,9 @@ impl Court {
                (select count(*) from towline_lost l where l.syncset = i.id and l.at > {since} and not exists ( \
                  select from towline_applied a where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = l.cluster)), \
                (select jsonb_agg(e) from jsonb_array_elements(g.dropped) e where (e->>'at')::timestamptz > {since})::text, \
-               to_json(now()) #>> '{{}}' \
+               to_json(now()) #>> '{{}}', \
+               exists (select from ({deletable} limit 2) t join towline_applied a on a.cluster = t.cluster and a.syncset = i.id \
+                 and a.tracked and not a.adopted and {precious}) \
              from unnest($1::text[]::uuid[]) i(id) \
              cross join (select c.cursor, m.base > c.cursor as is_gap from towline_claim c, towline_meta m where c.name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
@@ -146,6 +155,7 @@ impl Court {
             unread = unread("k.cursor"),
             always = always(),
             deletable = deletable("i.id"),
+            precious = precious_row("a"),
             since = since("g"),
         );
         let params = [(&texts(ids) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
@@ -212,6 +222,8 @@ impl Court {
             lost: 0,
             renamed: 0,
             tracks: 0,
+            tracks_precious: column(query, row, 20)?,
+            loses_precious: false,
         })
     }
 }
@@ -260,7 +272,9 @@ fn replaced() -> String {
 fn conclude(subject: Subject, verdicts: &mut Verdicts) -> Row {
     // What is deleted already counts only with what is still to be deleted.
     let executed = if subject.tracks > 0 { subject.executed } else { 0 };
+    let is_dropped = subject.tracks_precious && subject.state.drops_precious(&subject.before, &subject.dropped);
     let facts = Case {
+        precious: subject.loses_precious || is_dropped,
         held: subject.cause.filter(|_| subject.was_held),
         change: subject.state.change_within(&subject.before, &subject.dropped),
         approval: subject.approval,
@@ -339,8 +353,11 @@ async fn look_at_clusters(
     let text = format!(
         "select i.id::text, t.cluster::text, c.namespace, c.name, case when i.selects then c.labels::text end, \
            l.at is not null and not l.back, coalesce(l.at > {since}, false), t.is_tracked, \
-           l.objects is not null, coalesce(l.objects is not null and t.is_tracked and not l.back and l.at > {since} and ({is_left}), false) \
-         from unnest($1::text[]::uuid[], $2::boolean[]) i(id, selects) left join towline_guard g on g.syncset = i.id \
+           l.objects is not null, coalesce(l.objects is not null and t.is_tracked and not l.back and l.at > {since} and ({is_left}), false), \
+           i.precious and t.is_tracked and exists (select from towline_applied a where a.cluster = t.cluster and a.syncset = i.id \
+             and a.tracked and not a.adopted and {precious} \
+             and (l.objects is null or l.objects @> jsonb_build_array(jsonb_build_array(a.api_group, a.kind, a.namespace, a.name)))) \
+         from unnest($1::text[]::uuid[], $2::boolean[], $3::boolean[]) i(id, selects, precious) left join towline_guard g on g.syncset = i.id \
            cross join lateral (select x.cluster, true as is_tracked from ({deletable}) x \
              union all select u.cluster, false from towline_lost u where u.syncset = i.id and not exists ( \
                select from towline_applied a where a.syncset = i.id and a.tracked and not a.adopted and a.cluster = u.cluster)) t \
@@ -349,6 +366,7 @@ async fn look_at_clusters(
            left join lateral (select l.* from towline_lost l where l.cluster = t.cluster and l.syncset = i.id limit 1) l on true",
         since = since("g"),
         deletable = deletable("i.id"),
+        precious = precious_row("a"),
         is_left = is_left("l"),
     );
     let known: Vec<String> = subjects.iter().map(|subject| subject.id.to_string()).collect();
@@ -356,7 +374,11 @@ async fn look_at_clusters(
         |subject: &Subject| matches!(&subject.state, State::Living { audience: Audience::Selected { .. }, .. });
     let selecting: Vec<bool> = subjects.iter().map(selects).collect();
     let positions: BTreeMap<String, usize> = known.iter().cloned().zip(0..).collect();
-    let params = [(&known as _, Type::TEXT_ARRAY), (&selecting as _, Type::BOOL_ARRAY)];
+    // What it named it may still have. If that is not known, it may have anything.
+    let may_have = |subject: &Subject| subject.before.is_empty() || has_precious(&subject.before);
+    let precious: Vec<bool> = subjects.iter().map(may_have).collect();
+    let params =
+        [(&known as _, Type::TEXT_ARRAY), (&selecting as _, Type::BOOL_ARRAY), (&precious as _, Type::BOOL_ARRAY)];
     let mut rows = transaction.rows(QUERY, &text, &params).await?;
     while let Some(row) = rows.next().await? {
         let position = positions.get(column::<&str>(QUERY, &row, 0)?);
@@ -365,6 +387,7 @@ async fn look_at_clusters(
         let is_lost = subject.state.loses(column(QUERY, &row, 2)?, column(QUERY, &row, 3)?, &labels);
         let (was_lost, counts) = (column::<bool>(QUERY, &row, 5)?, column::<bool>(QUERY, &row, 6)?);
         let is_tracked: bool = column(QUERY, &row, 7)?;
+        let has_precious: bool = column(QUERY, &row, 10)?;
         let deletes = matches!(subject.state, State::Living { deletes: true, .. });
         subject.tracks += usize::from(is_tracked);
         if subject.state == State::Unreadable {
@@ -376,6 +399,7 @@ async fn look_at_clusters(
             let has_counted = is_tracked && counts && (deletes || is_lost);
             subject.renamed += usize::from(has_counted);
             subject.lost += usize::from(has_counted && is_left);
+            subject.loses_precious |= has_counted && is_left && has_precious;
             subject.applied_again += usize::from(has_counted && !is_left);
             continue;
         }
@@ -383,7 +407,10 @@ async fn look_at_clusters(
         // What was lost, deleted and applied again was deleted all the same.
         let was_deleted = is_tracked && counts && !was_lost && !is_lost;
         subject.applied_again += usize::from(was_deleted);
-        subject.lost += usize::from(is_tracked && is_lost && (counts || !was_lost));
+        let counts_as_lost = is_tracked && is_lost && (counts || !was_lost);
+        subject.lost += usize::from(counts_as_lost);
+        // What is lost with an approval from now on counts no more.
+        subject.loses_precious |= counts_as_lost && has_precious;
         if is_lost == was_lost || subject.state == State::Gone {
             continue;
         }

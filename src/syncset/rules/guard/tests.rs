@@ -19,17 +19,22 @@ fn config_maps(names: std::ops::Range<usize>) -> Objects {
 }
 
 fn case(held: Option<Cause>, change: Change, lost: usize, tracks: usize) -> Case {
-    Case { held, change, approval: Approval::None, lost, executed: 0, renamed: 0, tracks }
+    Case { held, change, approval: Approval::None, lost, executed: 0, renamed: 0, tracks, precious: false }
 }
 
 const STAYS: Change = Change::Living { drops: false };
 const DROPS: Change = Change::Living { drops: true };
 
 #[test]
-fn more_than_ten_clusters_and_more_than_a_tenth_are_held() {
+fn more_than_ten_clusters_and_more_than_a_tenth_and_all_of_two_or_more_are_held() {
     for (lost, tracks, is_held) in [
         (0, 0, false),
-        (10, 10, false),
+        (1, 1, false),
+        (1, 2, false),
+        (2, 2, true),
+        (9, 10, false),
+        (10, 10, true),
+        (10, 11, false),
         (11, 11, true),
         (11, 109, true),
         (11, 110, false),
@@ -40,9 +45,36 @@ fn more_than_ten_clusters_and_more_than_a_tenth_are_held() {
         assert_eq!(cause, is_held.then_some(Cause::Unmatched), "{lost} of {tracks}");
     }
     for (change, cause) in [(Change::Gone, Cause::Gone), (DROPS, Cause::Dropped)] {
-        assert_eq!(case(None, change, 0, 10).judge(), None, "on all of ten clusters");
+        assert_eq!(case(None, change, 0, 1).judge(), None, "on the only cluster");
+        assert_eq!(case(None, change, 0, 2).judge(), Some(cause), "on all of two");
         assert_eq!(case(None, change, 0, 11).judge(), Some(cause));
     }
+}
+
+#[test]
+fn something_precious_is_held_on_the_only_cluster_and_on_one_of_many() {
+    let precious = |change, lost, tracks| Case { precious: true, ..case(None, change, lost, tracks) }.judge();
+    assert_eq!(precious(Change::Gone, 0, 1), Some(Cause::Gone));
+    assert_eq!(precious(DROPS, 0, 1), Some(Cause::Dropped));
+    assert_eq!(precious(STAYS, 1, 1), Some(Cause::Unmatched));
+    assert_eq!(precious(STAYS, 1, 500), Some(Cause::Unmatched));
+    for change in [Change::Gone, DROPS, STAYS] {
+        assert_eq!(precious(change, 0, 0), None, "nothing is lost");
+    }
+    let named = |names: &[(&str, &str)]| -> Objects {
+        names.iter().map(|(kind, name)| ["", kind, "", name].map(str::to_owned)).collect()
+    };
+    let living = |objects| State::Living {
+        audience: Audience::of(&selecting(), &json!({"clusterDeploymentSelector": {}})).expect("an audience"),
+        deletes: true,
+        objects,
+    };
+    let before = [named(&[("Namespace", "n"), ("ConfigMap", "a"), ("ConfigMap", "b")])];
+    assert!(living(Some(named(&[("ConfigMap", "a")]))).drops_precious(&before, &[]));
+    assert!(!living(Some(named(&[("Namespace", "n")]))).drops_precious(&before, &[]));
+    assert!(State::Gone.drops_precious(&before, &[]) && !living(None).drops_precious(&before, &[]));
+    let lately = [Dropped { at: String::new(), objects: named(&[("PersistentVolumeClaim", "p")]) }];
+    assert!(living(Some(named(&[("Namespace", "n")]))).drops_precious(&[], &lately));
 }
 
 #[test]
