@@ -50,7 +50,8 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional:: ; \
 	cargo test --workspace --locked --test bus --test work -- --nocapture --test-threads=1 rounds:: ; \
 	cargo test --workspace --locked --test inventory -- --nocapture delivery::through_faults ; \
-	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm::
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm:: ; \
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets -- --nocapture elsewhere::
 
 .PHONY: clients
 clients: setup-test ## generates the clients of the hub's API anew, from a running hub

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::connection::PARTIAL_METADATA;
 use super::reply::Stated;
+use super::request::JSON;
 use super::{Cluster, Error, Kind, ObjectKey, Propagation, Request};
 
 /// An object's metadata, as an answer has it.
@@ -21,14 +22,25 @@ pub struct Metadata {
     pub uid: Arc<str>,
     /// Version.
     pub resource_version: Arc<str>,
-    /// Whether it is being deleted.
-    pub is_terminating: bool,
+    /// That it is being deleted.
+    pub deletion: Option<Deletion>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Who owns which of its fields.
     pub managers: Vec<ManagedFields>,
+}
+
+/// That an object is being deleted, and is there until what holds it lets go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// When it was deleted, or its time to end ends, as the server wrote it.
+    pub at: String,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// What a namespace says of what is left in it.
+    pub remaining: Option<String>,
 }
 
 /// The fields that a manager owns.
@@ -71,10 +83,58 @@ struct PartialMetadata {
     #[serde(default)]
     resource_version: Arc<str>,
     deletion_timestamp: Option<String>,
+    finalizers: Option<Vec<String>>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     managed_fields: Option<Vec<ManagedFields>>,
 }
+
+/// What of metadata says that an object is being deleted.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ending {
+    deletion_timestamp: Option<String>,
+    finalizers: Option<Vec<String>>,
+}
+
+/// The answer to a deletion: the object, or a `Status` if it is gone.
+#[derive(Deserialize)]
+struct Removed {
+    #[serde(default)]
+    metadata: Ending,
+}
+
+/// What a namespace says of its end.
+#[derive(Deserialize)]
+struct NamespaceSays {
+    #[serde(default)]
+    status: NamespaceStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct NamespaceStatus {
+    #[serde(default)]
+    conditions: Vec<NamespaceCondition>,
+}
+
+#[derive(Deserialize)]
+struct NamespaceCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// The conditions that name what is left in a namespace that is being deleted, the most telling first.
+const REMAINING: [&str; 4] = [
+    "NamespaceFinalizersRemaining",
+    "NamespaceContentRemaining",
+    "NamespaceDeletionContentFailure",
+    "NamespaceDeletionDiscoveryFailure",
+];
+/// Most characters of one of them that are shown.
+const LONGEST_REMAINING: usize = 300;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -119,15 +179,33 @@ impl TryFrom<Partial> for Metadata {
         if !is_named || !is_usual(&metadata.uid) || !is_usual(&metadata.resource_version) {
             return Err(Nameless);
         }
+        let ending = Ending { deletion_timestamp: metadata.deletion_timestamp, finalizers: metadata.finalizers };
         Ok(Self {
             key: ObjectKey { namespace: metadata.namespace, name: metadata.name },
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            is_terminating: metadata.deletion_timestamp.is_some(),
+            deletion: ending.deletion(),
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
             managers: metadata.managed_fields.unwrap_or_default(),
         })
+    }
+}
+
+impl Ending {
+    fn deletion(self) -> Option<Deletion> {
+        let finalizers = self.finalizers.unwrap_or_default();
+        self.deletion_timestamp.map(|at| Deletion { at, finalizers, remaining: None })
+    }
+}
+
+impl NamespaceSays {
+    fn remaining(&self) -> Option<String> {
+        let of_kind = |kind: &&str| {
+            let said = self.status.conditions.iter().find(|said| said.kind == **kind && said.status == "True");
+            said.map(|said| said.message.chars().take(LONGEST_REMAINING).collect())
+        };
+        REMAINING.iter().find_map(of_kind)
     }
 }
 
@@ -146,13 +224,21 @@ impl From<Entry> for ManagedFields {
 
 impl Cluster {
     /// Reads the metadata of one object; `None` if the API server answers that there is no such object. Another 404, such as of a
-    /// kind that is not served, is an error.
+    /// kind that is not served, is an error. Of a namespace that is being deleted its status is read, too: it names what is left in it.
     pub async fn read_metadata(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Metadata>, Error> {
-        match self.send(Request::get(kind, key), PARTIAL_METADATA).await {
-            Ok(metadata) => Ok(Some(metadata)),
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let mut metadata: Metadata = match self.send(Request::get(kind, key), PARTIAL_METADATA).await {
+            Ok(metadata) => metadata,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let Some(deletion) = &mut metadata.deletion
+            && kind.resource.group.is_empty()
+            && kind.resource.plural == "namespaces"
+        {
+            let says: Result<NamespaceSays, Error> = self.send(Request::get(kind, key), JSON).await;
+            deletion.remaining = says.ok().and_then(|says| says.remaining());
         }
+        Ok(Some(metadata))
     }
 
     /// Sends a create, an apply or a patch: the metadata after it, and whether it has created the object (201).
@@ -161,10 +247,18 @@ impl Cluster {
     }
 
     /// Deletes an object and lets the garbage collector delete its dependents, if it still has this UID, and this version if one
-    /// is given: else it is a conflict. An object that does not exist counts as deleted.
-    pub async fn remove(&self, kind: &Kind, key: &ObjectKey, uid: &str, version: Option<&str>) -> Result<(), Error> {
-        match self.write(Request::delete(kind, key, uid, version, Propagation::Background)).await {
-            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+    /// is given: else it is a conflict. An object that does not exist counts as deleted. Returns what is known if it is still there.
+    pub async fn remove(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        uid: &str,
+        version: Option<&str>,
+    ) -> Result<Option<Deletion>, Error> {
+        let request = Request::delete(kind, key, uid, version, Propagation::Background);
+        match self.send::<Removed>(request, PARTIAL_METADATA).await {
+            Ok(Removed { metadata }) => Ok(metadata.deletion()),
+            Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -180,14 +274,19 @@ mod tests {
     fn metadata_is_read_with_its_managers_as_text() {
         let text = r#"{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {
             "name": "site", "namespace": "team", "uid": "u-1", "resourceVersion": "7", "labels": {"a": "b"},
-            "annotations": {"c": "d"}, "deletionTimestamp": "2026-11-19T08:00:03Z", "managedFields": [
+            "annotations": {"c": "d"}, "deletionTimestamp": "2026-11-19T08:00:03Z",
+            "finalizers": ["example.com/wait"], "managedFields": [
                 {"manager": "towline", "operation": "Apply", "apiVersion": "v1", "time": "2026-11-19T08:00:02Z",
                  "fieldsType": "FieldsV1", "fieldsV1": {"f:data":{"f:x":{}}}},
                 {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "subresource": "status"}]}}"#;
         let metadata: Metadata = serde_json::from_str(text).unwrap();
         assert_eq!(metadata.key, ObjectKey::new("team", "site"));
         assert_eq!((&*metadata.uid, &*metadata.resource_version), ("u-1", "7"));
-        assert!(metadata.is_terminating);
+        let deletion = metadata.deletion.unwrap();
+        assert_eq!(
+            (deletion.at.as_str(), deletion.finalizers),
+            ("2026-11-19T08:00:03Z", vec!["example.com/wait".to_owned()])
+        );
         assert_eq!(metadata.labels, BTreeMap::from([("a".to_owned(), "b".to_owned())]));
         assert_eq!(metadata.annotations, BTreeMap::from([("c".to_owned(), "d".to_owned())]));
         let [ours, kubelet] = metadata.managers.as_slice() else { panic!("{:?}", metadata.managers) };
@@ -214,6 +313,43 @@ mod tests {
         }
         let least: Metadata =
             serde_json::from_str(r#"{"metadata": {"name": "a", "uid": "u", "labels": null}}"#).unwrap();
-        assert!(!least.is_terminating && least.labels.is_empty() && least.managers.is_empty());
+        assert!(least.deletion.is_none() && least.labels.is_empty() && least.managers.is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_a_deletion_says_whether_the_object_is_still_there_and_what_holds_it() {
+        let left = |text: &str| serde_json::from_str::<Removed>(text).unwrap().metadata.deletion();
+        for gone in [
+            r#"{"kind": "Status", "status": "Success", "metadata": {}, "details": {"name": "a", "uid": "u"}}"#,
+            r#"{"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "u", "finalizers": null}}"#,
+            "{}",
+        ] {
+            assert_eq!(left(gone), None, "{gone}");
+        }
+        let text = r#"{"metadata": {"name": "a", "deletionTimestamp": "2026-11-19T08:00:03Z", "finalizers": ["x"], "managedFields": []}}"#;
+        let held =
+            Deletion { at: "2026-11-19T08:00:03Z".to_owned(), finalizers: vec!["x".to_owned()], remaining: None };
+        assert_eq!(left(text), Some(held));
+    }
+
+    #[test]
+    fn of_what_is_left_in_a_namespace_its_most_telling_condition_counts() {
+        let says = |conditions: serde_json::Value| {
+            let namespace =
+                json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating", "conditions": conditions}});
+            serde_json::from_value::<NamespaceSays>(namespace).unwrap().remaining()
+        };
+        let condition =
+            |kind: &str, status: &str| json!({"type": kind, "status": status, "message": format!("of {kind}")});
+        let content = condition("NamespaceContentRemaining", "True");
+        assert_eq!(
+            says(json!([content, condition("NamespaceFinalizersRemaining", "True")])).as_deref(),
+            Some("of NamespaceFinalizersRemaining")
+        );
+        assert_eq!(
+            says(json!([content, condition("NamespaceFinalizersRemaining", "False")])).as_deref(),
+            Some("of NamespaceContentRemaining")
+        );
+        assert_eq!(says(json!([])), None);
     }
 }

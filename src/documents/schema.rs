@@ -28,6 +28,7 @@ pub const SCHEMA: Migrations = Migrations::new(
         Migration { name: "index the log by syncset", sql: include_str!("schema/log_of_syncsets.sql") },
         Migration { name: "index what is held or gone", sql: include_str!("schema/held.sql") },
         Migration { name: "index what fails by cluster", sql: include_str!("schema/failing.sql") },
+        Migration { name: "note to which cluster a document led first", sql: include_str!("schema/home.sql") },
     ],
 );
 

@@ -99,6 +99,7 @@ fn succeeded() -> ResultRow {
 pub(crate) fn pace() -> PaceRow {
     PaceRow {
         identity: Some("kube-system's".to_owned()),
+        home: Some("the first one's".to_owned()),
         kubeconfig_generation: 6,
         asked_generation: 7,
         reachable: Some(true),

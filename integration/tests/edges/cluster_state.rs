@@ -120,6 +120,7 @@ impl State {
             results: rows.results.clone(),
             full,
             another_cluster: false,
+            elsewhere: false,
             shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
@@ -130,7 +131,7 @@ impl State {
         executor.expect(&pass);
         let begun = Instant::now();
         loop {
-            let reply = match pass.next(begun.elapsed()) {
+            let mut reply = match pass.next(begun.elapsed()) {
                 Step::Done(outcome) => {
                     rows.save(&outcome.writes);
                     return Ok(*outcome);
@@ -141,6 +142,10 @@ impl State {
                 }
                 step => executor.carry_out(&step, LIMIT).await?,
             };
+            // There is one hub.
+            if let Some((_, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
+                *is_known = true;
+            }
             pass.reply(reply);
         }
     }

@@ -92,6 +92,7 @@ impl Applied {
             results: Vec::new(),
             full: false,
             another_cluster: false,
+            elsewhere: false,
             shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
@@ -103,7 +104,7 @@ impl Applied {
         let mut pass = Pass::new(self.input(kind, body));
         let mut executor = Executor::new(&mut self.client, &self.fence);
         loop {
-            let (reply, stored) = match pass.next(Duration::ZERO) {
+            let (mut reply, stored) = match pass.next(Duration::ZERO) {
                 Step::Done(outcome) => {
                     let rows = outcome.writes.applied.iter();
                     self.rows.extend(rows.map(|row| (row.object.clone(), row.clone())));
@@ -114,6 +115,10 @@ impl Applied {
                 step => (executor.carry_out(&step, LIMIT).await.unwrap(), Vec::new()),
             };
             self.rows.extend(stored.into_iter().map(|row| (row.object.clone(), row)));
+            // There is one hub.
+            if let Some((_, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
+                *is_known = true;
+            }
             pass.reply(reply);
         }
     }

@@ -33,13 +33,13 @@ fn an_apply_on_an_object_that_is_being_deleted_succeeds_and_says_so() {
         let edge = Edge::new("terminating").await;
         let (kind, key) = (config_maps(), edge.key("site"));
         let applied = edge.apply("site", &json!({"a": "1"})).await.unwrap();
-        assert!(!applied.body.is_terminating);
+        assert!(applied.body.deletion.is_none());
         let held = json!({"metadata": {"finalizers": ["demo.towline.dev/held"]}});
         edge.cluster.change(Request::patch(&kind, &key, Payload::merge_patch(&held))).await.unwrap();
         edge.cluster.remove(&kind, &key, &applied.body.uid, None).await.unwrap();
         let again = edge.apply("site", &json!({"a": "2"})).await.unwrap();
-        assert!(!again.created && again.body.is_terminating && again.body.uid == applied.body.uid);
-        assert!(edge.metadata(&kind, "site").await.unwrap().is_terminating);
+        assert!(!again.created && again.body.deletion.is_some() && again.body.uid == applied.body.uid);
+        assert!(edge.metadata(&kind, "site").await.unwrap().deletion.is_some());
         let free = json!({"metadata": {"finalizers": null}});
         edge.cluster.change(Request::patch(&kind, &key, Payload::merge_patch(&free))).await.unwrap();
         edge.is_gone(&kind, "site").await;

@@ -21,6 +21,8 @@ mod costs;
 mod deletions;
 mod diff;
 mod drift;
+mod elsewhere;
+mod ending;
 mod explain;
 mod facts;
 mod failures;

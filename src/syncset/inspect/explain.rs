@@ -200,6 +200,7 @@ impl Inspector {
         let api_version =
             winner.as_ref().and_then(|winner| winner.desired.as_ref()).map(|desired| &desired.api_version);
         let api_version = api_version.or_else(|| rows.first().map(|row| &row.api_version));
+        let mut is_ending = false;
         let live = match object.as_ref().zip(api_version) {
             None if winner.is_some() => "not known: it was not sent yet".to_owned(),
             None => "no syncset wants it, and none has sent it".to_owned(),
@@ -207,10 +208,11 @@ impl Inspector {
                 Err(unseen) => format!("not known: {}", unseen.text()),
                 Ok(None) => absent(winner.is_some()),
                 Ok(Some(metadata)) => {
+                    is_ending = metadata.deletion.is_some();
                     if let (Some(winner), Some(last)) = (&winner, wanted_by.last_mut()) {
                         last.note_time(winner.header.behavior, &metadata);
                     }
-                    present(&metadata, winner.as_ref(), &rows)
+                    present(&metadata, winner.as_ref(), &rows, snapshot.at)
                 }
             },
         };
@@ -218,7 +220,7 @@ impl Inspector {
             cluster: standing(snapshot.pace.as_ref(), &plan.agenda, snapshot.at),
             wanted_by,
             live,
-            if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot),
+            if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot, is_ending),
         })
     }
 
@@ -375,10 +377,11 @@ fn absent(is_wanted: bool) -> String {
     if is_wanted { "absent; created by the next full pass or resync" } else { "absent" }.to_owned()
 }
 
-fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) -> String {
-    let Seen { uid, version, owned_by_apply, owned_by_update, terminating, .. } = seen(metadata);
-    if terminating {
-        return "being deleted".to_owned();
+fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], now: Timestamp) -> String {
+    let Seen { uid, version, owned_by_apply, owned_by_update, ending, .. } = seen(metadata);
+    if let Some(ending) = ending {
+        let age = ending.since.map(|since| format!(" for {}", spoken(since, now))).unwrap_or_default();
+        return format!("being deleted{age}, {}", ending.held_by());
     }
     let Some(Winner { header, desired }) = winner else { return "present, and wanted by no syncset".to_owned() };
     let Some(desired) = desired else { return "present".to_owned() };
@@ -417,11 +420,12 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow]) ->
     format!("drift: {what}; mended by the next full pass or resync")
 }
 
-fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot) -> String {
-    let Some(Winner { header, desired }) = winner else { return already_dropped(rows, snapshot) };
+fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) -> String {
+    let Some(Winner { header, desired }) = winner else { return already_dropped(rows, snapshot, is_ending) };
     let Some(desired) = desired else { return "not known: it does not render".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
-    let is_owned_anyway = desired.may_adopt && header.behavior != Behavior::CreateOnly;
+    let is_elsewhere = snapshot.pace.as_ref().is_some_and(|pace| pace.is_elsewhere(pace.identity.as_deref()));
+    let is_owned_anyway = desired.may_adopt && header.behavior != Behavior::CreateOnly && !is_elsewhere;
     let prune = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PRUNE));
     if header.mode == Mode::Upsert {
         "kept (Upsert)".to_owned()
@@ -439,10 +443,11 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot)
 }
 
 /// What becomes of an object that no syncset wants, and that some have sent.
-fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot) -> String {
+fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) -> String {
     let mut tracked = rows.iter().filter(|row| row.tracked && !row.adopted).map(|row| snapshot.deletions(row.syncset));
     match tracked.next() {
         None => "nothing: no syncset wants it",
+        Some(_) if is_ending => "dropped already: it is deleted and not gone",
         Some(Deletions::Held) => "dropped already: its deletion is held until it is approved",
         Some(Deletions::Allowed | Deletions::NotJudged) => "dropped already: its deletion is due",
     }

@@ -17,7 +17,7 @@ use super::fields::taken;
 use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Payload, Request};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::SYNCSET_ID;
-use crate::syncset::rules::pass::Manager;
+use crate::syncset::rules::pass::{Manager, Seen};
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
 use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
@@ -181,7 +181,7 @@ impl<'k> Trial<'k> {
             };
             return Ok(created.into());
         };
-        if before.is_terminating {
+        if before.deletion.is_some() {
             return Ok(Verdict::Failed("it is being deleted".to_owned()).into());
         }
         let verdict = match self.behavior {
@@ -196,8 +196,9 @@ impl<'k> Trial<'k> {
             Behavior::Apply => match self.cluster.change(apply()).await {
                 Err(Error::Conflict { message, exists: false }) => {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
-                    let marks = seen(&before).marks;
-                    let is_ours = !is_adopted && marks.managed && !marks.adopted;
+                    let Seen { marks, of_hive, .. } = seen(&before);
+                    let is_proven = marks.syncset.is_some() || of_hive;
+                    let is_ours = !is_adopted && is_proven && marks.managed && !marks.adopted;
                     let owners = owners(&message, &body, &before, &taken_over(&before, is_ours));
                     match compared(&before, forced, is_same_applied)? {
                         Verdict::Failed(text) => Verdict::Failed(text),

@@ -281,6 +281,7 @@ mod tests {
     fn pace() -> PaceRow {
         PaceRow {
             identity: Some("uid".to_owned()),
+            home: Some("uid".to_owned()),
             kubeconfig_generation: 3,
             asked_generation: 3,
             reachable: Some(true),

@@ -8,6 +8,8 @@ use super::rows::PaceRow;
 
 /// First wait after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
+/// First wait for an object that was deleted to be gone, and the longest.
+const ENDING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// First wait for a cluster that does not answer, and the longest.
 const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
 /// By how much a wait for a cluster that does not answer differs at most, so that not all are asked at once.
@@ -56,6 +58,8 @@ pub enum Left {
     Unjudged,
     /// Something failed that may succeed later.
     Failing,
+    /// Something was deleted that is still there.
+    Ending,
 }
 
 /// When a cluster is looked at again, and what is stored of it.
@@ -102,6 +106,7 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
                 }
                 Some(Left::Unjudged) => (UNJUDGED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
+                Some(Left::Ending) => (doubled(ENDING, attempts), attempts),
             };
             Next { ready_at: after(now, wait).min(next_full), attempts, pace }
         }
@@ -154,6 +159,7 @@ mod tests {
     fn pace() -> PaceRow {
         PaceRow {
             identity: Some("uid".to_owned()),
+            home: Some("first".to_owned()),
             kubeconfig_generation: 3,
             asked_generation: 3,
             reachable: None,
@@ -194,6 +200,13 @@ mod tests {
         assert_eq!(of(&left, 7, 0.5).attempts, 7, "the queue counts on, until a request resets it");
         let soon = PaceRow { next_full: Some(at(3)), ..pace() };
         assert_eq!(next(&left, soon, 9, INTERVAL, at(0), 0.5).ready_at, at(3), "the full pass comes first");
+    }
+
+    #[test]
+    fn what_is_deleted_and_not_gone_is_looked_at_each_minute_in_the_end() {
+        let left = Ended::Complete { was_full: false, left: Some(Left::Ending) };
+        let waits: Vec<_> = [1, 2, 6, 7, 60].map(|attempts| of(&left, attempts, 0.5).ready_at).into();
+        assert_eq!(waits, [at(1), at(2), at(32), at(60), at(60)]);
     }
 
     fn told(seconds: u64) -> Ended {

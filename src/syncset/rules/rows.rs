@@ -98,6 +98,8 @@ pub struct PatchedRow {
 pub struct PaceRow {
     /// UID of its namespace `kube-system`; none before it was read.
     pub identity: Option<String>,
+    /// The first one that was read for this document.
+    pub home: Option<String>,
     /// The generation of the kubeconfig by which that was read.
     pub kubeconfig_generation: i64,
     /// The generation of the kubeconfig by which the cluster was last asked for anything, whether it answered or not.
@@ -117,6 +119,22 @@ pub struct PaceRow {
     pub retry_at: Option<Timestamp>,
 }
 
+impl PaceRow {
+    /// With the identity that was read.
+    #[must_use]
+    pub fn identified(self, identity: Option<String>) -> Self {
+        let home = self.home.or(self.identity).or_else(|| identity.clone());
+        Self { identity, home, ..self }
+    }
+
+    /// Whether this identity is another one than that of the cluster to which the document led first. Releases that did not note that
+    /// one have noted the last one.
+    pub fn is_elsewhere(&self, identity: Option<&str>) -> bool {
+        let home = self.home.as_deref().or(self.identity.as_deref());
+        home.is_some() && identity != home
+    }
+}
+
 /// What the dispatcher has judged of a syncset's deletions (`towline_guard`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardRow {
@@ -128,4 +146,25 @@ pub struct GuardRow {
     pub gone: bool,
     /// Whether its deletions are held.
     pub held: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_elsewhere_on_every_cluster_but_the_first_one() {
+        let some = |uid: &str| Some(uid.to_owned());
+        let mut pace = PaceRow::default();
+        assert!(!pace.is_elsewhere(Some("first")));
+        for (uid, is_elsewhere) in [("first", false), ("second", true), ("third", true), ("first", false)] {
+            pace = pace.identified(some(uid));
+            assert_eq!((pace.identity.as_deref(), pace.home.as_deref()), (Some(uid), Some("first")));
+            assert_eq!(pace.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
+        }
+        // As a release has stored it that did not note the first one.
+        let former = PaceRow { identity: some("first"), ..PaceRow::default() };
+        assert!(former.is_elsewhere(Some("second")) && !former.is_elsewhere(Some("first")));
+        assert!(former.identified(some("second")).is_elsewhere(Some("second")));
+    }
 }

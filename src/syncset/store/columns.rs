@@ -81,6 +81,7 @@ pub(super) struct PatchedColumns {
 pub(super) struct PaceColumns {
     cluster: Uuid,
     identity: Option<String>,
+    home: Option<String>,
     kubeconfig_generation: i64,
     asked_generation: i64,
     reachable: Option<bool>,
@@ -286,6 +287,7 @@ impl PaceColumns {
         Self {
             cluster,
             identity: optional(row.identity.as_ref()),
+            home: optional(row.home.as_ref()),
             kubeconfig_generation: row.kubeconfig_generation,
             asked_generation: row.asked_generation,
             reachable: row.reachable,
@@ -310,6 +312,7 @@ impl TryFrom<PaceColumns> for PaceRow {
     fn try_from(columns: PaceColumns) -> Result<Self, UnreadableColumn> {
         Ok(Self {
             identity: columns.identity,
+            home: columns.home,
             kubeconfig_generation: columns.kubeconfig_generation,
             asked_generation: columns.asked_generation,
             reachable: columns.reachable,

@@ -117,7 +117,7 @@ const OTHERS: &str = "\
          version = excluded.version), \
      pace as (insert into towline_pace as p select r.* from held \
          join jsonb_populate_recordset(null::towline_pace, $11) r on r.cluster = held.cluster \
-       on conflict (cluster) do update set identity = excluded.identity, kubeconfig_generation = excluded.kubeconfig_generation, \
+       on conflict (cluster) do update set identity = excluded.identity, home = excluded.home, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
          attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation returning 1), \

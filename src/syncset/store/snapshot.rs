@@ -247,6 +247,17 @@ impl PassStore {
         rows.iter().map(|row| id(row, 0)).collect()
     }
 
+    /// Whether a syncset is one of this hub's: it exists, or something that it has sent is still to be deleted somewhere.
+    pub async fn knows(&self, syncset: Uuid) -> Result<bool, StoreError> {
+        const QUERY: &str = "known_syncset";
+        const TEXT: &str = "select exists (select from towline_documents d where d.kind in ('syncsets', 'selectorsyncsets') \
+               and d.id = $1::text::uuid) or exists (select from towline_result r where r.syncset = $1::text::uuid)";
+        let syncset = syncset.to_string();
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, TEXT, &[(&syncset as _, Type::TEXT)]).await?;
+        Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
+    }
+
     /// Other clusters with this identity (rule 31), in the order of their names.
     pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
         const QUERY: &str = "clusters_with_identity";
@@ -289,6 +300,12 @@ impl Snapshot {
             guards: parsed::<Vec<GuardColumns>>(row, 12, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
             living: parsed(row, 13, "syncsets")?,
         })
+    }
+
+    /// Whether a syncset is one of this cluster's, or was.
+    pub fn knows(&self, syncset: Uuid) -> bool {
+        let mut known = self.candidates.iter().map(|candidate| candidate.id);
+        known.any(|id| id == syncset) || self.results.iter().any(|result| result.syncset == syncset)
     }
 
     /// Whether a syncset may delete on this cluster what it no longer wants there (rule 34), whether it matches, matches no more, or

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
-use super::seen::{looked_at, seen};
+use super::seen::{ending, looked_at, seen};
 use crate::cluster::{
     Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
     ObjectKey, Pages, Payload, Request, Stated,
@@ -316,8 +316,8 @@ impl<'c> Executor<'c> {
         let kind = self.kind(cluster, &id).await?;
         let removed = cluster.remove(&kind, &key, uid, Some(version)).await;
         // Of another 404 than the object's the pass must not conclude that it is gone.
-        self.answered(&id, removed, Missing::Unclear)?;
-        Ok(Answer::Deleted)
+        let left = self.answered(&id, removed, Missing::Unclear)?;
+        Ok(Answer::Deleted(left.as_ref().map(ending)))
     }
 
     /// Notes what the answer to a request for a kind says of the cluster.

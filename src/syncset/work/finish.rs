@@ -76,10 +76,10 @@ impl Worker {
             (Some(Stop::Lost), _) => return Ok(Visit::lost()),
             (None, End::Finished) => {
                 // Whoever judges asks for the cluster, so that what fails need not be tried each second meanwhile.
-                let left = if outcome.retry == Some(Retry::Backoff) {
-                    Some(Left::Failing)
-                } else {
-                    outcome.awaits_judgement.then_some(Left::Unjudged)
+                let left = match outcome.retry {
+                    Some(Retry::Backoff) => Some(Left::Failing),
+                    Some(Retry::Look) if !outcome.awaits_judgement => Some(Left::Ending),
+                    _ => outcome.awaits_judgement.then_some(Left::Unjudged),
                 };
                 (Ended::Complete { was_full, left }, Visited::Complete)
             }
@@ -91,7 +91,7 @@ impl Worker {
         let mut pace = PaceRow { asked_generation: generation, ..read.pace() };
         if let Some(identity) = &identified.identity {
             // What was stored of the cluster that was noted is forgotten by the same statement.
-            pace.identity = Some(identity.clone());
+            pace = pace.identified(Some(identity.clone()));
             pace.kubeconfig_generation = generation;
             // The full pass that a new kubeconfig demands stays due until one has come to its end.
             pace.next_full = None;

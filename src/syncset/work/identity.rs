@@ -38,14 +38,13 @@ impl Identified {
     pub(super) fn noted(&self, read: &Read) -> Pace {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
         let row = PaceRow {
-            identity: self.identity.clone(),
             kubeconfig_generation: generation,
             asked_generation: generation,
             next_full: None,
             // It has just answered.
             reachable: Some(true),
             last_contact: Some(read.now()),
-            ..read.pace()
+            ..read.pace().identified(self.identity.clone())
         };
         Pace { row, resyncs: read.snapshot.resyncs, identities: self.identities(read) }
     }

@@ -257,6 +257,7 @@ impl Preparer {
             results: snapshot.results.clone(),
             full: agenda.is_full,
             another_cluster,
+            elsewhere: false,
             shared: false,
             progress,
             now: snapshot.at,

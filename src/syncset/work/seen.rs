@@ -2,10 +2,10 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::takeover::takeover;
-use crate::cluster::{ManagedFields, Metadata};
+use super::takeover::{is_of_hive, takeover};
+use crate::cluster::{Deletion, ManagedFields, Metadata};
 use crate::syncset::rules::name::Digest;
-use crate::syncset::rules::pass::{Manager, Marks, Seen, Takeover};
+use crate::syncset::rules::pass::{Ending, Manager, Marks, Seen, Takeover};
 
 /// Most bytes of a manager's name; API servers accept no longer ones.
 const LONGEST_MANAGER: usize = 128;
@@ -16,12 +16,20 @@ pub fn seen(metadata: &Metadata) -> Seen {
         uid: metadata.uid.to_string(),
         version: metadata.resource_version.to_string(),
         marks: Marks::of(&metadata.labels, &metadata.annotations),
-        terminating: metadata.is_terminating,
+        of_this_hub: false,
+        of_hive: is_of_hive(metadata),
+        ending: metadata.deletion.as_ref().map(ending),
         owned_by_apply: owned(metadata, Manager::Apply, "Apply"),
         owned_by_update: owned(metadata, Manager::Update, "Update"),
         last_other: last_other(metadata),
         takeover: Takeover::default(),
     }
+}
+
+/// That an object is being deleted.
+pub(super) fn ending(deletion: &Deletion) -> Ending {
+    let Deletion { at, finalizers, remaining } = deletion;
+    Ending { since: at.parse().ok(), finalizers: finalizers.clone(), remaining: remaining.clone() }
 }
 
 /// The same with what it takes to apply an object that was written in other ways.

@@ -16,7 +16,7 @@ const HIVE: &str = "hive";
 
 /// The JSON patches by which fields become those of our manager of applies. The server refuses them if the object has changed meanwhile.
 pub(super) fn takeover(metadata: &Metadata) -> Takeover {
-    let hive = metadata.managers.iter().find(|entry| is_of_hive(entry, metadata));
+    let hive = metadata.managers.iter().find(|entry| applies_as_hive(entry, metadata));
     Takeover {
         ours: patch(metadata, None).map(Box::new),
         with_hive: hive.and_then(|hive| patch(metadata, Some(&hive.manager))).map(Box::new),
@@ -26,8 +26,13 @@ pub(super) fn takeover(metadata: &Metadata) -> Takeover {
 /// The managers whose fields become those of our manager of applies before an object is applied: what we have updated, and what Hive has
 /// applied if the object is ours.
 pub fn taken_over(metadata: &Metadata, is_ours: bool) -> Vec<&str> {
-    let hive = metadata.managers.iter().find(|entry| is_of_hive(entry, metadata)).filter(|_| is_ours);
+    let hive = metadata.managers.iter().find(|entry| applies_as_hive(entry, metadata)).filter(|_| is_ours);
     std::iter::once(Manager::Update.as_str()).chain(hive.map(|entry| entry.manager.as_str())).collect()
+}
+
+/// Whether Hive has written the object itself. That is all that proves it: others may bear its label.
+pub(super) fn is_of_hive(metadata: &Metadata) -> bool {
+    metadata.managers.iter().any(|entry| entry.manager.starts_with(HIVE) && entry.subresource.is_empty())
 }
 
 /// The patch that takes over what we have updated, and what this manager has.
@@ -63,7 +68,7 @@ fn patch(metadata: &Metadata, hive: Option<&str>) -> Option<Value> {
 
 /// Whether it is the entry of a client that applies like Hive: it owns the annotation in which that keeps what it has applied last. On
 /// an object that we have sent before, others may apply like that, too.
-fn is_of_hive(entry: &ManagedFields, metadata: &Metadata) -> bool {
+fn applies_as_hive(entry: &ManagedFields, metadata: &Metadata) -> bool {
     let is_own = [Manager::Apply, Manager::Update, Manager::Patch].iter().any(|own| own.as_str() == entry.manager);
     let may_be_another = metadata.annotations.contains_key(SYNCSET_ID) && !entry.manager.starts_with(HIVE);
     let is_update = entry.operation == "Update" && entry.subresource.is_empty();

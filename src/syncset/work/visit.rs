@@ -400,6 +400,7 @@ impl Worker {
             return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
         }
         prepared.input.shared = basis.is_shared;
+        prepared.input.elsewhere = read.pace().is_elsewhere(basis.identity.as_deref());
         let rests_on = (prepared, read, &identified);
         let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? {
             Ok(ran) => ran,
@@ -478,7 +479,10 @@ impl Worker {
                 step => {
                     let asked = Instant::now();
                     match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), hand).await {
-                        Ok(reply) => {
+                        Ok(mut reply) => {
+                            if let Some((syncset, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
+                                *is_known = read.snapshot.knows(syncset) || self.store.knows(syncset).await?;
+                            }
                             if let Some((behavior, is_success)) = pass.sent(&reply) {
                                 self.observer.sent(behavior, is_success, asked.elapsed());
                             }

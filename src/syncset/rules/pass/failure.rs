@@ -1,6 +1,8 @@
 //! Failures of syncsets, by what the cluster refused.
 
-use super::step::{Refusal, Refused};
+use jiff::Timestamp;
+
+use super::step::{Ending, Refusal, Refused};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::Place;
@@ -43,13 +45,25 @@ pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) ->
 
 /// An object that nobody wants could not be deleted.
 pub(super) fn of_deletion(api_version: &str, object: &ObjectRef, message: &str) -> Failure {
+    let message = format!("failed to delete {}: {message}", told(api_version, object));
+    Failure { reason: Reason::DeletionFailed, message }
+}
+
+/// An object was deleted, and is still there.
+pub(super) fn of_ending(api_version: &str, object: &ObjectRef, since: Timestamp, ending: &Ending) -> Failure {
+    let told = told(api_version, object);
+    // When it was deleted, and not how long ago: the failure is the same until it is gone.
+    let message = format!("{told} is being deleted since {since:.0} and not gone: {}", ending.held_by());
+    Failure { reason: Reason::DeletionPending, message }
+}
+
+fn told(api_version: &str, object: &ObjectRef) -> String {
     let mut path = object.namespace.clone();
     if !path.is_empty() {
         path.push('/');
     }
     path.push_str(&object.name);
-    let message = format!("failed to delete {api_version}, Kind={} {path}: {message}", object.kind);
-    Failure { reason: Reason::DeletionFailed, message }
+    format!("{api_version}, Kind={} {path}", object.kind)
 }
 
 #[cfg(test)]

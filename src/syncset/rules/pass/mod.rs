@@ -41,8 +41,8 @@ use uuid::Uuid;
 
 pub use run::Pass;
 pub use step::{
-    Answer, Compared, End, List, Manager, Marks, Outcome, PRUNE, Page, Progress, Refusal, Refused, Release, Resolution,
-    Seen, Step, Takeover, Target, Writes,
+    Answer, Compared, End, Ending, List, Manager, Marks, Outcome, PRUNE, Page, Progress, Refusal, Refused, Release,
+    Resolution, Seen, Step, Takeover, Target, Writes,
 };
 
 use super::rows::{AppliedRow, PatchedRow, ResultRow};
@@ -50,6 +50,7 @@ use super::wanted::{Deletions, Live};
 
 /// What a pass begins with.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what a pass is are independent facts")]
 pub struct Input {
     /// The syncsets that name or select the cluster, in the order of rule 12. Those that are due are rendered, and so is
     /// everything that [`also_due`](super::wanted::also_due) names; in a full pass all are.
@@ -67,6 +68,9 @@ pub struct Input {
     /// Whether another cluster is behind the kubeconfig than the rows are of (rule 31). The new identity must not be stored
     /// before the pass has stored its first writes.
     pub another_cluster: bool,
+    /// Whether the kubeconfig led to another cluster when it was first used. What was there before is a stranger's then, whatever it bears:
+    /// the marks may have been copied with it, and the kubeconfig may be a mistake.
+    pub elsewhere: bool,
     /// Whether other documents lead to the same cluster, so that one of them may want what is to be deleted.
     pub shared: bool,
     /// From the pass before, if that had to end early; what was in step counts only if it was the same full pass.

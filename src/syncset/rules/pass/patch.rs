@@ -72,7 +72,7 @@ impl Pass {
 
     pub(super) fn patched(&mut self, mut patch: Box<PatchItem>, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Written { seen, .. }) if seen.terminating => {
+            Ok(Answer::Written { seen, .. }) if seen.is_terminating() => {
                 let message = "the object is being deleted";
                 let failure = failure::of_place(Place::Patch(patch.position), Reason::Terminating, message);
                 self.note_patch(&patch, None);

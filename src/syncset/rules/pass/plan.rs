@@ -124,7 +124,8 @@ impl Pass {
         PatchItem { syncset, position, object, desired, as_merge: false, has_waited: false }
     }
 
-    fn item(&self, syncset: usize, object: ObjectRef, desired: Desired) -> Option<Item> {
+    fn item(&self, syncset: usize, object: ObjectRef, mut desired: Desired) -> Option<Item> {
+        desired.may_adopt &= !self.elsewhere;
         let header = &self.live.get(syncset)?.header;
         let row = self.ledger.row(&object, header.id);
         let mut facts = self.ledger.facts(&object);

@@ -127,7 +127,7 @@ impl Pass {
         match reply {
             Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => {
                 self.note_loss(&item, found.as_ref());
-                first_contact(&mut item, found);
+                first_contact(&mut item, found, self.elsewhere);
             }
             Ok(found) => self.judge_drift(&mut item, found),
             Err(refused) => {
@@ -152,7 +152,7 @@ impl Pass {
             item.is_known &= item.behavior != Behavior::CreateOnly;
             return;
         };
-        if seen.terminating {
+        if seen.is_terminating() {
             item.state = terminating(item);
             return;
         }
@@ -179,18 +179,21 @@ impl Pass {
     }
 }
 
-/// What existed without our label is not ours, and neither is what has another UID than the object that was ours. Before an apply, the
+/// What existed is ours only if that is proven, and never what has another UID than the object that was ours. Before an apply, the
 /// fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21). Until that is
 /// done nothing is noted of what we own, so that each pass looks again.
-fn first_contact(item: &mut Item, found: Option<Seen>) {
+fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
     item.state = ItemState::Ready;
     item.is_known = true;
     match found {
         None => item.is_gone(),
-        Some(seen) if seen.terminating => item.state = terminating(item),
+        Some(seen) if seen.is_terminating() => item.state = terminating(item),
         Some(seen) => {
             let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
-            let adopted = item.facts.adopted || is_another || !seen.marks.managed || seen.marks.adopted;
+            // That it is ours may have been found out before, by what an apply that followed has taken over.
+            let is_same = item.facts.uid.is_some() && !is_another && seen.marks.managed && !seen.marks.adopted;
+            let is_ours = is_same || (seen.is_proven() && !elsewhere);
+            let adopted = item.facts.adopted || !is_ours || is_another;
             item.is_absent = false;
             item.last_other = seen.last_other;
             let Takeover { ours, with_hive } = seen.takeover;

@@ -20,7 +20,7 @@ impl Pass {
         let may_recreate = item.desired.may_recreate && may_delete && !NEVER_RECREATED.contains(&kind);
         if refused.refusal != Refusal::Invalid || !may_recreate {
             self.refuse(&item, &refused);
-        } else if seen.terminating {
+        } else if seen.is_terminating() {
             self.fail_terminating(&item);
         } else if let Some(release) = self.not_ours(&item, &seen) {
             self.refuse_to_recreate(&item, &refused, release.reason());
@@ -62,7 +62,7 @@ impl Pass {
 
     pub(super) fn replaced(&mut self, item: &Item, refused: &Refused, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Deleted) => {
+            Ok(Answer::Deleted(_)) => {
                 self.ledger.note_removed(&item.object);
                 let message = "the object is being deleted, to be created again";
                 self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));

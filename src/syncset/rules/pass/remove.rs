@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::ask::{Ask, Deletion};
@@ -9,13 +10,15 @@ use super::failure;
 use super::item::{KindKey, Removal};
 use super::kept::is_kept;
 use super::run::{CHANGED, Pass, unexpected};
-use super::step::{Answer, Refusal, Refused, Release, Resolution, Seen};
+use super::step::{Answer, Ending, Progress, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, ResultRow};
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_outer, is_within};
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
 const MOST_LOOKS: u8 = 3;
+/// After this time an object that was deleted and is still there is a failure: what holds it does not let go.
+const SOON_GONE: SignedDuration = SignedDuration::from_mins(1);
 
 impl Pass {
     pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {
@@ -113,7 +116,9 @@ impl Pass {
         if let Some(within) = self.wanted.within(object).find(|within| self.may_define(object, within)) {
             return Some(format!("{within} is still wanted"));
         }
-        if let Some(row) = self.pending_within(object).find(|row| self.may_define(object, &row.object)) {
+        let is_ending = |row: &AppliedRow| self.progress.ending.contains(&(row.object.clone(), row.syncset));
+        let mut pending = self.pending_within(object).filter(|row| !is_ending(row));
+        if let Some(row) = pending.find(|row| self.may_define(object, &row.object)) {
             let is_allowed = self.deletions_of(row.syncset) == Deletions::Allowed;
             let why = if is_allowed { "is not deleted yet" } else { "may not be deleted yet" };
             return Some(format!("{} {why}", row.object));
@@ -175,19 +180,14 @@ impl Pass {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
                 let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
                 if let Some(release) = self.release(row, &seen) {
-                    if release == Release::Terminating && self.has_to_be_gone(&removal.object) {
-                        self.progress.ending.insert((removal.object, removal.syncset));
-                        return;
+                    if release == Release::Terminating {
+                        return self.wait_until_gone(removal, &seen.ending.unwrap_or_default());
                     }
                     *self.releases.entry(release).or_default() += 1;
-                    if release == Release::Terminating {
-                        self.ledger.delete(&removal.object, removal.syncset);
-                    } else {
-                        if is_another {
-                            self.ledger.note_removed(&removal.object);
-                        }
-                        self.let_stay(&removal.object, removal.syncset);
+                    if is_another {
+                        self.ledger.note_removed(&removal.object);
                     }
+                    self.let_stay(&removal.object, removal.syncset);
                 } else {
                     self.delete(Deletion::Unwanted(removal, seen));
                 }
@@ -244,7 +244,7 @@ impl Pass {
                 .any(|row| is_spared(&row.object, row.syncset) && self.may_define(&removal.object, &row.object))
     }
 
-    /// Syncsets that are gone and whose objects are all spared.
+    /// Syncsets that are gone and whose objects are all spared, or on their way out.
     pub(super) fn spared(&self) -> BTreeSet<Uuid> {
         let left = |syncset: Uuid| {
             let rows = self.ledger.rows().filter(move |row| row.syncset == syncset && !is_kept(row));
@@ -252,7 +252,8 @@ impl Pass {
         };
         let gone = self.ledger.results().map(|row| row.syncset).filter(|syncset| self.position(*syncset).is_none());
         gone.filter(|syncset| {
-            left(*syncset).next().is_some() && left(*syncset).all(|row| self.progress.spared.contains(&row))
+            let Progress { spared, ending, .. } = &self.progress;
+            left(*syncset).next().is_some() && left(*syncset).all(|row| spared.contains(&row) || ending.contains(&row))
         })
         .collect()
     }
@@ -269,12 +270,23 @@ impl Pass {
         self.shared && is_outer(object)
     }
 
+    /// The row of an object that is being deleted stays until it is gone, so that somebody says what holds it.
+    fn wait_until_gone(&mut self, removal: Removal, ending: &Ending) {
+        let since = ending.since.filter(|since| self.now().duration_since(*since) >= SOON_GONE);
+        if let Some(since) = since {
+            let failure = failure::of_ending(&removal.api_version, &removal.object, since, ending);
+            self.deletion_failures.entry(removal.syncset).or_insert(failure);
+        }
+        self.progress.ending.insert((removal.object, removal.syncset));
+    }
+
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
-            Ok(Answer::Deleted) if self.has_to_be_gone(&removal.object) => {
+            Ok(Answer::Deleted(Some(ending))) => self.wait_until_gone(removal, &ending),
+            Ok(Answer::Deleted(None)) if self.has_to_be_gone(&removal.object) => {
                 self.progress.ending.insert((removal.object, removal.syncset));
             }
-            Ok(Answer::Deleted) => self.ledger.delete(&removal.object, removal.syncset),
+            Ok(Answer::Deleted(None)) => self.ledger.delete(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;

@@ -38,6 +38,7 @@ pub struct Pass {
     pub(super) live: Vec<Live>,
     pub(super) gone: BTreeMap<Uuid, Deletions>,
     pub(super) full: bool,
+    pub(super) elsewhere: bool,
     pub(super) shared: bool,
     pub(super) progress: Progress,
     pub(super) ledger: Ledger,
@@ -134,6 +135,7 @@ impl Pass {
             live: input.live,
             gone: input.gone,
             full: input.full || input.another_cluster,
+            elsewhere: input.elsewhere,
             shared: input.shared,
             progress,
             ledger,
@@ -532,12 +534,13 @@ impl Pass {
             .collect();
         let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
         let mut retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
-        retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Backoff));
+        retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Look));
+        let soonest = [Retry::Backoff, Retry::Look].into_iter().find(|retry| retries.contains(retry));
         Outcome {
             end,
             writes,
             results: self.ledger.results().cloned().collect(),
-            retry: retries.iter().find(|retry| **retry == Retry::Backoff).or(retries.first()).copied(),
+            retry: soonest.or(retries.first().copied()),
             awaits_judgement: deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0)),
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),

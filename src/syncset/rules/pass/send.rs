@@ -31,7 +31,7 @@ impl Pass {
         let is_sent = match (self.asked()?, reply) {
             // Of the object that was refused.
             (Ask::Identify(..), Ok(Answer::Found(found))) => {
-                let is_it = |seen: &Seen| seen.terminating || item.facts.uid.as_ref() == Some(&seen.uid);
+                let is_it = |seen: &Seen| seen.is_terminating() || item.facts.uid.as_ref() == Some(&seen.uid);
                 if may_try_again && !found.as_ref().is_some_and(is_it) {
                     return None;
                 }
@@ -142,7 +142,7 @@ impl Pass {
     pub(super) fn taken_over(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
         item.takeover = None;
         match reply {
-            Ok(Answer::Written { seen, .. }) if seen.terminating => self.fail_terminating(&item),
+            Ok(Answer::Written { seen, .. }) if seen.is_terminating() => self.fail_terminating(&item),
             Ok(Answer::Written { seen, .. }) => {
                 item.facts.uid = Some(seen.uid);
                 self.follow_up = Some(Ask::Apply(item));
@@ -205,7 +205,8 @@ impl Pass {
         match reply {
             Ok(Answer::Found(Some(seen))) => {
                 let own = self.live.get(item.syncset).map(|live| live.header.id);
-                let is_ours = seen.marks.managed && seen.marks.syncset == own && !seen.marks.adopted;
+                let is_own = seen.marks.managed && seen.marks.syncset == own && !seen.marks.adopted;
+                let is_ours = is_own && !self.elsewhere;
                 item.facts.adopted = !is_ours;
                 item.facts.uid = Some(seen.uid);
                 self.keep(item);
@@ -264,7 +265,7 @@ impl Pass {
             self.refuse_or_recreate(item, refused, seen);
         } else if item.tries >= MOST_TRIES {
             self.refuse(&item, &refused);
-        } else if found.as_ref().is_some_and(|seen| seen.terminating) {
+        } else if found.as_ref().is_some_and(Seen::is_terminating) {
             self.fail_terminating(&item);
         } else {
             self.note_loss(&item, found.as_ref());
@@ -280,7 +281,7 @@ impl Pass {
     /// definition the objects of its kind: other documents of the cluster are told. Whoever has deleted it may want it again before it
     /// was gone, and then waits for nothing.
     pub(super) fn note_loss(&mut self, item: &Item, found: Option<&Seen>) {
-        let is_it = |seen: &Seen| seen.terminating || item.facts.uid.as_ref() == Some(&seen.uid);
+        let is_it = |seen: &Seen| seen.is_terminating() || item.facts.uid.as_ref() == Some(&seen.uid);
         let is_lost = item.facts.uid.is_some() && !found.is_some_and(is_it);
         if !is_lost || !is_outer(&item.object) {
             return;
@@ -302,7 +303,7 @@ impl Pass {
 
     /// The object is there as it was sent. It comes back if it has to be sent once more, since it existed before us.
     fn written(&mut self, mut item: Box<Item>, created: bool, seen: Seen) -> Option<Box<Item>> {
-        if seen.terminating {
+        if seen.is_terminating() {
             self.fail_terminating(&item);
             return None;
         }

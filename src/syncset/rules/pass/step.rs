@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -162,8 +163,8 @@ pub enum Answer {
         /// The object as it is now.
         seen: Seen,
     },
-    /// Of [`Step::Delete`].
-    Deleted,
+    /// Of [`Step::Delete`]; with what is known of the object if it is still there.
+    Deleted(Option<Ending>),
     /// Of [`Step::Elsewhere`]: whether it is wanted.
     Elsewhere(bool),
     /// Of [`Step::Store`].
@@ -207,8 +208,12 @@ pub struct Seen {
     pub version: String,
     /// Labels and annotations that matter.
     pub marks: Marks,
-    /// Whether it has a `deletionTimestamp`.
-    pub terminating: bool,
+    /// Whether the syncset that the marks name is one of this hub's. Who carries out a step finds that out ([`Answer::marked`]).
+    pub of_this_hub: bool,
+    /// Whether a manager of Hive has an entry in `managedFields`.
+    pub of_hive: bool,
+    /// That it is being deleted.
+    pub ending: Option<Ending>,
     /// Of the entry of [`Manager::Apply`] in `managedFields` (rule 22).
     pub owned_by_apply: Option<Digest>,
     /// Of the entry of [`Manager::Update`].
@@ -217,6 +222,50 @@ pub struct Seen {
     pub last_other: Option<String>,
     /// Only in an answer to [`Step::Look`].
     pub takeover: Takeover,
+}
+
+/// That an object is being deleted, and is there until what holds it lets go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Since when; none if the cluster gives no time.
+    pub since: Option<Timestamp>,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// What a namespace says of what is left in it.
+    pub remaining: Option<String>,
+}
+
+impl Ending {
+    /// What holds it, in words.
+    pub fn held_by(&self) -> String {
+        let noun = if self.finalizers.len() == 1 { "finalizer" } else { "finalizers" };
+        let finalizers =
+            (!self.finalizers.is_empty()).then(|| format!("held by {noun} {}", self.finalizers.join(", ")));
+        let all: Vec<String> = finalizers.into_iter().chain(self.remaining.clone()).collect();
+        if all.is_empty() { "it has no finalizers".to_owned() } else { all.join("; ") }
+    }
+}
+
+impl Answer {
+    /// The syncset that the marks of a found object name, and where it is to be noted whether that is one of this hub's.
+    pub fn marked(&mut self) -> Option<(Uuid, &mut bool)> {
+        let Self::Found(Some(seen)) = self else { return None };
+        Some((seen.marks.syncset?, &mut seen.of_this_hub))
+    }
+}
+
+impl Seen {
+    /// Whether it is being deleted.
+    pub fn is_terminating(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether an object of which nothing is known is proven to be a syncset's of this hub, or Hive's. The label proves nothing: anybody
+    /// may copy it. The marks of another hub's syncset say whose it is, whoever has written to it before.
+    pub(super) fn is_proven(&self) -> bool {
+        let is_proven = if self.marks.syncset.is_some() { self.of_this_hub } else { self.of_hive };
+        is_proven && self.marks.managed && !self.marks.adopted
+    }
 }
 
 /// JSON patches by which fields that an object got without server-side apply become those of [`Manager::Apply`], so that an apply
@@ -369,7 +418,7 @@ impl Release {
             Some(Self::Adopted)
         } else if seen.marks.keep {
             Some(Self::Kept)
-        } else if seen.terminating {
+        } else if seen.is_terminating() {
             Some(Self::Terminating)
         } else {
             None
@@ -433,7 +482,8 @@ pub struct Outcome {
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
     /// each time, as far as that is known (rule 22).
     pub contended: Vec<(ObjectRef, Option<String>)>,
-    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want (rule 31).
+    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want (rule 31), and what is
+    /// deleted and has been there for less than a minute since.
     pub spared: BTreeSet<Uuid>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
@@ -452,7 +502,7 @@ pub struct Progress {
     pub(super) looks: BTreeMap<(ObjectRef, Uuid), (Digest, Failure)>,
     /// Objects that could not be deleted.
     pub(super) removals: BTreeMap<(ObjectRef, Uuid), Failure>,
-    /// Objects that are being deleted and have to be gone before they are forgotten. They may take any time: a pass that goes on does
+    /// Objects that are being deleted: they are forgotten when they are gone. They may take any time: a pass that goes on does
     /// not look at them again, or many of them would keep all others from their turns.
     pub(super) ending: BTreeSet<(ObjectRef, Uuid)>,
     /// Objects that nobody wants here, but another document of the same cluster.

@@ -30,8 +30,9 @@ pub struct Observed<'o> {
     pub results: &'o [ResultRow],
     /// The syncsets that are to be applied to the cluster.
     pub live: &'o BTreeSet<Uuid>,
-    /// Syncsets that are gone and whose objects are there only because other documents of the cluster want them: that is no failure.
-    /// None if that was not found out to the end: then those of a duplicate stay hidden that the previous status does not show.
+    /// Syncsets that are gone and whose objects are there only because other documents of the cluster want them, or for a moment since they
+    /// were deleted: that is no failure. None if that was not found out to the end: then those of a duplicate stay hidden that the previous
+    /// status does not show.
     pub spared: Option<&'o BTreeSet<Uuid>>,
     /// What else there is to say.
     pub conditions: Conditions,
@@ -71,7 +72,7 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     status
 }
 
-/// Whether the objects of a syncset that is gone are there only because another document of the cluster wants them.
+/// Whether the objects of a syncset that is gone are there only because another document of the cluster wants them, or on their way out.
 fn is_spared(gone: &ResultRow, observed: &Observed<'_>, previous: &Map<String, Value>) -> bool {
     let is_spared = match observed.spared {
         Some(spared) => spared.contains(&gone.syncset),

@@ -29,6 +29,8 @@ pub enum Reason {
     ServerError,
     /// An object that nobody wants any more could not be deleted.
     DeletionFailed,
+    /// An object that nobody wants any more was deleted, and is still there.
+    DeletionPending,
 }
 
 /// When a syncset that failed is tried again.
@@ -38,10 +40,12 @@ pub enum Retry {
     OnChange,
     /// With back-off.
     Backoff,
+    /// The same up to a minute: somebody else brings it to its end, and nothing is done but to look.
+    Look,
 }
 
 impl Reason {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::ResourceInvalid,
         Self::TemplateInvalid,
         Self::SecretInvalid,
@@ -55,6 +59,7 @@ impl Reason {
         Self::Rejected,
         Self::ServerError,
         Self::DeletionFailed,
+        Self::DeletionPending,
     ];
 
     /// As statuses and metrics name it.
@@ -73,6 +78,7 @@ impl Reason {
             Self::Rejected => "Rejected",
             Self::ServerError => "ServerError",
             Self::DeletionFailed => "DeletionFailed",
+            Self::DeletionPending => "DeletionPending",
         }
     }
 
@@ -96,6 +102,7 @@ impl Reason {
             | Self::Rejected
             | Self::ServerError
             | Self::DeletionFailed => Retry::Backoff,
+            Self::DeletionPending => Retry::Look,
         }
     }
 }
@@ -107,7 +114,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_name_and_configuration_errors_wait_for_a_change() {
         let names = "ResourceInvalid TemplateInvalid SecretInvalid SecretUnavailable SchemaMismatch KindNotServed NamespaceMissing \
-             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed";
+             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed DeletionPending";
         let names: Vec<&str> = names.split_whitespace().collect();
         assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), names);
         for reason in Reason::ALL {

@@ -1,6 +1,8 @@
 //! What is deleted and what is not (rules 15 and 28 to 34).
 
 use std::slice::from_ref;
+
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::super::{Answer, End, Outcome, Pass, Refusal, Release, Step};
@@ -9,7 +11,7 @@ use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::{Behavior, Known, Mode};
-use crate::syncset::rules::status::Reason;
+use crate::syncset::rules::status::{Reason, Retry};
 use crate::syncset::rules::wanted::Deletions;
 
 fn base() -> Set {
@@ -244,7 +246,7 @@ fn an_object_that_moves_to_another_syncset_is_never_absent() {
 #[test]
 fn objects_that_are_not_provably_ours_are_released() {
     type Change = fn(&mut Object);
-    let changes: [(Release, Change); 7] = [
+    let changes: [(Release, Change); 6] = [
         (Release::Unlabelled, |object| object.labels.clear()),
         (Release::AnotherOwner, |object| drop(object.annotations.remove("towline.dev/syncset-id"))),
         (Release::AnotherOwner, |object| {
@@ -255,7 +257,6 @@ fn objects_that_are_not_provably_ours_are_released() {
         }),
         (Release::Adopted, |object| object.uid += 1000),
         (Release::Kept, |object| drop(object.annotations.insert("towline.dev/prune".to_owned(), "false".to_owned()))),
-        (Release::Terminating, |object| object.terminating = true),
     ];
     for (release, change) in changes {
         let (mut world, mut store) = with(&[base().maps(&["a"])]);
@@ -501,4 +502,51 @@ fn a_definition_is_kept_for_its_own_kind_and_not_for_others_of_its_group() {
             }
         }
     }
+}
+
+/// The row stays until the object is gone, and says what holds it from a minute on.
+#[test]
+fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
+    let held = |world: &mut World| {
+        world.objects.get_mut(&map("a")).expect("it is there").finalizers = vec!["example.com/wait".to_owned()];
+    };
+    let before = base().maps(&["a", "b", "c"]);
+    for is_gone in [false, true] {
+        let (mut world, mut store) = with(from_ref(&before));
+        held(&mut world);
+        let after = if is_gone { Vec::new() } else { vec![before.clone().maps(&["b", "c"])] };
+        world.log.clear();
+        let first = outcome(&mut world, &mut store, &after);
+        assert_eq!((first.retry, first.releases.len()), (Some(Retry::Look), 0));
+        assert_eq!(first.spared.contains(&before.id), is_gone, "that is no failure yet");
+        let row = &store.applied[&(map("a"), before.id)];
+        assert!(!row.wanted && row.tracked && store.results[&before.id].failure.is_none());
+        assert!(store.results[&before.id].has_pending_deletions);
+        let requests = pass(&mut world, &mut store, &after, false);
+        assert_eq!(requests, ["GET ConfigMap default/a"], "it is deleted once");
+        let mut late = store.input(&after, false).expect("it is due");
+        late.now = Timestamp::from_second(61).expect("a time");
+        let outcome = run(&mut world, &mut store, late);
+        assert_eq!(outcome.retry, Some(Retry::Look));
+        let told = "v1, Kind=ConfigMap default/a is being deleted since 1970-01-01T00:00:00Z and not gone: held by finalizer example.com/wait";
+        assert_eq!(failure(&store, before.id), (Reason::DeletionPending, told.to_owned()));
+        world.objects.remove(&map("a"));
+        pass(&mut world, &mut store, &after, false);
+        assert!(!store.applied.contains_key(&(map("a"), before.id)));
+        assert_eq!(store.results.get(&before.id).map(|row| row.failure.is_none()), (!is_gone).then_some(true));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_out_holds_up_no_namespace() {
+    let namespace = object("", "Namespace", "", "n");
+    let within = object("", "ConfigMap", "n", "x");
+    let before = base().objects(&[namespace, within.clone()]);
+    let (mut world, mut store) = with(from_ref(&before));
+    world.objects.get_mut(&within).expect("it is there").finalizers = vec!["example.com/wait".to_owned()];
+    world.slow_namespaces = true;
+    let requests = pass(&mut world, &mut store, &[before.objects(&[])], false);
+    let deleted: Vec<&String> = requests.iter().filter(|line| line.starts_with("DELETE")).collect();
+    assert_eq!(deleted, ["DELETE ConfigMap n/x", "DELETE Namespace n"]);
+    assert!(store.results[&base().id].failure.is_none() && store.applied.len() == 2);
 }

@@ -282,7 +282,7 @@ proptest! {
 #[test]
 fn lists_without_an_answer_of_their_own_are_replaced_by_looks() {
     let unexpected: [Result<Answer, Refused>; 4] = [
-        Ok(Answer::Deleted),
+        Ok(Answer::Deleted(None)),
         Err(refused(Refusal::Server)),
         Ok(Answer::Pages(Vec::new())),
         Ok(Answer::Pages(vec![Ok(Page { objects: Vec::new(), more: false }); 9])),

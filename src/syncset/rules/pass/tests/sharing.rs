@@ -204,7 +204,7 @@ fn whoever_begins_to_want_something_in_a_namespace_while_it_is_deleted_sends_it_
         let outcome = shared.finish(0, &mut pass);
         assert!(shared.world.objects[&outer].terminating && shared.world.objects.contains_key(&inner));
         for outcome in std::iter::once(outcome).chain(shared.pass(0, from_ref(&dropped))) {
-            assert_eq!((outcome.retry, outcome.releases.len()), (Some(Retry::Backoff), 0));
+            assert_eq!((outcome.retry, outcome.releases.len()), (Some(Retry::Look), 0));
             assert!(outcome.results.iter().all(|row| row.failure.is_none() && row.has_pending_deletions));
         }
         assert_eq!(shared.bereft, [false, false], "it would find everything there");
@@ -316,12 +316,12 @@ fn namespaces_that_do_not_go_keep_no_other_object_from_its_turn_and_are_looked_a
     let count = |shared: &Shared, what: &str| shared.world.log.iter().filter(|line| line.starts_with(what)).count();
     assert_eq!((count(&shared, "DELETE Namespace"), count(&shared, "APPLY")), (600, 1));
     let last = outcomes.last().expect("it has ended");
-    assert_eq!((last.end, last.retry), (End::Finished, Some(Retry::Backoff)));
+    assert_eq!((last.end, last.retry), (End::Finished, Some(Retry::Look)));
     // Each time that it comes back it looks at each of them once, and sends what is new.
     shared.world.log.clear();
     let outcomes = shared.pass(0, &[sets[0].clone(), next.maps(&["z=2"])]);
     assert_eq!((shared.world.log.len(), count(&shared, "GET Namespace"), count(&shared, "APPLY")), (600 + 2, 600, 1));
-    assert_eq!(outcomes.last().map(|last| (last.end, last.retry)), Some((End::Finished, Some(Retry::Backoff))));
+    assert_eq!(outcomes.last().map(|last| (last.end, last.retry)), Some((End::Finished, Some(Retry::Look))));
     shared.world.finish_namespaces();
     shared.pass(0, &[sets[0].clone()]);
     assert!(shared.stores[0].applied.keys().all(|(object, _)| object.kind != "Namespace"));

@@ -17,6 +17,8 @@ pub(super) struct Store {
     pub(super) applied: BTreeMap<(ObjectRef, Uuid), AppliedRow>,
     pub(super) patched: BTreeMap<(Uuid, usize), PatchedRow>,
     pub(super) results: BTreeMap<Uuid, ResultRow>,
+    /// Whether the document has led to another cluster first.
+    pub(super) elsewhere: bool,
 }
 
 impl Store {
@@ -58,6 +60,7 @@ impl Store {
             results: self.results.values().cloned().collect(),
             full,
             another_cluster: false,
+            elsewhere: self.elsewhere,
             shared: false,
             progress: Progress::default(),
             now: Timestamp::UNIX_EPOCH,

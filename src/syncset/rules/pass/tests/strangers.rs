@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::{Answer, Pass, Refusal, Step};
 use super::store::{Store, killed_after, pass};
-use super::world::{Flags, Set, World, map, refused, set};
+use super::world::{Flags, HIVE, OF_ANOTHER_HUB, Object, Set, World, map, refused, set};
 use crate::syncset::rules::name::SyncSetKind::SyncSet;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -368,5 +368,64 @@ fn what_was_adopted_is_ours_once_the_resource_says_so_under_any_behavior() {
         assert_eq!(world.objects[&map("a")].annotations["towline.dev/adopted"], "false", "{behavior:?}");
         pass(&mut world, &mut store, &[], false);
         assert!(world.objects.is_empty(), "{behavior:?}");
+    }
+}
+
+/// What an object bears that existed before.
+const BEARS: [&str; 6] =
+    ["nothing", "label", "our marks", "marks of another hub", "label and Hive's entry", "Hive's entry"];
+
+fn bears(found: &mut Object, what: &str) {
+    let syncset = if what == "our marks" { base().id } else { OF_ANOTHER_HUB };
+    if what.contains("marks") {
+        found.annotations.insert("towline.dev/syncset-id".to_owned(), syncset.to_string());
+    }
+    if what.contains("label") || what.contains("marks") {
+        found.labels.insert("hive.openshift.io/managed".to_owned(), "true".to_owned());
+    }
+    if what.contains("Hive") || what == "marks of another hub" {
+        found.fields.insert(HIVE.to_owned(), ["of Hive".to_owned()].into());
+    }
+}
+
+#[test]
+fn what_exists_is_ours_only_if_a_mark_of_this_hub_or_the_entry_of_hive_proves_it() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        for what in BEARS {
+            let (mut world, mut store) = (World::new(), Store::default());
+            bears(world.create(&map("a")), what);
+            let sets = [base().behavior(behavior).maps(&["a"])];
+            pass(&mut world, &mut store, &sets, false);
+            assert_eq!(world.objects[&map("a")].data, "1", "it is sent all the same");
+            pass(&mut world, &mut store, &[], false);
+            let is_ours = ["our marks", "label and Hive's entry"].contains(&what);
+            assert_eq!(world.objects.is_empty(), is_ours, "{what}, {behavior:?}");
+        }
+    }
+}
+
+/// Where the kubeconfig has led to another cluster first: the marks may have been copied from there, and the kubeconfig may be a mistake.
+#[test]
+fn on_another_cluster_nothing_that_was_there_before_is_deleted_whatever_it_bears_and_whenever_passes_are_killed() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {
+        for (what, may_adopt) in BEARS.into_iter().flat_map(|what| [(what, false), (what, true)]) {
+            for steps in 0.. {
+                let (mut world, mut store) = (World::new(), Store { elsewhere: true, ..Store::default() });
+                bears(world.create(&map("a")), what);
+                let uid = world.objects[&map("a")].uid;
+                let flags = Flags { may_adopt, ..Flags::default() };
+                let sets = [base().behavior(behavior).maps(&["a", "new"]).flags(flags)];
+                let has_died = killed_after(&mut world, &mut store, &sets, steps);
+                pass(&mut world, &mut store, &sets, false);
+                let kept = [sets[0].clone().maps(&[])];
+                pass(&mut world, &mut store, &kept, false);
+                let found = world.objects.get(&map("a")).map(|found| found.uid);
+                assert_eq!(found, Some(uid), "{what}, {behavior:?}, after {steps} steps");
+                if !has_died {
+                    assert!(!world.objects.contains_key(&map("new")), "what was made there is ours");
+                    break;
+                }
+            }
+        }
     }
 }

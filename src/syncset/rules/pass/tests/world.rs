@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::super::{Answer, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Step, Takeover, Target};
+use super::super::{
+    Answer, Ending, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Step, Takeover, Target,
+};
 use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{
@@ -18,6 +21,9 @@ use crate::syncset::rules::wanted::{Deletions, Live};
 /// The manager of Hive.
 pub(super) const HIVE: &str = "hive6-clustersync";
 
+/// A syncset of another hub.
+pub(super) const OF_ANOTHER_HUB: Uuid = Uuid::max();
+
 /// An object as the cluster has it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object {
@@ -28,6 +34,8 @@ pub(super) struct Object {
     pub(super) data: Value,
     pub(super) patches: BTreeSet<String>,
     pub(super) terminating: bool,
+    pub(super) deleted_at: Option<Timestamp>,
+    pub(super) finalizers: Vec<String>,
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
     pub(super) foreign: bool,
@@ -276,6 +284,8 @@ impl World {
             data: json!("foreign"),
             patches: BTreeSet::new(),
             terminating: false,
+            deleted_at: None,
+            finalizers: Vec::new(),
             owned: BTreeMap::new(),
             foreign: true,
             fields: BTreeMap::new(),
@@ -318,7 +328,16 @@ impl World {
             uid: object.uid.to_string(),
             version: object.version.to_string(),
             marks: Marks::of(&object.labels, &object.annotations),
-            terminating: object.terminating,
+            of_this_hub: object
+                .annotations
+                .get("towline.dev/syncset-id")
+                .is_some_and(|id| *id != OF_ANOTHER_HUB.to_string()),
+            of_hive: object.fields.contains_key(HIVE),
+            ending: object.terminating.then(|| Ending {
+                since: object.deleted_at,
+                finalizers: object.finalizers.clone(),
+                remaining: None,
+            }),
             owned_by_apply: owned(Manager::Apply),
             owned_by_update: owned(Manager::Update),
             last_other: object.touched_by.clone(),
@@ -501,10 +520,15 @@ impl World {
     }
 
     fn delete(&mut self, target: &Target<'_>, uid: &str, version: &str) -> Result<Answer, Refused> {
-        let Some(found) = self.objects.get(target.object) else { return Ok(Answer::Deleted) };
+        let Some(found) = self.objects.get(target.object) else { return Ok(Answer::Deleted(None)) };
         let is_same = found.uid.to_string() == uid && version == found.version.to_string();
         if !is_same {
             return Err(refused(Refusal::Conflict));
+        }
+        if !found.finalizers.is_empty() {
+            let held = self.objects.get_mut(target.object).expect("it is there");
+            (held.terminating, held.deleted_at) = (true, Some(Timestamp::UNIX_EPOCH));
+            return Ok(Answer::Deleted(Self::seen(held).ending));
         }
         if target.object.kind == "Namespace" {
             self.objects.get_mut(target.object).expect("it is there").terminating = true;
@@ -514,7 +538,7 @@ impl World {
         } else {
             self.objects.remove(target.object);
         }
-        Ok(Answer::Deleted)
+        Ok(Answer::Deleted(self.objects.get(target.object).and_then(|left| Self::seen(left).ending)))
     }
 
     /// Namespaces that are being deleted are gone, with all that is in them.

@@ -125,7 +125,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
         Answer::Found(Some(seen)) => (None, Some(seen)),
         answer @ Answer::Pages(_) => (None, page_of(answer).unwrap().objects.pop().map(|(_, _, seen)| seen)),
         Answer::Written { created, seen } => (Some(created), Some(seen)),
-        Answer::Deleted => (None, None),
+        Answer::Deleted(_) => (None, None),
         other => panic!("{other:?}"),
     };
     let mut created = Vec::new();
@@ -219,7 +219,7 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
     let mut client = server.client(LONG);
     server.answer(|_| status(404, "NotFound", "no object", &json!({"name": "site"})));
     assert!(matches!(outcome(&mut client, &look(&object)).await, Ok(Ok(Answer::Found(None)))));
-    assert!(matches!(outcome(&mut client, &delete(&object)).await, Ok(Ok(Answer::Deleted))));
+    assert!(matches!(outcome(&mut client, &delete(&object)).await, Ok(Ok(Answer::Deleted(None)))));
     assert_eq!(server.lines().len(), 3, "the kind is known after the first step");
     // What a proxy says, or a server that does not serve the kind any more.
     let strange = "HTTP 404, not a Kubernetes API".to_owned();
