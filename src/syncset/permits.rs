@@ -18,15 +18,15 @@ use crate::documents::Turns;
 
 /// Slots to connect, for each permit to work.
 const CONNECTING: usize = 4;
-/// Permits to work, for each slot to ask a silent cluster.
-const PROBING: usize = 4;
+/// Slots to ask a silent cluster, for each permit to work: while one does not answer, nothing is done but to wait for 5 s.
+const PROBING: usize = 8;
 /// A slot to ask a silent cluster is held for so long before anything is known: until a cluster that does not answer is given up.
 const FIRST_HOLD: Duration = Duration::from_secs(5);
-/// It counts as held for at least this long: so hundreds that refuse at once and then swallow packets do not all come back together.
-const SHORTEST_HOLD: Duration = Duration::from_millis(250);
-/// A silent cluster is put off for at most this long: when others answer again and slots become free, nobody calls it back. Of thousands of
-/// silent clusters, tens are claimed each second to find that out; each costs a claim, a snapshot and a write.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// So many silent clusters are asked each second, for each permit to work, also if they refuse at once: each costs a claim, a snapshot and a
+/// write. Of as many as that in [`LONGEST_WAIT`], each one that is back is found out within a minute.
+const EACH_SECOND: u32 = 1;
+/// A silent cluster is put off for at most this long.
+const LONGEST_WAIT: Duration = Duration::from_secs(50);
 /// A silent cluster is put off for at least this long: workers look at the work queue once a second.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -57,11 +57,13 @@ struct Probing {
     appointments: Mutex<Appointments>,
 }
 
-/// When those are to come back that have found no slot. Nobody keeps a slot for a cluster: one that comes back and finds none gets another
-/// appointment. So appointments are a quarter farther apart than slots become free.
+/// When silent clusters are to come back: those that were asked in vain, and those that have found no slot. Nobody keeps a slot for a cluster: one
+/// that comes back and finds none gets another appointment. So appointments are a quarter farther apart than slots become free.
 #[derive(Debug)]
 struct Appointments {
     slots: u32,
+    /// How far apart they are at least.
+    apart: Duration,
     average_hold: Duration,
     last: Option<Instant>,
 }
@@ -90,8 +92,8 @@ impl Permits {
         let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
-            probing: Arc::new(Probing::new((most / PROBING).clamp(1, Semaphore::MAX_PERMITS))),
-            demanded: Arc::new(Probing::new(most.min(Semaphore::MAX_PERMITS))),
+            probing: Arc::new(Probing::new(most.saturating_mul(PROBING), most)),
+            demanded: Arc::new(Probing::new(most, most)),
             slow: semaphore(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -109,6 +111,11 @@ impl Permits {
         own.slot()
             .or_else(|| self.probing.slot())
             .ok_or_else(|| own.appointments.lock().next(Instant::now(), rand::random()))
+    }
+
+    /// After how long a cluster that was asked in vain may be asked again, so that those that are silent have their turns.
+    pub fn next_probe(&self) -> Duration {
+        self.probing.appointments.lock().next(Instant::now(), rand::random())
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -153,9 +160,16 @@ impl Permits {
 }
 
 impl Probing {
-    fn new(slots: usize) -> Self {
-        let appointments =
-            Appointments { slots: u32::try_from(slots).unwrap_or(u32::MAX), average_hold: FIRST_HOLD, last: None };
+    /// So many slots, for so many permits to work.
+    fn new(slots: usize, permits: usize) -> Self {
+        let slots = slots.clamp(1, Semaphore::MAX_PERMITS);
+        let each_second = u32::try_from(permits.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
+        let appointments = Appointments {
+            slots: u32::try_from(slots).unwrap_or(u32::MAX),
+            apart: Duration::from_secs(1) / each_second,
+            average_hold: FIRST_HOLD,
+            last: None,
+        };
         Self { slots: Arc::new(Semaphore::new(slots)), appointments: Mutex::new(appointments) }
     }
 
@@ -168,7 +182,7 @@ impl Probing {
 impl Appointments {
     /// After how long one more is to come back. `random`, from 0 up to 1, spreads those that would have to wait for too long.
     fn next(&mut self, now: Instant, random: f64) -> Duration {
-        let apart = self.average_hold / self.slots * 5 / 4;
+        let apart = (self.average_hold / self.slots * 5 / 4).max(self.apart);
         let at = self.last.map_or(now, |last| last.max(now)) + apart;
         let wait = at - now;
         if wait > LONGEST_WAIT {
@@ -180,7 +194,7 @@ impl Appointments {
 
     /// A slot was held for so long.
     fn was_held(&mut self, held: Duration) {
-        self.average_hold = (self.average_hold * 7 + held.clamp(SHORTEST_HOLD, LONGEST_WAIT)) / 8;
+        self.average_hold = (self.average_hold * 7 + held.min(LONGEST_WAIT)) / 8;
     }
 }
 
@@ -323,30 +337,26 @@ mod tests {
     }
 
     #[test]
-    fn four_times_as_many_connect_and_a_quarter_asks_silent_clusters() {
+    fn four_times_as_many_connect_and_eight_times_as_many_ask_silent_clusters() {
         let free =
             |permits: &Permits| (permits.connecting().available_permits(), permits.probing.slots.available_permits());
-        assert_eq!(free(&permits(64)), (256, 16));
+        assert_eq!(free(&permits(64)), (256, 512));
         let small = permits(1);
-        assert_eq!(free(&small), (4, 1));
-        let probing = small.probe(false);
-        assert!(probing.is_ok() && small.probe(false).is_err());
-        drop(probing);
+        assert_eq!(free(&small), (4, 8));
+        let mut probing: Vec<_> = (0..8).map(|_| small.probe(false)).collect();
+        assert!(probing.iter().all(Result::is_ok) && small.probe(false).is_err());
+        probing.pop();
         assert!(small.probe(false).is_ok());
     }
 
     #[test]
     fn what_somebody_has_asked_for_has_slots_of_its_own_when_silent_clusters_have_all_others() {
         let permits = permits(8);
-        let usual: Vec<_> = (0..2).map(|_| permits.probe(false)).collect();
+        let usual: Vec<_> = (0..64).map(|_| permits.probe(false)).collect();
         assert!(usual.iter().all(Result::is_ok) && permits.probe(false).is_err());
         let demanded: Vec<_> = (0..8).map(|_| permits.probe(true)).collect();
         assert!(demanded.iter().all(Result::is_ok));
-        let waits = [(); 3].map(|()| permits.probe(true).map(drop).expect_err("all are taken"));
-        assert!(
-            waits.iter().max() < permits.probe(false).map(drop).err().as_ref(),
-            "no longer than the others: {waits:?}"
-        );
+        assert!(permits.probe(true).is_err(), "all are taken");
         assert_eq!(permits.connecting().available_permits(), 32, "those that answer are not held up");
         drop(usual);
         assert!(permits.probe(true).is_ok());
@@ -356,7 +366,7 @@ mod tests {
     fn a_silent_cluster_without_a_slot_comes_back_when_one_is_expected_to_be_free() {
         let now = Instant::now();
         let after = |millis: u64| Duration::from_millis(millis);
-        let mut appointments = Appointments { slots: 4, average_hold: after(4000), last: None };
+        let mut appointments = Appointments { slots: 4, apart: after(100), average_hold: after(4000), last: None };
         let first: Vec<_> = (0..3).map(|_| appointments.next(now, 0.0)).collect();
         assert_eq!(first, [after(1250), after(2500), after(3750)], "one after the other");
         assert_eq!(appointments.next(now + after(1000), 0.0), after(4000), "behind those that wait");
@@ -372,7 +382,7 @@ mod tests {
         for _ in 0..100 {
             appointments.was_held(Duration::from_hours(1));
         }
-        assert!(appointments.average_hold > after(59_000), "{:?}", appointments.average_hold);
+        assert!(appointments.average_hold > after(49_000), "{:?}", appointments.average_hold);
         let much_later = later + after(600_000);
         while appointments.next(much_later, 0.0) != LONGEST_WAIT / 2 {}
         let last = appointments.last;
@@ -380,16 +390,36 @@ mod tests {
         assert_eq!(appointments.last, last);
     }
 
+    /// Whether they refuse at once or swallow packets, and the slots suffice for as many as are asked.
+    #[test]
+    fn of_thousands_of_silent_clusters_each_is_asked_within_a_minute_and_of_a_hundred_each_at_once() {
+        for hold in [Duration::from_millis(1), FIRST_HOLD] {
+            let probing = Probing::new(64 * PROBING, 64);
+            let mut appointments = probing.appointments.lock();
+            for _ in 0..100 {
+                appointments.was_held(hold);
+            }
+            let now = Instant::now();
+            let waits: Vec<Duration> = (0..3000).map(|_| appointments.next(now, 0.5)).collect();
+            assert!(waits[99] < Duration::from_secs(2), "{:?}", waits[99]);
+            assert!(waits[2999] < LONGEST_WAIT, "{:?}", waits[2999]);
+            let most = waits.iter().filter(|wait| **wait < Duration::from_secs(20)).count();
+            assert!(most <= 20 * 64 + 64, "no more than 64 each second: {most}");
+            let at_once = most * usize::try_from(hold.as_millis()).expect("little") / 20_000;
+            assert!(at_once < 64 * PROBING, "{at_once}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn appointments_follow_how_long_slots_are_held() {
         let permits = permits(1);
         for _ in 0..100 {
             let Ok(slot) = permits.probe(false) else { panic!("a slot that was given back is not free") };
-            tokio::time::advance(Duration::from_secs(2)).await;
+            tokio::time::advance(Duration::from_secs(16)).await;
             drop(slot);
         }
-        let _slot = permits.probe(false);
-        let Err(wait) = permits.probe(false) else { panic!("there is one slot") };
+        let _slots: Vec<_> = (0..8).map(|_| permits.probe(false)).collect();
+        let Err(wait) = permits.probe(false) else { panic!("there are eight slots") };
         assert!(wait.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{wait:?}");
     }
 }

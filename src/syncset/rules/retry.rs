@@ -10,8 +10,8 @@ use super::rows::PaceRow;
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
 /// First wait for an object that was deleted to be gone, and the longest.
 const ENDING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// First wait for a cluster that does not answer, and the longest.
-const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+/// First wait for a cluster that does not answer, and the longest, unless so many are silent that they have to take turns.
+const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 /// By how much a wait for a cluster that does not answer differs at most, so that not all are asked at once.
 const PROBE_SPREAD: f64 = 0.1;
 /// By how much longer than the interval the time to the next full pass is at most.
@@ -41,6 +41,8 @@ pub enum Ended {
         is_final: bool,
         /// For how long it asked to be left alone.
         told: Duration,
+        /// After how long its turn comes among those that do not answer.
+        turn: Duration,
     },
     /// Nothing was to be done before this time; none if only a change matters.
     Nothing {
@@ -114,12 +116,12 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
             let pace = PaceRow { reachable: Some(true), last_contact: Some(now), attempts: 0, retry_at: None, ..pace };
             Next { ready_at: now, attempts: 0, pace }
         }
-        Ended::Silent { is_final, told } => {
+        Ended::Silent { is_final, told, turn } => {
             // Before it was silent, it may have asked to wait.
             let tries = if pace.reachable == Some(true) { 1 } else { pace.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
-            let wait = wait.max((*told).min(TOLD.1));
+            let wait = wait.max((*told).min(TOLD.1)).max(*turn);
             let retry_at = (!is_final).then(|| after(now, wait));
             let ready_at = retry_at.unwrap_or_else(|| after(now, FAR));
             // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
@@ -242,15 +244,22 @@ mod tests {
         let ended = next(&Ended::Complete { was_full: false, left: None }, pace.clone(), 1, INTERVAL, at(0), 0.5);
         assert_eq!(next(&told(0), ended.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
         // Silence is not more of the same.
-        let silent = next(&Ended::Silent { is_final: false, told: Duration::ZERO }, pace, 1, INTERVAL, at(0), 0.5);
+        let silent = next(
+            &Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::ZERO },
+            pace,
+            1,
+            INTERVAL,
+            at(0),
+            0.5,
+        );
         assert_eq!((silent.ready_at, silent.pace.attempts), (at(5), 1));
         assert_eq!(next(&told(0), silent.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
     }
 
     #[test]
     fn a_silent_cluster_that_asks_to_wait_is_asked_no_earlier() {
-        for (seconds, tries, expected) in [(30, 0, 30), (30, 6, 300), (3600, 0, 60)] {
-            let silent = Ended::Silent { is_final: false, told: Duration::from_secs(seconds) };
+        for (seconds, tries, expected) in [(30, 0, 30), (3, 6, 10), (3600, 0, 60)] {
+            let silent = Ended::Silent { is_final: false, told: Duration::from_secs(seconds), turn: Duration::ZERO };
             let before = PaceRow { reachable: Some(false), attempts: tries, ..pace() };
             let next = next(&silent, before, 1, INTERVAL, at(0), 0.5);
             assert_eq!((next.ready_at, next.pace.retry_at), (at(expected), Some(at(expected))));
@@ -270,25 +279,37 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_cluster_is_asked_after_5_seconds_doubling_to_5_minutes_with_a_tenth_of_spread() {
-        let silent = Ended::Silent { is_final: false, told: Duration::ZERO };
+    fn a_silent_cluster_is_asked_after_5_and_then_each_10_seconds_with_a_tenth_of_spread_or_when_its_turn_comes() {
+        let silent = Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::ZERO };
         let wait = |tries, random| {
             let next = next(&silent, PaceRow { attempts: tries, ..pace() }, 1, INTERVAL, at(0), random);
             assert_eq!((next.pace.reachable, next.pace.attempts), (Some(false), tries + 1));
             assert_eq!(next.pace.retry_at, Some(next.ready_at));
             next.ready_at.duration_since(at(0)).as_secs_f64()
         };
-        for (tries, seconds) in [(0, 5.0), (1, 10.0), (5, 160.0), (6, 300.0), (40, 300.0)] {
+        for (tries, seconds) in [(0, 5.0), (1, 10.0), (2, 10.0), (40, 10.0)] {
             assert!((wait(tries, 0.5) - seconds).abs() < 0.001, "{tries}");
             assert!((wait(tries, 0.0) - 0.9 * seconds).abs() < 0.001, "{tries}");
             assert!((wait(tries, 1.0) - 1.1 * seconds).abs() < 0.001, "{tries}");
         }
+        let turn = |seconds| {
+            let ended = Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::from_secs(seconds) };
+            of(&ended, 1, 0.5).ready_at
+        };
+        assert_eq!([turn(3), turn(47)], [at(10), at(47)], "many that are silent take turns");
     }
 
     #[test]
     fn an_invalid_kubeconfig_is_not_tried_again_and_a_resync_that_failed_is_not_one_for_ever() {
         let resync = PaceRow { next_full: None, ..pace() };
-        let next = next(&Ended::Silent { is_final: true, told: Duration::ZERO }, resync, 1, INTERVAL, at(0), 0.5);
+        let next = next(
+            &Ended::Silent { is_final: true, told: Duration::ZERO, turn: Duration::ZERO },
+            resync,
+            1,
+            INTERVAL,
+            at(0),
+            0.5,
+        );
         assert_eq!((next.ready_at, next.pace.retry_at, next.pace.next_full), (at(86_400), None, Some(at(0))));
     }
 

@@ -66,9 +66,7 @@ impl Worker {
         let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = agenda.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => {
-                (Ended::Silent { is_final: false, told: Duration::ZERO }, Visited::Silent)
-            }
+            (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), Visited::Silent),
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
                 (Ended::Complete { was_full: false, left }, Visited::Throttled)

@@ -23,7 +23,7 @@ impl Worker {
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.pace().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
-                self.unreachable(work, read, (reason, message), Ended::Silent { is_final: false, told }).await
+                self.unreachable(work, read, (reason, message), self.silent_again(told)).await
             }
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
             Stop::Lost => Ok(Visit::lost()),
@@ -39,8 +39,17 @@ impl Worker {
         message: String,
         is_final: bool,
     ) -> Result<Visit, VisitError> {
-        let ended = Ended::Silent { is_final, told: Duration::ZERO };
+        let ended = if is_final {
+            Ended::Silent { is_final, told: Duration::ZERO, turn: Duration::ZERO }
+        } else {
+            self.silent_again(Duration::ZERO)
+        };
         self.unreachable(work, read, (reason, message), ended).await
+    }
+
+    /// A cluster was asked in vain, and is asked again when its turn comes.
+    pub(super) fn silent_again(&self, told: Duration) -> Ended {
+        Ended::Silent { is_final: false, told, turn: self.permits.next_probe() }
     }
 
     /// Stores when a silent cluster is asked that could not be asked now. Returns whether the claim still holds.
