@@ -167,7 +167,9 @@ fn a_status_that_the_remote_refuses_does_not_hold_the_spec_and_both_causes_are_s
         // The edge takes no size above ten.
         section.patch_remote("a", "gear", &json!({"spec": {"size": 11}})).await;
         let both = ["spec.size", "write_remote_status", "status.mood"];
-        explained(&section, &both, "change it on hub; check why hub rejects it").await;
+        let next_step =
+            "change it on hub, or delete it on edge if the field can't change there; check why hub rejects it";
+        explained(&section, &both, next_step).await;
         let report = section.report_has("both failures", |report| failing(report, "patch_local")).await;
         assert!(failing(&report, "write_remote_status"), "{report}");
         section.patch_remote("a", "gear", &json!({"spec": {"size": 3}})).await;

@@ -314,7 +314,8 @@ mod tests {
             (waits.cause.as_str(), waits.next_step.as_str()),
             (
                 "size: 11; and write_remote_status: phase: Degraded; and upload_secret: secrets \"s\" not found",
-                "change it on hub; check why hub rejects it; create the secret on hub"
+                "change it on hub, or delete it on edge if the field can't change there; check why hub rejects it; create \
+                 the secret on hub"
             )
         );
         let alike =
