@@ -206,10 +206,10 @@ impl Shown {
             state.skew = skew.or(state.skew);
             match (before, state.clock_fault(self.duration)) {
                 (None, Some(fault)) => {
-                    tracing::warn!(section = %self.name, fault, "the clock of this machine is wrong")
+                    tracing::warn!(section = %self.name, fault, "the clock of this machine is wrong");
                 }
                 (Some(_), None) => {
-                    tracing::info!(section = %self.name, "the clock of this machine agrees with the hub's again")
+                    tracing::info!(section = %self.name, "the clock of this machine agrees with the hub's again");
                 }
                 _ => {}
             }
@@ -279,7 +279,8 @@ impl LeaseReport {
 
     /// Whether the lease is valid on the hub. `renewTime` is as far in the past as this machine's clock is behind.
     fn is_held(&self, state: &State) -> bool {
-        let behind = state.skew.filter(|skew| skew.is_negative()).map_or(Duration::ZERO, SignedDuration::unsigned_abs);
+        let behind =
+            state.skew.filter(SignedDuration::is_negative).map_or(Duration::ZERO, SignedDuration::unsigned_abs);
         state.holding.is_some_and(|sent| sent.elapsed().saturating_add(behind) < self.target.config.duration)
     }
 

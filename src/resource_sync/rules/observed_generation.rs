@@ -46,8 +46,8 @@ pub(crate) fn translated(local: &Object, remote: &Object, in_step: bool, policy:
 fn translate(mut status: Value, before: &Value, generations: Generations) -> Value {
     translate_field(&mut status, before, generations);
     let before_of = |condition: &Value| {
-        let conditions = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
-        conditions.filter(|before| before.get("type") == condition.get("type")).next_back().unwrap_or(&Value::Null)
+        let mut conditions = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        conditions.rfind(|before| before.get("type") == condition.get("type")).unwrap_or(&Value::Null)
     };
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         let before = before_of(condition);
