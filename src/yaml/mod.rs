@@ -40,11 +40,13 @@ pub enum Path<'p> {
 
 impl<'p> Path<'p> {
     /// A field of this place.
+    #[must_use]
     pub fn field(&'p self, name: &'p str) -> Self {
         Self::Field(self, name)
     }
 
     /// An element of this place.
+    #[must_use]
     pub fn element(&'p self, index: usize) -> Self {
         Self::Element(self, index)
     }

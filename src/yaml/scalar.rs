@@ -38,9 +38,9 @@ impl<'t> Scalar<'t> {
             }
             Some(name @ ("null" | "bool" | "int" | "float")) => match (name, Self::plain(text)) {
                 ("null", Self::Null) => Ok(Self::Null),
-                ("bool", found @ Self::Boolean(_)) => Ok(found),
-                ("int", found @ (Self::Integer(_) | Self::Large(_))) => Ok(found),
-                ("float", found @ Self::Float(_)) => Ok(found),
+                ("bool", found @ Self::Boolean(_))
+                | ("int", found @ (Self::Integer(_) | Self::Large(_)))
+                | ("float", found @ Self::Float(_)) => Ok(found),
                 #[expect(clippy::cast_precision_loss, reason = "whoever tags an integer as a float wants a float")]
                 ("float", Self::Integer(integer)) => Ok(Self::Float(integer as f64)),
                 _ => Err(WRONG),

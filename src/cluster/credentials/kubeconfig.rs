@@ -39,7 +39,7 @@ pub(super) async fn read(path: &Path) -> Result<Kubeconfig, LoadError> {
     for file in files(&mut kubeconfig) {
         // An absolute path replaces the directory.
         if let Some(joined) = directory.join(&*file).to_str() {
-            *file = joined.to_owned();
+            joined.clone_into(file);
         }
     }
     Ok(kubeconfig)
