@@ -170,6 +170,22 @@ struct Nameless;
 /// Most bytes of a UID and of a `resourceVersion`: they are stored. API servers make UUIDs and numbers.
 pub(super) const LONGEST_IDENTITY: usize = 128;
 
+/// A whole object, and its metadata.
+#[derive(Deserialize)]
+#[serde(try_from = "Value")]
+struct WithWhole {
+    metadata: Metadata,
+    whole: Value,
+}
+
+impl TryFrom<Value> for WithWhole {
+    type Error = serde_json::Error;
+
+    fn try_from(whole: Value) -> Result<Self, serde_json::Error> {
+        Ok(Self { metadata: Metadata::deserialize(&whole)?, whole })
+    }
+}
+
 impl TryFrom<Partial> for Metadata {
     type Error = Nameless;
 
@@ -239,6 +255,21 @@ impl Cluster {
             deletion.remaining = says.ok().and_then(|says| says.remaining());
         }
         Ok(Some(metadata))
+    }
+
+    /// Reads the whole object; `None` if there is none.
+    pub async fn read_whole(&self, kind: &Kind, key: &ObjectKey) -> Result<Option<Value>, Error> {
+        match self.send(Request::get(kind, key), JSON).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Like [`change`](Self::change), with the whole object after it.
+    pub async fn change_whole(&self, request: Request<'_>) -> Result<(Stated<Metadata>, Value), Error> {
+        let Stated { created, body: WithWhole { metadata, whole } } = self.send(request, JSON).await?;
+        Ok((Stated { created, body: metadata }, whole))
     }
 
     /// Sends a create, an apply or a patch: the metadata after it, and whether it has created the object (201).

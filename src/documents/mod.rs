@@ -83,8 +83,8 @@ pub use store::{FoundRow, Store, Stored, StoredRow};
 pub use tail::{Ending, Event, Tail, TailState, Watch, WatchQuery};
 pub use template::{Expression, Function, InvalidTemplate, Node, Template, TextBudget, Unrenderable};
 pub use validate::{
-    PATH_SEGMENT, group_of, has_owners, is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body,
-    requirements_of,
+    FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, has_owners, is_directive,
+    is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use weight::Weight;
 pub use whole::CONDITION as IS_WHOLE;

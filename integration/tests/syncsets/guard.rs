@@ -330,7 +330,7 @@ fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
             match way {
                 "deleted" => stage.remove(&format!("selectorsyncsets/{name}")).await,
                 "unmatched" => {
-                    drop(stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "dev"}})).await)
+                    drop(stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "dev"}})).await);
                 }
                 _ => drop(
                     stage

@@ -10,6 +10,7 @@
 )]
 
 mod api;
+mod asked;
 mod attackers;
 mod behaviors;
 mod bereft;
@@ -30,6 +31,7 @@ mod guard;
 mod hive;
 mod judging;
 mod kinds;
+mod left_alone;
 mod manifests;
 mod moves;
 mod moving;

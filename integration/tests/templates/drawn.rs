@@ -232,7 +232,7 @@ impl Draw {
                 _ => format!("f{field}"),
             };
             let value = self.value(1);
-            text += &format!("{key}:{value}\n");
+            text.extend([key.as_str(), ":", &value, "\n"]);
         }
         text
     }

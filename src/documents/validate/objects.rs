@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::faults::{Faults, found, shown};
 use super::fields::{object, required, text};
+use super::pointers;
 use crate::documents::body::Path;
 use crate::documents::template::Template;
 
@@ -111,6 +112,7 @@ pub(super) fn resources(
         if metadata.get("ownerReferences").is_some_and(has_owners) {
             faults.add(&metadata_path.field("ownerReferences"), "owners of the object", OWNERLESS);
         }
+        pointers::check(metadata, &metadata_path, are_templates, faults);
         let name = name(metadata, &metadata_path, are_templates, faults);
         let namespace = namespace(metadata, &metadata_path, are_templates, faults);
         if let (Some((group, kind)), Some(name)) = (group_and_kind, name) {

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use super::losses::Loss;
 use super::trial::Verdict;
+use crate::documents::FieldPointer;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
 
@@ -98,6 +99,18 @@ impl Compared {
         }
     }
 
+    /// Adds which of its fields are left alone to what was noted of an object that would be created or changed.
+    pub(super) fn note_left_alone(&mut self, object: &ObjectRef, pointers: &[FieldPointer]) {
+        let name = object.to_string();
+        let is_written = |last: &&mut DiffedObject| {
+            last.object == name && matches!(last.action.as_str(), "create" | "change" | "conflict")
+        };
+        if let Some(last) = self.objects.last_mut().filter(is_written).filter(|_| !pointers.is_empty()) {
+            let note = last.note.take().map(|note| format!("{note}; ")).unwrap_or_default();
+            last.note = Some(shortened(&format!("{note}left alone after the creation: {}", listed(pointers))));
+        }
+    }
+
     pub(super) fn note_failure(&mut self, failure: &Failure) {
         self.failed += 1;
         self.add(String::new(), "failed", Some(failure.message.clone()));
@@ -117,6 +130,11 @@ impl Compared {
             }
         }
     }
+}
+
+/// Fields, one after another.
+pub(super) fn listed(pointers: &[FieldPointer]) -> String {
+    pointers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl DiffedObject {

@@ -29,6 +29,7 @@ use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::guard::{APPROVE, State};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{ObjectRef, SyncSetKind, SyncSetName};
+use crate::syncset::rules::object::left_alone;
 use crate::syncset::rules::parse;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::rows::{AppliedRow, Failure};
@@ -290,6 +291,7 @@ async fn try_all(
             again.push((desired, object, is_adopted));
         } else {
             compared.note(&object, tried.verdict);
+            compared.note_left_alone(&object, &left_alone(&desired.body));
         }
     }
     let outdated_until = Instant::now() + SECOND;
@@ -312,6 +314,7 @@ async fn try_all(
     }
     for (desired, object, is_adopted) in again {
         compared.note(&object, trial.object(desired, is_adopted).await?.verdict);
+        compared.note_left_alone(&object, &left_alone(&desired.body));
     }
     Ok(())
 }

@@ -9,11 +9,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::compared::listed;
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
+use crate::documents::FieldPointer;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
+use crate::syncset::rules::object::left_alone;
+use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
 use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Place, Rendering};
@@ -197,6 +201,8 @@ impl Inspector {
             .map(|claim| Winner { header: claim.live.header.clone(), desired: claim.desired.ok().cloned() });
         // Others wait for this memory, and the cluster may take long.
         drop(prepared);
+        let ignored =
+            winner.as_ref().and_then(|winner| winner.desired.as_ref()).map(|desired| left_alone(&desired.body));
         let api_version =
             winner.as_ref().and_then(|winner| winner.desired.as_ref()).map(|desired| &desired.api_version);
         let api_version = api_version.or_else(|| rows.first().map(|row| &row.api_version));
@@ -216,6 +222,9 @@ impl Inspector {
                 }
             },
         };
+        if let Some(last) = wanted_by.last_mut() {
+            last.note_left_alone(&ignored.unwrap_or_default());
+        }
         Ok(Explanation {
             cluster: standing(snapshot.pace.as_ref(), &plan.agenda, snapshot.at),
             wanted_by,
@@ -373,6 +382,15 @@ impl Wanting {
     }
 }
 
+impl Wanting {
+    /// Adds which fields are left alone once the object is there.
+    fn note_left_alone(&mut self, pointers: &[FieldPointer]) {
+        if !pointers.is_empty() {
+            self.state = format!("{}; after the creation it leaves alone {}", self.state, listed(pointers));
+        }
+    }
+}
+
 fn absent(is_wanted: bool) -> String {
     if is_wanted { "absent; created by the next full pass or resync" } else { "absent" }.to_owned()
 }
@@ -407,7 +425,8 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], no
     if row.version.as_ref() == Some(&version) || (owned.is_some() && owned == row.owned) {
         return "in step".to_owned();
     }
-    let taken = taken(&desired.body, &metadata.managers, manager.as_str());
+    let body = without(&desired.body, &left_alone(&desired.body));
+    let taken = taken(&body, &metadata.managers, manager.as_str());
     let taken: Vec<String> = taken
         .iter()
         .map(|taken| {

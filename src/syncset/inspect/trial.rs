@@ -6,6 +6,7 @@
 //! and the object has to be tried again. What is patched is tried by a manager that owns nothing: it has an entry if anything changes.
 //! Of an object that was created without any field the API server notes no managers until it is applied, so that no patch of a value is seen.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,19 +15,21 @@ use serde_json::Value;
 
 use super::conflict::{conflicts, told};
 use super::fields::taken;
-use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Payload, Request};
+use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Request};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::SYNCSET_ID;
+use crate::syncset::rules::object::{SYNCSET_ID, left_alone};
+use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Manager, Seen};
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
+use crate::syncset::rules::unions;
 use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
-use crate::syncset::work::{seen, taken_over};
+use crate::syncset::work::{By, Place, seen, taken_over};
 
-/// The code of an object that is not valid.
-const INVALID: u16 = 422;
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
+/// The code of an object that is not valid.
+const INVALID: u16 = 422;
 
 /// The manager of patches that are tried.
 const TRIED_BY: &str = "towline-diff";
@@ -163,12 +166,16 @@ impl<'k> Trial<'k> {
             _ if desired.may_adopt => Some(false),
             _ => is_adopted.then_some(true),
         };
-        let body = desired.sent(mark, None);
-        let apply = || Request::apply(kind, &key, &body).by(Manager::Apply.as_str()).tried();
         let before = match self.cluster.read_metadata(kind, &key).await {
             Ok(before) => before,
             Err(error) => return settled(error).map(Tried::from),
         };
+        let mut body = desired.sent(mark, None);
+        let pointers = left_alone(&body);
+        if before.is_some() && !pointers.is_empty() {
+            body = Cow::Owned(without(&body, &pointers));
+        }
+        let apply = || Request::apply(kind, &key, &body).by(Manager::Apply.as_str()).tried();
         let Some(before) = before else {
             let request = match self.behavior {
                 Behavior::Apply => apply(),
@@ -187,7 +194,7 @@ impl<'k> Trial<'k> {
         let verdict = match self.behavior {
             Behavior::CreateOnly => Verdict::Same,
             Behavior::CreateOrUpdate => {
-                let patched = self.patched(kind, &key, &body, PatchType::Strategic).await;
+                let patched = self.patched(kind, &key, &desired.object, &body, PatchType::Strategic).await;
                 if is_invalid(&patched) && self.is_recreated(kind, &key, &desired, is_adopted, &before).await? {
                     return Ok(Verdict::Recreate.into());
                 }
@@ -206,10 +213,15 @@ impl<'k> Trial<'k> {
                         _ => Verdict::Conflict(owners),
                     }
                 }
-                applied => {
-                    if is_invalid(&applied) && self.is_recreated(kind, &key, &desired, is_adopted, &before).await? {
-                        return Ok(Verdict::Recreate.into());
+                Err(error @ Error::Rejected { code: INVALID, .. }) => {
+                    match self.refused(kind, &key, &desired, &body, error).await? {
+                        Verdict::Failed(_) if self.is_recreated(kind, &key, &desired, is_adopted, &before).await? => {
+                            return Ok(Verdict::Recreate.into());
+                        }
+                        verdict => verdict,
                     }
+                }
+                applied => {
                     let verdict = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
                     let may_be_outdated = verdict == Verdict::Same && was_applied_lately(&before, Timestamp::now());
                     return Ok(Tried { verdict, may_be_outdated });
@@ -255,7 +267,7 @@ impl<'k> Trial<'k> {
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
-                let patched = self.patched(kind, &key, &patch.body, patch.patch_type).await;
+                let patched = self.patched(kind, &key, &patch.object, &patch.body, patch.patch_type).await;
                 compared(&before, patched, is_same_patched)
             }
             Ok(None) if is_brought => Ok(Verdict::Same),
@@ -268,20 +280,38 @@ impl<'k> Trial<'k> {
         &self,
         kind: &Kind,
         key: &ObjectKey,
+        object: &ObjectRef,
         body: &serde_json::Value,
         patch_type: PatchType,
     ) -> Result<Metadata, Error> {
-        let send = async |payload| {
-            let request = Request::patch(kind, key, payload).by(TRIED_BY).tried();
-            self.cluster.change(request).await.map(|changed| changed.body)
+        let place = Place { cluster: &self.cluster, kind, key, object };
+        let by = By { manager: TRIED_BY, is_tried: true };
+        let patched = match place.patch(body, patch_type, by).await {
+            Err(Error::Rejected { code: UNSUPPORTED_PATCH, .. }) if patch_type == PatchType::Strategic => {
+                place.patch(body, PatchType::Merge, by).await
+            }
+            patched => patched,
         };
-        match patch_type {
-            PatchType::Json => send(Payload::json_patch(body)).await,
-            PatchType::Merge => send(Payload::merge_patch(body)).await,
-            PatchType::Strategic => match send(Payload::strategic_merge_patch(body)).await {
-                Err(Error::Rejected { code: UNSUPPORTED_PATCH, .. }) => send(Payload::merge_patch(body)).await,
-                patched => patched,
-            },
+        patched.map(|changed| changed.body)
+    }
+
+    /// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
+    async fn refused(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        desired: &Desired,
+        body: &serde_json::Value,
+        error: Error,
+    ) -> Result<Verdict, Error> {
+        let cleared = unions::cleared(body);
+        if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
+            return settled(error);
+        }
+        let body = cleared.as_ref().unwrap_or(body);
+        match self.patched(kind, key, &desired.object, body, PatchType::Strategic).await {
+            Ok(_) => Ok(Verdict::Change),
+            Err(_) => settled(error),
         }
     }
 

@@ -3,15 +3,17 @@
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
 //! send to one: [`object`]s, compared by their [`digest`]s. [`agenda`] finds out what there is to do on a cluster, [`wanted`] which
-//! objects its syncsets want, [`pass`] brings them about, and [`retry`] says when the cluster is looked at again. [`guard`] judges what
+//! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] judges what
 //! changes would delete, and [`renaming`] what other labels would.
 
 pub mod agenda;
 pub mod digest;
 pub mod guard;
+pub mod lists;
 pub mod matching;
 pub mod name;
 pub mod object;
+pub mod ownership;
 pub mod parse;
 pub mod pass;
 pub mod renaming;
@@ -20,4 +22,5 @@ pub mod retry;
 pub mod rows;
 pub mod spec;
 pub mod status;
+pub mod unions;
 pub mod wanted;

@@ -14,6 +14,7 @@ use super::render::SecretContent;
 use super::spec::{Desired, DesiredPatch, SecretMapping};
 use crate::cluster::tool_marks::is_tool_mark;
 use crate::documents::has_owners;
+use crate::documents::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 
 /// The label of all objects that syncsets send, with the value `true`. Hive's name: its objects are taken over.
 pub const MANAGED: &str = "hive.openshift.io/managed";
@@ -62,9 +63,14 @@ pub struct WrongPart {
 
 /// Brings an object to the form in which it is sent. Done twice it is the same as done once.
 pub fn normalize(body: &mut Value, syncset: &SyncSetName, id: Uuid) -> Result<(), WrongPart> {
-    remove_nulls(body);
     let fields = body.as_object_mut().ok_or(WrongPart { place: "the object", allowed: "an object" })?;
+    if fields.get("metadata").is_some_and(Value::is_null) {
+        fields.remove("metadata");
+    }
     let metadata = part(fields, "metadata", "metadata")?;
+    // A null elsewhere removes a field, or is its value. Here it would be one more annotation without a text.
+    metadata.retain(|_, value| !value.is_null());
+    metadata.values_mut().for_each(remove_nulls);
     metadata.retain(|name, _| !SET_BY_SERVERS.contains(&name.as_str()));
     if metadata.get("namespace").is_some_and(|namespace| namespace == "") {
         metadata.remove("namespace");
@@ -115,15 +121,19 @@ fn part<'f>(
 
 /// Moves `stringData` of a secret into `data`, as the API server would. Server-side apply would keep keys that are dropped there later.
 fn encode_strings(fields: &mut Map<String, Value>) -> Result<(), WrongPart> {
-    let Some(strings) = fields.remove("stringData") else {
+    let Some(mut strings) = fields.remove("stringData").filter(|strings| !strings.is_null()) else {
         return Ok(());
     };
+    remove_nulls(&mut strings);
     let wrong = WrongPart { place: "stringData", allowed: "an object with strings" };
     let Value::Object(strings) = strings else {
         return Err(wrong);
     };
     if strings.is_empty() {
         return Ok(());
+    }
+    if fields.get("data").is_some_and(Value::is_null) {
+        fields.remove("data");
     }
     let data = part(fields, "data", "data")?;
     for (name, value) in strings {
@@ -168,6 +178,21 @@ pub(super) fn may_adopt(body: &Value) -> bool {
 /// `towline.dev/recreate: "true"`, on a kind that may be.
 pub(super) fn may_recreate(body: &Value, group: &str, kind: &str) -> bool {
     is_annotated(body, RECREATE) && !NEVER_RECREATED.contains(&(group, kind))
+}
+
+/// The fields that are set at creation and then left alone (`towline.dev/ignore-fields`). What is malformed was refused before.
+pub fn left_alone(body: &Value) -> Vec<FieldPointer> {
+    let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let text = annotations.and_then(|annotations| annotations.get(IGNORE_FIELDS)).and_then(Value::as_str);
+    text.and_then(|text| field_pointers(text).ok()).unwrap_or_default()
+}
+
+/// What is wrong with the annotation that names these fields, if something is.
+pub(super) fn check_left_alone(body: &Value) -> Result<(), String> {
+    let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let Some(text) = annotations.and_then(|annotations| annotations.get(IGNORE_FIELDS)) else { return Ok(()) };
+    let read = text.as_str().map_or_else(|| Err("no string".to_owned()), field_pointers);
+    read.map(drop).map_err(|error| format!("{IGNORE_FIELDS}: {error}; allowed: {FIELD_POINTERS}"))
 }
 
 fn is_annotated(body: &Value, annotation: &str) -> bool {

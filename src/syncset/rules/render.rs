@@ -248,6 +248,7 @@ impl Renderer<'_> {
         if let Some(built_in) = BuiltIn::of_kind(&object.group, &object.kind) {
             built_in.reduce_manifest(&mut body);
         }
+        object::check_left_alone(&body).map_err(|error| Fault::invalid("/metadata/annotations", error))?;
         Ok(body)
     }
 
@@ -311,7 +312,8 @@ impl Renderer<'_> {
             }
         };
         let mut body = object::of_secret(mapping, content);
-        if let Err(error) = object::normalize(&mut body, name, *id) {
+        let normalized = object::normalize(&mut body, name, *id).map_err(|error| error.to_string());
+        if let Err(error) = normalized.and_then(|()| object::check_left_alone(&body)) {
             return failed(Reason::SecretInvalid, format!("failed to decode {place}: {error}"));
         }
         Rendering::Ready(Desired {

@@ -13,20 +13,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
 use super::seen::{ending, looked_at, seen};
+use super::write::{By, Place};
 use crate::cluster::{
     Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
-    ObjectKey, Pages, Payload, Request, Stated,
+    ObjectKey, Pages, Request, Stated,
 };
 use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
-use crate::syncset::rules::spec::PatchType;
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for (rule 23). A definition is served
 /// after about 70 ms.
@@ -211,21 +210,23 @@ impl<'c> Executor<'c> {
                 found.map(Answer::Kind)
             }
             Step::Look { target } => self.look(cluster, target).await,
-            Step::Apply { target, body } => {
-                let manager = Manager::Apply.as_str();
-                self.write(cluster, target, |kind, key| Request::apply(kind, key, body).by(manager).forced()).await
-            }
+            Step::Apply { target, body } => self.write(cluster, target, async |place| place.apply(body).await).await,
             Step::Create { target, body, dry_run: false } => {
-                let manager = Manager::Update.as_str();
-                self.write(cluster, target, |kind, key| Request::create(kind, key, body).by(manager)).await
+                self.write(cluster, target, async |place| place.create(body).await).await
             }
             Step::Create { target, body, dry_run: true } => {
                 let manager = Manager::Update.as_str();
-                self.write(cluster, target, |kind, key| Request::create(kind, key, body).by(manager).tried()).await
+                let tried = async |place: Place<'_>| {
+                    place.cluster.change(Request::create(place.kind, place.key, body).by(manager).tried()).await
+                };
+                self.write(cluster, target, tried).await
+            }
+            Step::Patch { target, patch_type, manager: Manager::Update, body } => {
+                self.write(cluster, target, async |place| place.update(body, *patch_type).await).await
             }
             Step::Patch { target, patch_type, manager, body } => {
-                let (payload, manager) = (payload(*patch_type, body), manager.as_str());
-                self.write(cluster, target, |kind, key| Request::patch(kind, key, payload).by(manager)).await
+                let by = By { manager: manager.as_str(), is_tried: false };
+                self.write(cluster, target, async |place| place.patch(body, *patch_type, by).await).await
             }
             Step::Delete { target, uid, version } => self.delete(cluster, target, uid, version).await,
             Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
@@ -296,11 +297,11 @@ impl<'c> Executor<'c> {
         &mut self,
         cluster: &Cluster,
         target: &Target<'_>,
-        request: impl for<'k> FnOnce(&'k Kind, &'k ObjectKey) -> Request<'k>,
+        write: impl AsyncFnOnce(Place<'_>) -> Result<Stated<Metadata>, Error>,
     ) -> Result<Answer, Failed> {
         let (id, key) = named(target);
         let kind = self.kind(cluster, &id).await?;
-        let written = cluster.change(request(&kind, &key)).await;
+        let written = write(Place { cluster, kind: &kind, key: &key, object: target.object }).await;
         let Stated { created, body } = self.answered(&id, written, Missing::Place)?;
         Ok(Answer::Written { created, seen: seen(&body) })
     }
@@ -352,14 +353,6 @@ fn is_answer(error: &Error) -> bool {
 fn named(target: &Target<'_>) -> (KindId, ObjectKey) {
     let object = target.object;
     (KindId::of(&target.api_version, &object.kind), ObjectKey::new(object.namespace.as_str(), object.name.as_str()))
-}
-
-fn payload(patch_type: PatchType, body: &Value) -> Payload {
-    match patch_type {
-        PatchType::Strategic => Payload::strategic_merge_patch(body),
-        PatchType::Merge => Payload::merge_patch(body),
-        PatchType::Json => Payload::json_patch(body),
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod silence;
 mod takeover;
 mod visit;
 mod worker;
+mod write;
 
 pub use executor::{Client, Executor};
 pub use observer::{First, Visited, WorkObserver};
@@ -26,3 +27,4 @@ pub use refusal::Stop;
 pub use seen::seen;
 pub use takeover::taken_over;
 pub use worker::Worker;
+pub use write::{By, Place};

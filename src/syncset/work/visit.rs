@@ -195,7 +195,7 @@ impl Worker {
                 Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Agenda::Pass(agenda) => {
-                    if let Some(visit) = self.pass(work, &read, agenda, asks, &mut hand, stopping).await? {
+                    if let Some(visit) = Box::pin(self.pass(work, &read, agenda, asks, &mut hand, stopping)).await? {
                         return Ok(visit);
                     }
                     if asks != Asks::Nothing {

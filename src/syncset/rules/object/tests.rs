@@ -43,13 +43,13 @@ fn every_object_gets_our_marks_whatever_it_has() {
 }
 
 #[test]
-fn null_members_and_what_servers_set_are_removed() {
+fn nulls_of_the_metadata_and_what_servers_set_are_removed_and_other_nulls_stay() {
     let given = json!({"kind": "A", "status": null, "metadata": {"name": "a", "namespace": "", "generateName": "a-",
         "managedFields": [], "uid": "u", "resourceVersion": "7", "creationTimestamp": null, "generation": 3, "selfLink": "/a",
         "labels": null, "annotations": {"b": null, "uid": "kept"}},
         "spec": {"uid": "kept", "a": null, "list": [null, {"b": null, "c": 1}, [null]]}});
-    let expected = json!({"kind": "A", "metadata": {"name": "a", "annotations": {"uid": "kept"}},
-        "spec": {"uid": "kept", "list": [null, {"c": 1}, [null]]}});
+    let expected = json!({"kind": "A", "status": null, "metadata": {"name": "a", "annotations": {"uid": "kept"}},
+        "spec": {"uid": "kept", "a": null, "list": [null, {"b": null, "c": 1}, [null]]}});
     assert_eq!(normalized(given), Ok(marked(expected)));
 }
 

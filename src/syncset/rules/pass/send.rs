@@ -18,7 +18,11 @@ const MOST_TRIES: u8 = 3;
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
 const MOST_AHEAD: usize = 50;
 /// From so many full passes in a row on an object that was sent in each counts as contended (rule 22).
-const CONTENDED_AFTER: u8 = 3;
+const CONTENDED_AFTER: u8 = 2;
+
+/// What helps if a copy of a Secret can't be changed.
+const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.dev/recreate: \"true\" on the hub's Secret has it deleted \
+     and created again";
 
 impl Pass {
     /// How an object of a syncset was sent, and whether it was, by the reply to the step that waits for it. None if it is another step,
@@ -369,6 +373,12 @@ impl Pass {
     }
 
     pub(super) fn refuse(&mut self, item: &Item, refused: &Refused) {
+        let is_copy = matches!(item.desired.place, Place::Secret(_)) && !item.desired.may_recreate;
+        if is_copy && refused.refusal == Refusal::Invalid {
+            let message = format!("{}{RECREATE_A_COPY}", refused.message);
+            let refused = Refused { refusal: refused.refusal, message };
+            return self.fail(item.syncset, failure::of_refusal(item.desired.place, &item.object, &refused));
+        }
         self.fail(item.syncset, failure::of_refusal(item.desired.place, &item.object, refused));
     }
 }

@@ -209,7 +209,7 @@ fn full(world: &mut World, store: &mut Store, sets: &[Set]) -> Outcome {
 }
 
 #[test]
-fn an_object_that_was_sent_in_three_full_passes_in_a_row_is_contended() {
+fn an_object_that_was_sent_in_two_full_passes_in_a_row_is_contended() {
     for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
         let sets = [base().behavior(behavior).maps(&["a", "b", "c", "d"])];
         let (mut world, mut store) = with(&sets[0]);
@@ -220,7 +220,7 @@ fn an_object_that_was_sent_in_three_full_passes_in_a_row_is_contended() {
             world.objects.remove(&map("c"));
             let contended = full(&mut world, &mut store, &sets).contended;
             let expected = [(map("a"), Some("kubectl-edit".to_owned())), (map("c"), None)];
-            assert_eq!(contended, if time < 3 { &[] } else { &expected[..] }, "full pass {time}");
+            assert_eq!(contended, if time < 2 { &[] } else { &expected[..] }, "full pass {time}");
             // An edit is none of theirs.
             let edited = [sets[0].clone().maps(&["a=2", "b", "c", "d"])];
             pass(&mut world, &mut store, &edited, false);

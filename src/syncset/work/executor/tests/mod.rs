@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::server::{Gate, Reply, Server, fence, metadata, status, whole};
 use super::*;
 use crate::cluster::Clock;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::{Compared, List, Page, Seen};
+use crate::syncset::rules::spec::PatchType;
 use crate::syncset::rules::status::Unreachable;
 
 mod lists;

@@ -1,0 +1,244 @@
+//! `towline.dev/ignore-fields`: what others write on purpose is set at creation and then left alone; and what helps where a copy of a Secret
+//! can't be changed.
+
+use integration::hub::Request;
+use integration::users::ADMIN;
+use integration::{ControlPlane, eventually};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::kinds::{definition, widget};
+use crate::requests::Requests;
+use crate::world::{LIMIT, Stage, run};
+
+const IGNORE: &str = "towline.dev/ignore-fields";
+
+fn deployment(stage: &Stage, image: &str, replicas: u8, ignored: &str) -> Value {
+    let labels = json!({"app": "agent"});
+    let pod = json!({"containers": [{"name": "agent", "image": image}]});
+    let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "agent", "namespace": stage.namespace},
+        "spec": {"replicas": replicas, "paused": true, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod}}});
+    if !ignored.is_empty() {
+        object["metadata"]["annotations"] = json!({IGNORE: ignored});
+    }
+    object
+}
+
+async fn deployments(plane: &ControlPlane, stage: &Stage) -> Api<Deployment> {
+    Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace)
+}
+
+fn by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+fn spec_of(behavior: &str, resource: &Value) -> Value {
+    json!({"clusterDeploymentRefs": [{"name": "west-1"}], "applyBehavior": behavior, "resourceApplyMode": "Sync",
+        "resources": [resource]})
+}
+
+/// Replicas and image.
+async fn has(all: &Api<Deployment>, replicas: i32, image: &str) {
+    let found = json!(all.get("agent").await.unwrap());
+    let image_found = &found["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!((&found["spec"]["replicas"], image_found), (&json!(replicas), &json!(image)));
+}
+
+async fn hold(name: &'static str, behavior: &str, created: &[&str], changed: &[&str]) {
+    let stage = Stage::new(name).await;
+    let plane = stage.register("west-1", &json!({}), 0).await;
+    stage.at_rest().await;
+    let all = deployments(plane, &stage).await;
+    let mut requests = Requests::from_now(&stage, plane).await;
+    let ignored = "/spec/replicas,/spec/paused";
+    let syncset = json!({"namespace": stage.namespace, "name": "base",
+        "spec": spec_of(behavior, &deployment(&stage, "agent:1", 3, ignored))});
+    stage.create("syncsets", &syncset).await;
+    stage.succeeds("west-1", "base", 1).await;
+    assert_eq!(requests.seen().await, created);
+    has(&all, 3, "agent:1").await;
+
+    // An autoscaler writes one of them, and somebody removes the other.
+    all.patch("agent", &by("hpa"), &Patch::Merge(json!({"spec": {"replicas": 5, "paused": null}}))).await.unwrap();
+    for _ in 0..2 {
+        stage.full_pass().await;
+        let seen = requests.seen().await;
+        assert_eq!(seen, ["get deployments/agent 200"], "nothing is written at rest");
+    }
+    has(&all, 5, "agent:1").await;
+
+    // What is not ignored is sent, whatever becomes of what is.
+    stage.wants("base", &[deployment(&stage, "agent:2", 7, ignored)]).await;
+    stage.succeeds("west-1", "base", 2).await;
+    assert_eq!(requests.seen().await, changed);
+    has(&all, 5, "agent:2").await;
+    all.patch("agent", &by("hpa"), &Patch::Merge(json!({"spec": {"replicas": 6}}))).await.unwrap();
+    stage.full_pass().await;
+    assert_eq!(requests.seen().await, ["get deployments/agent 200"]);
+    has(&all, 6, "agent:2").await;
+
+    let told = stage.explained("west-1", &format!("Deployment.apps/{}/agent", stage.namespace)).await;
+    assert!(told.contains("after the creation it leaves alone /spec/replicas, /spec/paused"), "{told}");
+    assert!(told.contains("in step"), "{told}");
+    let document = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base",
+        "spec": spec_of(behavior, &deployment(&stage, "agent:3", 9, ignored))});
+    let told = stage.compared(&document).await;
+    assert!(told.contains("left alone after the creation: /spec/replicas, /spec/paused"), "{told}");
+    has(&all, 6, "agent:2").await;
+
+    // Without the annotation the field is ours again.
+    stage.wants("base", &[deployment(&stage, "agent:2", 4, "")]).await;
+    stage.succeeds("west-1", "base", 3).await;
+    has(&all, 4, "agent:2").await;
+    // And with it from then on it stays as it is.
+    stage.wants("base", &[deployment(&stage, "agent:2", 2, ignored)]).await;
+    stage.succeeds("west-1", "base", 4).await;
+    has(&all, 4, "agent:2").await;
+    stage.wants("base", &[]).await;
+    eventually("the deployment to be deleted", LIMIT, async || match all.get_opt("agent").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn apply_leaves_alone_what_it_ignores() {
+    let created = ["get deployments/agent 404", "patch deployments/agent 201", "patch deployments/agent 200"];
+    run(hold("ignored-apply", "Apply", &created, &["get deployments/agent 200", "patch deployments/agent 200"]));
+}
+
+#[test]
+fn create_or_update_leaves_alone_what_it_ignores() {
+    let created = ["get deployments/agent 404", "create deployments/agent 201", "patch deployments/agent 200"];
+    run(hold(
+        "ignored-update",
+        "CreateOrUpdate",
+        &created,
+        &["get deployments/agent 200", "patch deployments/agent 200"],
+    ));
+}
+
+#[test]
+fn what_is_ignored_in_all_elements_of_a_list_is_left_alone_in_each() {
+    run(async {
+        let stage = Stage::new("ignored-hooks").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let hooks: Api<MutatingWebhookConfiguration> = Api::all(plane.client(ADMIN).await.unwrap());
+        let hook = |name: &str, path: &str| {
+            let service = json!({"name": "hooks", "namespace": stage.namespace, "path": path, "port": 443});
+            let rule = json!({"apiGroups": ["ignored-hooks.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["nothing"]});
+            json!({"name": name, "clientConfig": {"caBundle": "Cg==", "service": service}, "rules": [rule], "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"})
+        };
+        let wanted = |hooks: &[Value]| {
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+                "metadata": {"name": "ignored-hooks", "annotations": {IGNORE: "/webhooks/*/clientConfig/caBundle"}},
+                "webhooks": hooks})
+        };
+        stage.syncset("base", "Sync", &[wanted(&[hook("a.b.c", "/1"), hook("b.b.c", "/1")])]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let injected = json!({"webhooks": [{"name": "a.b.c", "clientConfig": {"caBundle": "aW5qZWN0ZWQK"}}]});
+        hooks.patch("ignored-hooks", &by("cainjector"), &Patch::Strategic(injected)).await.unwrap();
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        assert_eq!(requests.seen().await, ["get mutatingwebhookconfigurations/ignored-hooks 200"]);
+        // One is changed, one dropped, and one new.
+        stage.wants("base", &[wanted(&[hook("a.b.c", "/2"), hook("c.b.c", "/1")])]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        let found: Vec<Value> = json!(hooks.get("ignored-hooks").await.unwrap())["webhooks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|hook| {
+                let config = &hook["clientConfig"];
+                json!([hook["name"], config["service"]["path"], config["caBundle"]])
+            })
+            .collect();
+        assert_eq!(json!(found), json!([["a.b.c", "/2", "aW5qZWN0ZWQK"], ["c.b.c", "/1", null]]));
+        stage.wants("base", &[]).await;
+        stage.succeeds("west-1", "base", 3).await;
+    });
+}
+
+#[test]
+fn a_pointer_that_is_none_is_refused_when_it_is_written_and_one_into_a_whole_when_it_is_sent() {
+    run(async {
+        let stage = Stage::new("ignored-wrong").await;
+        stage.register("west-1", &json!({}), 1).await;
+        let document = json!({"namespace": stage.namespace, "name": "base",
+            "spec": spec_of("Apply", &deployment(&stage, "agent:1", 1, "/spec/replicas,.spec.paused"))});
+        let reply = stage.send(&Request::post("/v1/syncsets", &document)).await;
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        assert_eq!(reply.status, 422, "{text}");
+        for part in ["towline.dev~1ignore-fields", "does not begin with /", "JSON pointers"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        let group = "ignored.example.com";
+        let mut object = widget(&stage, group, "one");
+        object["spec"] = json!({"list": [{"a": 1, "b": 2}]});
+        object["metadata"]["annotations"] = json!({IGNORE: "/spec/list/*/a"});
+        stage.syncset("whole", "Upsert", &[definition(group), object.clone()]).await;
+        let is_refused = |status: &Value| status["syncSets"][0]["reason"] == "Rejected";
+        let status = stage.status("west-1", "the part to be refused", is_refused).await;
+        let told = status["syncSets"][0]["failureMessage"].as_str().unwrap();
+        assert!(told.contains("/spec/list/*/a is part of a field that is only written as a whole"), "{told}");
+        object["metadata"]["annotations"] = json!({IGNORE: "/spec/list"});
+        stage.wants("whole", &[definition(group), object]).await;
+        stage.succeeds("west-1", "whole", 2).await;
+    });
+}
+
+/// A copy of a Secret that can't be changed: the failure names the annotation, and the annotation on the hub's Secret helps.
+#[test]
+fn a_copy_that_cant_be_changed_is_created_again_if_the_secret_of_the_hub_says_so() {
+    run(async {
+        let stage = Stage::new("recreated-copy").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let secrets: Api<Secret> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let source =
+            json!({"namespace": stage.namespace, "name": "source", "type": "example.com/a", "data": {"a": "MQ=="}});
+        stage.create("secrets", &source).await;
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
+            "secretMappings": [{"sourceRef": {"name": "source"}, "targetRef": {"name": "copy", "namespace": stage.namespace}}]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let first = secrets.get("copy").await.unwrap().metadata.uid;
+        stage.change(&stage.path("secrets", "source"), &json!({"type": "example.com/b", "data": {"a": "Mg=="}})).await;
+        let is_rejected = |status: &Value| status["syncSets"][0]["reason"] == "Rejected";
+        let status = stage.status("west-1", "the other type to be refused", is_rejected).await;
+        let told = status["syncSets"][0]["failureMessage"].as_str().unwrap();
+        assert!(told.contains("towline.dev/recreate: \"true\" on the hub's Secret"), "{told}");
+        assert_eq!(secrets.get("copy").await.unwrap().metadata.uid, first);
+        let annotations = json!({"annotations": {"towline.dev/recreate": "true"}});
+        stage.change(&stage.path("secrets", "source"), &annotations).await;
+        eventually("the copy to be created again", LIMIT, async || match secrets.get_opt("copy").await {
+            Ok(Some(copy)) if copy.type_.as_deref() == Some("example.com/b") && copy.metadata.uid != first => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await
+        .unwrap();
+    });
+}
+
+/// An object that somebody else has made and that is taken over leaves alone what it ignores, too.
+#[test]
+fn what_existed_before_keeps_what_is_ignored() {
+    run(async {
+        let stage = Stage::new("ignored-before").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let all = deployments(plane, &stage).await;
+        let theirs = serde_json::from_value(deployment(&stage, "agent:0", 8, "")).unwrap();
+        all.create(&PostParams::default(), &theirs).await.unwrap();
+        stage.syncset("base", "Upsert", &[deployment(&stage, "agent:1", 3, "/spec/replicas")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        has(&all, 8, "agent:1").await;
+    });
+}

@@ -1,0 +1,317 @@
+//! Changes to which manager owns which fields of an object (`managedFields`).
+//!
+//! Server-side apply removes a field that is no longer given if only the manager that applies owns it, and nothing else. So a field that is to
+//! stay is taken from our entry before we stop to give it, and one that is to go, such as a default of the server, is added to it. Both are a
+//! JSON patch, which the server refuses if the object has changed meanwhile. It changes no field of the object itself.
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{ManagedFields, Metadata};
+use crate::documents::FieldPointer;
+
+/// The fields of a list or map that is owned as a whole can't be given up one by one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is part of a field that is only written as a whole")]
+pub struct PartOfWhole(pub FieldPointer);
+
+/// The patch by which a manager no longer owns these fields; none if it does not own them. `body` is the object as it is wanted: its lists say
+/// which element a number stands for.
+pub fn given_up(
+    metadata: &Metadata,
+    (manager, operation): (&str, &str),
+    pointers: &[FieldPointer],
+    body: &Value,
+) -> Result<Option<Value>, PartOfWhole> {
+    let mut has_changed = false;
+    let mut entries = Vec::new();
+    for entry in &metadata.managers {
+        let mut fields = entry.fields_value();
+        if is_of(entry, manager, operation) {
+            for pointer in pointers {
+                match remove(&mut fields, pointer.segments(), Some(body)) {
+                    Removed::Something => has_changed = true,
+                    Removed::Whole if is_given(body, pointer.segments()) => return Err(PartOfWhole(pointer.clone())),
+                    Removed::Nothing | Removed::Whole => {}
+                }
+            }
+        }
+        entries.push(written(entry, &fields));
+    }
+    Ok(has_changed.then(|| patch(&entries, metadata)))
+}
+
+/// The patch by which a manager owns these fields, and nobody else does; none if there is no entry of it. `body` is the object as it is wanted.
+pub fn claimed(
+    metadata: &Metadata,
+    (manager, operation): (&str, &str),
+    pointers: &[FieldPointer],
+    body: &Value,
+) -> Option<Value> {
+    metadata.managers.iter().find(|entry| is_of(entry, manager, operation))?;
+    let entries = metadata.managers.iter().map(|entry| {
+        let mut fields = entry.fields_value();
+        for pointer in pointers {
+            if is_of(entry, manager, operation) {
+                add(&mut fields, pointer.segments(), Some(body));
+            } else if entry.subresource.is_empty() {
+                remove(&mut fields, pointer.segments(), Some(body));
+            }
+        }
+        written(entry, &fields)
+    });
+    Some(patch(&entries.collect::<Vec<_>>(), metadata))
+}
+
+fn is_of(entry: &ManagedFields, manager: &str, operation: &str) -> bool {
+    entry.manager == manager && entry.operation == operation && entry.subresource.is_empty()
+}
+
+/// An entry as servers write it, with these fields.
+fn written(entry: &ManagedFields, fields: &Value) -> Value {
+    let mut written = json!({"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version,
+        "fieldsType": "FieldsV1", "fieldsV1": fields});
+    if let Some(map) = written.as_object_mut() {
+        if let Some(time) = &entry.time {
+            map.insert("time".to_owned(), json!(time));
+        }
+        if !entry.subresource.is_empty() {
+            map.insert("subresource".to_owned(), json!(entry.subresource));
+        }
+    }
+    written
+}
+
+fn patch(entries: &[Value], metadata: &Metadata) -> Value {
+    json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": &*metadata.resource_version},
+    ])
+}
+
+/// What came of taking a field from a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Removed {
+    Nothing,
+    Something,
+    /// The set has a field as a whole in which it would be.
+    Whole,
+}
+
+/// Takes a field and all below it from a set of fields.
+fn remove(fields: &mut Value, segments: &[String], body: Option<&Value>) -> Removed {
+    let (Some((segment, rest)), Value::Object(members)) = (segments.split_first(), fields) else {
+        return Removed::Nothing;
+    };
+    if members.is_empty() {
+        return Removed::Whole;
+    }
+    let mut removed = Removed::Nothing;
+    for key in matching(members, segment, body) {
+        if rest.is_empty() {
+            members.remove(&key);
+            removed = removed.max(Removed::Something);
+        } else if let Some(below) = members.get_mut(&key) {
+            removed = removed.max(remove(below, rest, child(body, &key)));
+            // An empty set stands for the field as a whole.
+            if removed == Removed::Something && below.as_object().is_some_and(Map::is_empty) {
+                members.remove(&key);
+            }
+        }
+    }
+    removed
+}
+
+/// Adds a field to a set. Elements of lists are not added: one that is not in the set is new, and has nothing to be removed.
+fn add(fields: &mut Value, segments: &[String], body: Option<&Value>) {
+    let (Some((segment, rest)), Value::Object(members)) = (segments.split_first(), fields) else { return };
+    let mut keys = matching(members, segment, body);
+    if keys.is_empty() && !body.is_some_and(Value::is_array) {
+        keys.push(format!("f:{segment}"));
+    }
+    for key in keys {
+        let below = child(body, &key).cloned();
+        let member = members.entry(key).or_insert_with(|| json!({}));
+        match rest {
+            // All of it, whatever parts were owned before.
+            [] => *member = json!({}),
+            rest => add(member, rest, below.as_ref()),
+        }
+    }
+}
+
+/// The members of a set that a segment of a pointer stands for.
+fn matching(members: &Map<String, Value>, segment: &str, body: Option<&Value>) -> Vec<String> {
+    let is_meant = |key: &&String| match key.split_once(':') {
+        Some(("f", name)) => segment == "*" || name == segment,
+        Some(("k", _)) => {
+            let element = segment.parse::<usize>().ok().and_then(|index| body?.get(index));
+            segment == "*" || element.is_some_and(|element| has_keys(element, key))
+        }
+        Some(("v" | "i", _)) => segment == "*",
+        _ => false,
+    };
+    members.keys().filter(is_meant).cloned().collect()
+}
+
+/// The part of the object that a member of a set stands for.
+fn child<'b>(body: Option<&'b Value>, key: &str) -> Option<&'b Value> {
+    match key.strip_prefix("f:") {
+        Some(name) => body?.get(name),
+        None => body?.as_array()?.iter().find(|element| has_keys(element, key)),
+    }
+}
+
+/// Whether it is the element of a list with these keys; a key that it does not give may be a default.
+fn has_keys(element: &Value, key: &str) -> bool {
+    let keys = key.strip_prefix("k:").and_then(|keys| serde_json::from_str(keys).ok());
+    let Some(Value::Object(keys)) = keys else { return false };
+    keys.iter().all(|(name, value)| element.get(name).is_none_or(|given| given == value))
+}
+
+/// Whether an object has a field that the pointer means.
+fn is_given(body: &Value, segments: &[String]) -> bool {
+    let Some((segment, rest)) = segments.split_first() else { return true };
+    match body {
+        Value::Object(fields) if segment == "*" => fields.values().any(|value| is_given(value, rest)),
+        Value::Object(fields) => fields.get(segment).is_some_and(|value| is_given(value, rest)),
+        Value::Array(elements) if segment == "*" => elements.iter().any(|value| is_given(value, rest)),
+        Value::Array(elements) => {
+            let index = segment.parse::<usize>().ok();
+            index.and_then(|index| elements.get(index)).is_some_and(|value| is_given(value, rest))
+        }
+        _ => false,
+    }
+}
+
+/// The object without these fields. What has nothing left without them goes as well, but for elements of lists.
+pub fn without(body: &Value, pointers: &[FieldPointer]) -> Value {
+    let mut body = body.clone();
+    for pointer in pointers {
+        strip(&mut body, pointer.segments());
+    }
+    body
+}
+
+fn strip(value: &mut Value, segments: &[String]) {
+    let Some((segment, rest)) = segments.split_first() else { return };
+    match value {
+        Value::Object(fields) => {
+            let names: Vec<String> =
+                if segment == "*" { fields.keys().cloned().collect() } else { vec![segment.clone()] };
+            for name in names {
+                if rest.is_empty() {
+                    fields.remove(&name);
+                } else if let Some(below) = fields.get_mut(&name) {
+                    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+                    let was_empty = is_empty(below);
+                    strip(below, rest);
+                    if !was_empty && is_empty(below) {
+                        fields.remove(&name);
+                    }
+                }
+            }
+        }
+        Value::Array(elements) => {
+            let index = segment.parse::<usize>().ok();
+            let is_meant = |at: usize| segment == "*" || index == Some(at);
+            if rest.is_empty() {
+                let mut at = 0..;
+                elements.retain(|_| !at.next().is_some_and(is_meant));
+            } else {
+                let meant = elements.iter_mut().enumerate().filter(|(at, _)| is_meant(*at));
+                meant.for_each(|(_, element)| strip(element, rest));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::field_pointers;
+
+    fn pointers(text: &str) -> Vec<FieldPointer> {
+        field_pointers(text).expect("pointers")
+    }
+
+    fn metadata(entries: &Value) -> Metadata {
+        serde_json::from_value(
+            json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "managedFields": entries}}),
+        )
+        .expect("metadata")
+    }
+
+    fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "t", "fieldsV1": fields})
+    }
+
+    const OURS: (&str, &str) = ("towline", "Apply");
+
+    fn left(patch: Option<Value>) -> Vec<Value> {
+        let patch = patch.expect("a patch");
+        assert_eq!(patch[1], json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}));
+        patch[0]["value"].as_array().expect("entries").clone()
+    }
+
+    #[test]
+    fn what_is_left_alone_is_taken_from_our_entry_and_from_no_other() {
+        let hook = |name: &str| format!("k:{{\"name\":\"{name}\"}}");
+        let fields = json!({"f:spec": {"f:replicas": {}}, "f:webhooks": {
+            hook("a"): {".": {}, "f:name": {}, "f:clientConfig": {"f:caBundle": {}, "f:url": {}}},
+            hook("b"): {".": {}, "f:name": {}, "f:clientConfig": {"f:caBundle": {}}}}});
+        let found = metadata(&json!([entry("towline", "Apply", &fields), entry("other", "Update", &fields)]));
+        let body = json!({"spec": {"replicas": 1}, "webhooks": [{"name": "b"}, {"name": "a"}]});
+        let all = pointers("/spec/replicas,/webhooks/*/clientConfig/caBundle,/nothing");
+        let expected = json!({"f:webhooks": {
+            hook("a"): {".": {}, "f:name": {}, "f:clientConfig": {"f:url": {}}},
+            hook("b"): {".": {}, "f:name": {}}}});
+        let entries = left(given_up(&found, OURS, &all, &body).expect("parts"));
+        assert_eq!(entries, [entry("towline", "Apply", &expected), entry("other", "Update", &fields)]);
+        // Done once.
+        assert_eq!(given_up(&metadata(&json!(entries)), OURS, &all, &body), Ok(None));
+        // A number is the place in the object that is wanted.
+        let first = given_up(&found, OURS, &pointers("/webhooks/0/clientConfig"), &body).expect("parts");
+        assert_eq!(left(first)[0]["fieldsV1"]["f:webhooks"][hook("b")], json!({".": {}, "f:name": {}}));
+    }
+
+    #[test]
+    fn a_part_of_what_is_written_as_a_whole_cant_be_left_alone() {
+        let found = metadata(&json!([entry("towline", "Apply", &json!({"f:spec": {"f:list": {}}}))]));
+        let body = json!({"spec": {"list": [{"a": 1}]}});
+        let error = given_up(&found, OURS, &pointers("/spec/list/*/a"), &body).expect_err("a part");
+        assert_eq!(error.to_string(), "/spec/list/*/a is part of a field that is only written as a whole");
+        assert_eq!(given_up(&found, OURS, &pointers("/spec/list/*/b"), &body), Ok(None), "it is not given");
+        let whole = given_up(&found, OURS, &pointers("/spec/list"), &body).expect("the whole");
+        assert_eq!(left(whole)[0]["fieldsV1"], json!({}));
+    }
+
+    #[test]
+    fn what_is_to_go_is_added_to_our_entry_and_taken_from_all_others() {
+        let volume = "k:{\"name\":\"v\"}";
+        let ours = json!({"f:spec": {"f:volumes": {volume: {".": {}, "f:name": {}}}}});
+        let theirs = json!({"f:spec": {"f:strategy": {"f:type": {}, "f:rollingUpdate": {"f:maxSurge": {}}}}});
+        let mut status = entry("other", "Update", &theirs);
+        status["subresource"] = json!("status");
+        let found =
+            metadata(&json!([entry("towline", "Apply", &ours), entry("other", "Update", &theirs), status.clone()]));
+        let body = json!({"spec": {"strategy": {"type": "Recreate"}, "volumes": [{"name": "n"}, {"name": "v"}]}});
+        let gone = ["/spec/strategy/rollingUpdate", "/spec/volumes/1/emptyDir", "/spec/volumes/0/emptyDir"];
+        let entries = left(claimed(&found, OURS, &pointers(&gone.join(",")), &body));
+        let expected = json!({"f:spec": {"f:strategy": {"f:rollingUpdate": {}},
+            "f:volumes": {volume: {".": {}, "f:name": {}, "f:emptyDir": {}}}}});
+        let rest = json!({"f:spec": {"f:strategy": {"f:type": {}}}});
+        assert_eq!(entries, [entry("towline", "Apply", &expected), entry("other", "Update", &rest), status]);
+        assert_eq!(claimed(&metadata(&json!([])), OURS, &pointers("/spec"), &body), None);
+    }
+
+    #[test]
+    fn an_object_without_fields_keeps_everything_else() {
+        let body = json!({"spec": {"replicas": 1, "a": {"b": {"c": 1}}, "empty": {}},
+            "webhooks": [{"name": "a", "clientConfig": {"caBundle": "x"}}, {"name": "b"}], "list": [1, 2]});
+        let expected = json!({"spec": {"empty": {}}, "webhooks": [{"name": "a"}, {"name": "b"}], "list": [1]});
+        let text = "/spec/replicas,/spec/a/b/c,/webhooks/*/clientConfig/caBundle,/list/1,/spec/none/x";
+        assert_eq!(without(&body, &pointers(text)), expected);
+        assert_eq!(without(&expected, &pointers(text)), expected);
+    }
+}
