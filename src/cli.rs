@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::config::{InvalidName, SectionName};
 use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
+use crate::job::output::{Format, Output};
 pub use client::{AdminUrl, Error, InvalidUrl};
 
 /// The command line of `towline`.
@@ -129,6 +130,9 @@ pub enum Remote {
         /// Only list the held changes by object, and approve nothing
         #[arg(long)]
         list: bool,
+        /// How to print the list.
+        #[command(flatten)]
+        format: Format,
         /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
@@ -146,7 +150,7 @@ pub enum Remote {
         access: Access,
     },
     /// Do again what a section has done: send a release again
-    #[command(name = "resync-section", hide = true)]
+    #[command(name = "resync-section", hide = true, override_usage = "towline resync [OPTIONS] <SECTION> [NAME]")]
     Resync {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
@@ -158,13 +162,16 @@ pub enum Remote {
         access: Access,
     },
     /// Show what is known of one object of a section
-    #[command(name = "explain-section", hide = true)]
+    #[command(name = "explain-section", hide = true, override_usage = "towline explain [OPTIONS] <SECTION> <NAME>")]
     Explain {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
         section: SectionName,
         /// The object: NAMESPACE/NAME
         name: String,
+        /// How to print it.
+        #[command(flatten)]
+        format: Format,
         /// Admin server of the daemon
         #[arg(long, value_name = "URL", default_value_t)]
         admin: AdminUrl,
@@ -186,9 +193,9 @@ pub struct StatusCommand {
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
     pub admin: AdminUrl,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    pub output: Output,
+    /// How to print it.
+    #[command(flatten)]
+    pub format: Format,
     /// Also show the actor tree
     #[arg(long)]
     pub tree: bool,
@@ -213,15 +220,6 @@ pub struct Access {
     pub token_file: Option<PathBuf>,
 }
 
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// Tables for people
-    Table,
-    /// The daemon's JSON document
-    Json,
-}
-
 impl Remote {
     /// Calls the daemon and writes its answer. Needs a tokio runtime.
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
@@ -232,24 +230,32 @@ impl Remote {
                 if command.exit_code && !table::is_well(&status) {
                     exit = Exit::Failed;
                 }
-                match command.output {
-                    Output::Table => table::status(&status, command.tree),
-                    Output::Json => indented(&status),
-                }
+                let output = command.format.output;
+                output.document(&status).unwrap_or_else(|| match output {
+                    Output::Name => table::names(&status),
+                    _ => table::status(&status, command.tree, output == Output::Wide),
+                })
             }
-            Self::Approve { section, list: true, access, .. } => {
+            Self::Approve { section, list: true, format: Format { output }, access, .. } => {
                 let held = client::ask(&access.admin, &Method::GET, &format!("/held/{section}"), None).await?;
-                table::held(&held)
+                output.document(&held).unwrap_or_else(|| match output {
+                    Output::Name => table::held_names(&held),
+                    _ => table::held(&held),
+                })
             }
-            Self::Approve { section, name, list: false, access } => {
+            Self::Approve { section, name, list: false, access, .. } => {
                 change(access, &named("approve", section, name.as_deref())).await?
             }
             Self::Resync { section, name, access } => {
                 change(access, &named("resync", section, name.as_deref())).await?
             }
-            Self::Explain { section, name, admin } => {
+            Self::Explain { section, name, format: Format { output }, admin } => {
                 let path = named("explain", section, Some(name));
-                lines(&client::ask(admin, &Method::GET, &path, None).await?)
+                let explained = client::ask(admin, &Method::GET, &path, None).await?;
+                output.document(&explained).unwrap_or_else(|| match output {
+                    Output::Name => format!("{name}\n"),
+                    _ => lines(&explained),
+                })
             }
             Self::Detach { section, local_gone, access } => {
                 change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
@@ -349,7 +355,7 @@ mod tests {
     fn status_asks_the_local_daemon_unless_told_otherwise() {
         let status = |admin: &str, output, tree, exit_code| {
             let admin = admin.parse().expect("a URL");
-            Command::Remote(Remote::Status(StatusCommand { admin, output, tree, exit_code }))
+            Command::Remote(Remote::Status(StatusCommand { admin, format: Format { output }, tree, exit_code }))
         };
         assert_eq!(
             parse("towline status").expect("a command"),
@@ -445,6 +451,41 @@ mod tests {
         for line in ["towline resync foo/inventory", "towline explain foo/c1 ConfigMap/default/site"] {
             let given = super::parse(line.split(' ').map(OsString::from), JOBS).expect("a command");
             assert!(matches!(given, Given::OfJob(..)), "{line}");
+        }
+    }
+
+    #[test]
+    fn usages_have_the_names_that_are_typed() {
+        for (line, usage) in [
+            ("towline explain inventory --help", "Usage: towline explain [OPTIONS] <SECTION> <NAME>"),
+            ("towline explain inventory", "Usage: towline explain [OPTIONS] <SECTION> <NAME>"),
+            ("towline resync inventory --help", "Usage: towline resync [OPTIONS] <SECTION> [NAME]"),
+            ("towline resync inventory --fly", "Usage: towline resync [OPTIONS] <SECTION> [NAME]"),
+        ] {
+            let told = parse(line).expect_err("no command").to_string();
+            assert!(told.contains(usage) && !told.contains(OF_SECTION), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn commands_that_releases_have_too_say_so() {
+        for name in ["explain", "resync"] {
+            let help = command_line(JOBS).find_subcommand_mut(name).expect("a command").render_long_help().to_string();
+            assert!(help.contains(&format!("towline {name} inventory")), "{help}");
+        }
+    }
+
+    #[test]
+    fn what_reads_has_one_option_for_its_format() {
+        let commands = ["status", "approve", "get", "explain", "explain-section", "diff", "failures"];
+        for name in commands {
+            let line = command_line(JOBS);
+            let command = line.find_subcommand(name).expect("a command");
+            let output = command.get_arguments().find(|argument| argument.get_id() == "output").expect(name);
+            let formats = output.get_possible_values();
+            let formats: Vec<_> = formats.iter().map(clap::builder::PossibleValue::get_name).collect();
+            assert_eq!(formats, ["table", "wide", "json", "yaml", "name"], "{name}");
+            assert!(!command.get_arguments().any(|argument| argument.get_id() == "json"), "{name}");
         }
     }
 

@@ -2,14 +2,9 @@
 //!
 //! The document is read without a schema, so that an older command can show the status of a newer daemon.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value};
 
-use crate::telemetry::brief;
-
-/// The placeholder of an empty cell.
-const NOTHING: &str = "-";
+use crate::job::output::{NOTHING, age, aligned, one_line, or_nothing, plain, table};
 
 /// The states of a section, the worst first. Unknown states come before all of them.
 const STATES: [&str; 13] = [
@@ -28,18 +23,25 @@ const STATES: [&str; 13] = [
     "ready",
 ];
 
-/// Whether every cluster answers and every section is well.
+/// Whether every cluster answers, none has new credentials that do not work, and every section is well.
 pub(super) fn is_well(status: &Value) -> bool {
     let entries = |key: &str| status.get(key).and_then(Value::as_object).into_iter().flatten();
-    entries("clusters").all(|(_, cluster)| cluster.get("state").and_then(Value::as_str) == Some("available"))
+    let is_fine = |cluster: &Value| {
+        cluster.get("state").and_then(Value::as_str) == Some("available")
+            && cluster.get("reason").is_none_or(Value::is_null)
+    };
+    entries("clusters").all(|(_, cluster)| is_fine(cluster))
         && entries("sections").all(|(_, section)| section.get("well") == Some(&Value::Bool(true)))
 }
 
 /// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, and on request the actor tree.
-pub(super) fn status(status: &Value, with_tree: bool) -> String {
+pub(super) fn status(status: &Value, with_tree: bool, is_wide: bool) -> String {
     let sections = by_state(status.get("sections").and_then(Value::as_object));
-    let mut parts =
-        vec![clusters(status.get("clusters").and_then(Value::as_object)), section_rows(&sections), objects(&sections)];
+    let mut parts = vec![
+        clusters(status.get("clusters").and_then(Value::as_object)),
+        section_rows(&sections, is_wide),
+        objects(&sections),
+    ];
     if with_tree {
         parts.push(tree(status.get("tree")));
     }
@@ -49,13 +51,25 @@ pub(super) fn status(status: &Value, with_tree: bool) -> String {
     parts.join("\n")
 }
 
+/// The names of the sections, the worst first.
+pub(super) fn names(status: &Value) -> String {
+    let sections = by_state(status.get("sections").and_then(Value::as_object));
+    sections.into_iter().fold(String::new(), |names, (name, _)| names + &one_line(name) + "\n")
+}
+
+/// The names of the objects that a section holds.
+pub(super) fn held_names(held: &Value) -> String {
+    let objects = held.get("objects").and_then(Value::as_array).into_iter().flatten();
+    objects.fold(String::new(), |names, object| names + &plain(object.get("key")) + "\n")
+}
+
 /// The changes that a section holds until an operator approves them.
 pub(super) fn held(held: &Value) -> String {
     let objects = held.get("objects").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let rows = objects.iter().map(|object| ["key", "kind", "reason"].map(|key| plain(object.get(key))).to_vec());
     let because = held.get("because").and_then(Value::as_str).map(one_line);
     let lines = because.map(|because| format!("the whole section is held: {because}\n"));
-    let text = lines.unwrap_or_default() + &table(["OBJECT", "KIND", "REASON"], rows);
+    let text = lines.unwrap_or_default() + &table(&["OBJECT", "KIND", "REASON"], rows);
     if text.is_empty() { "nothing is held\n".to_owned() } else { text }
 }
 
@@ -75,27 +89,37 @@ fn clusters(clusters: Option<&Map<String, Value>>) -> String {
         let cell = |key: &str| plain(cluster.get(key));
         vec![name.clone(), cell("state"), age(cluster.get("since_seconds")), cell("reason")]
     });
-    table(["CLUSTER", "STATE", "SINCE", "REASON"], rows)
+    table(&["CLUSTER", "STATE", "SINCE", "REASON"], rows)
 }
 
-fn section_rows(sections: &[(&String, &Value)]) -> String {
+fn section_rows(sections: &[(&String, &Value)], is_wide: bool) -> String {
     let rows = sections.iter().map(|(name, section)| {
         let overview = |key: &str| section.get("overview").and_then(|overview| overview.get(key));
         let in_step = match section.get("state").and_then(Value::as_str) {
             Some("elsewhere") | None => NOTHING.to_owned(),
             Some(_) => format!("{}/{}", plain(overview("in_step")), plain(overview("total"))),
         };
-        vec![
+        let mut row = vec![
             (*name).clone(),
             plain(overview("flow")),
             plain(overview("subject")),
             plain(section.get("state")),
             in_step,
             age(overview("oldest_seconds")),
-            message(section),
-        ]
+        ];
+        if is_wide {
+            row.push(plain(section.get("job")));
+            row.push(plain(section.pointer("/readiness/state")));
+        }
+        row.push(message(section));
+        row
     });
-    table(["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST", "MESSAGE"], rows)
+    let mut headings = vec!["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST"];
+    if is_wide {
+        headings.extend(["JOB", "READINESS"]);
+    }
+    headings.push("MESSAGE");
+    table(&headings, rows)
 }
 
 /// What a section says, and how old that is where it is counted from time to time.
@@ -117,7 +141,7 @@ fn objects(sections: &[(&String, &Value)]) -> String {
             vec![cell("key"), (*name).clone(), cell("state"), age(object.get("for_seconds")), what_to_do(object)]
         })
     });
-    table(["OBJECT", "SECTION", "STATE", "FOR", "CAUSE → NEXT STEP"], rows)
+    table(&["OBJECT", "SECTION", "STATE", "FOR", "CAUSE → NEXT STEP"], rows)
 }
 
 /// `spec.n: too large → change it on the hub; retried on change, else in 40s`.
@@ -133,19 +157,6 @@ fn what_to_do(object: &Value) -> String {
     let then: Vec<String> = text("next_step").filter(|step| step != "none").into_iter().chain(retried).collect();
     let cause = plain(object.get("cause"));
     if then.is_empty() { cause } else { format!("{cause} → {}", then.join("; ")) }
-}
-
-/// Seconds in their largest unit.
-fn age(seconds: Option<&Value>) -> String {
-    let seconds = seconds.and_then(Value::as_f64).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.map_or_else(|| NOTHING.to_owned(), brief)
-}
-
-/// A table with these headings; empty if it has no rows.
-fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut all = vec![headings.map(str::to_owned).to_vec()];
-    all.extend(rows);
-    if all.len() > 1 { aligned(&all) } else { String::new() }
 }
 
 fn tree(tree: Option<&Value>) -> String {
@@ -194,42 +205,6 @@ fn exit_reason(reason: &Value) -> String {
         format!("{kind}: {}", fields.join(", "))
     });
     told.collect::<Vec<_>>().join("; ")
-}
-
-/// A value as text, on one line.
-fn plain(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => NOTHING.to_owned(),
-        Some(Value::String(text)) => one_line(text),
-        Some(other) => one_line(&other.to_string()),
-    }
-}
-
-/// Replaces control characters: they come from errors of other programs and must not reach the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
-fn or_nothing(text: &str) -> String {
-    if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
-}
-
-/// Pads each column to its widest cell.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            let cells = rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-        })
-        .collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(cells.join("   ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -309,7 +284,7 @@ hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on th
 
 towline 0.1.0, started 3h ago
 ";
-        assert_eq!(status(&document(), false), expected);
+        assert_eq!(status(&document(), false, false), expected);
     }
 
     #[test]
@@ -338,8 +313,8 @@ root                running   0          -         -
 │  └─ dispatcher    running   2          3/64      failed: reset
 └─ admin            running   0          -         finished
 ";
-        assert!(status(&document(), true).contains(expected), "{}", status(&document(), true));
-        assert!(!status(&document(), false).contains("ACTOR"));
+        assert!(status(&document(), true, false).contains(expected), "{}", status(&document(), true, false));
+        assert!(!status(&document(), false, false).contains("ACTOR"));
     }
 
     #[test]
@@ -351,24 +326,15 @@ root                running   0          -         -
         assert!(!well("available", json!({ "well": false })));
         assert!(!well("unreachable", json!({ "well": true })));
         assert!(!well("starting", json!({ "well": true })));
+        let faulty = json!({ "state": "available", "reason": "new credentials: not a kubeconfig" });
+        assert!(!is_well(&json!({ "clusters": { "edge": faulty }, "sections": {} })), "credentials that do not work");
         assert!(!well("available", json!({})), "a daemon that does not say so");
     }
 
     #[test]
-    fn cells_begin_at_the_same_place_in_every_row() {
-        let rows = [["a", "b"], ["└─ längere", "c"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(aligned(&rows), "a            b\n└─ längere   c\n");
-    }
-
-    #[test]
     fn a_tree_that_did_not_answer_and_an_unknown_document_are_shown() {
-        let text = status(&json!({ "tree": { "error": "no answer" } }), true);
+        let text = status(&json!({ "tree": { "error": "no answer" } }), true, false);
         assert!(text.starts_with("actor tree: no answer\n"), "{text}");
-        assert_eq!(status(&json!([]), false), "towline -, started - ago\n");
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(plain(Some(&json!("a\u{1b}[31mb\r\nc"))), "a [31mb  c");
+        assert_eq!(status(&json!([]), false, false), "towline -, started - ago\n");
     }
 }

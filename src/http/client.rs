@@ -242,6 +242,26 @@ impl Client {
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: server(), within }))
     }
 
+    /// Sends any request, and returns the answer when its head is there, of which only that has the deadline. The body has no limit.
+    pub async fn open(&self, ask: Ask<'_>) -> Result<Response<Incoming>, Error> {
+        let within = ask.deadline;
+        let request = self.asked(ask).map_err(Error::Build)?;
+        let head = tokio::time::timeout(within, self.http.request(request)).await;
+        let head = head.map_err(|_| Error::NoAnswer { server: Arc::clone(&self.name), within })?;
+        head.map_err(|source| self.lost(source))
+    }
+
+    /// The next piece of the body of an opened answer; none at its end.
+    pub async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = body.frame().await {
+            let lost = |source: hyper::Error| Error::Exchange { server: Arc::clone(&self.name), source: source.into() };
+            if let Ok(bytes) = frame.map_err(lost)?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
     fn asked(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::builder().method(ask.method).uri(self.uri(ask.path)?).body(Full::new(ask.body))?;
         *request.headers_mut() = ask.headers;

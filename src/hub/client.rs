@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
-use serde_json::Value;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
+use super::listing;
 use crate::documents::Kind;
 use crate::job::check::say;
-use crate::job::client::{Error, HubAccess, HubClient, filters, path_of, task, told};
+use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, Load, complain};
+use crate::job::output::{Format, Output, aligned, padded, widths, yaml};
+use crate::job::progress::telling;
 
 /// `towline apply`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -38,6 +42,11 @@ struct GetCommand {
     /// Label selector of a list
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
+    /// After what is there, show each change, until the command is interrupted
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
@@ -64,7 +73,7 @@ pub(super) fn commands() -> Vec<JobCommand> {
     let delete = |command: DeleteCommand, _: &Load| Ok(task(delete(command)));
     vec![
         JobCommand::new("apply", "Create or change documents of a hub as a file has them", apply),
-        JobCommand::new("get", "Show documents of a hub as JSON", get),
+        JobCommand::new("get", "Show documents of a hub", get),
         JobCommand::new("delete", "Delete a document of a hub", delete),
     ]
 }
@@ -88,8 +97,10 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let media = if is_json { "application/json" } else { "application/yaml" };
     let path = if command.dry_run { "/v1/apply?dryRun=true" } else { "/v1/apply" };
     let client = HubClient::new(&command.access).await?;
-    let answer = client.ask(Method::POST, path, Some((media, Bytes::from(text)))).await;
-    let answer = answer.map_err(|error| of_file(&command.file, error))?;
+    let asking = client.ask_warned(path, (media, Bytes::from(text)));
+    let answer = telling(&format!("applying {}", shown(&command.file)), asking).await;
+    let (answer, warnings) = answer.map_err(|error| of_file(&command.file, error))?;
+    warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
     let mut exit = Exit::Done;
     let of_dry_run = if command.dry_run { " (dry run)" } else { "" };
     let items: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
@@ -139,16 +150,132 @@ fn shown(file: &Path) -> String {
 }
 
 async fn get(command: GetCommand) -> Result<Exit, Error> {
-    let GetCommand { kind, name, namespace, selector, access } = command;
+    let GetCommand { kind, name, namespace, selector, watch, format: Format { output }, access } = command;
     let client = HubClient::new(&access).await?;
-    if let Some(name) = name {
-        let document = client.get(&path_of(kind, namespace.as_deref(), &name)?).await?;
-        say(&format!("{document:#}"));
+    let path = name.as_deref().map(|name| path_of(kind, namespace.as_deref(), name)).transpose()?;
+    let filters = filters(namespace.as_deref(), selector.as_deref());
+    if watch {
+        let filters = path.as_deref().map_or(filters, of_one);
+        return follow(&client, kind, &filters, output).await;
+    }
+    let document = match &path {
+        Some(path) => client.get(path).await?,
+        None => {
+            let mut items = Vec::new();
+            let reading = client.each(kind, &filters, |item| items.push(item.clone()));
+            telling(&format!("reading {}", kind.plural()), reading).await?;
+            json!({"kind": "List", "items": items})
+        }
+    };
+    if let Some(text) = output.document(&document) {
+        say(text.trim_end_matches('\n'));
         return Ok(Exit::Done);
     }
-    let filters = filters(namespace.as_deref(), selector.as_deref());
-    client.each(kind, &filters, |item| say(&item.to_string())).await?;
+    let items = match path {
+        Some(_) => vec![&document],
+        None => document.get("items").and_then(Value::as_array).into_iter().flatten().collect(),
+    };
+    if output == Output::Name {
+        items.into_iter().for_each(|item| say(&listing::name(kind, item)));
+    } else if items.is_empty() {
+        complain(&format!("there are no {} here", kind.plural()));
+    } else {
+        let (is_wide, now) = (output == Output::Wide, Timestamp::now());
+        let headings = listing::headings(kind, is_wide).into_iter().map(str::to_owned).collect();
+        let rows = items.into_iter().map(|item| listing::row(kind, item, is_wide, now));
+        let rows: Vec<_> = [headings].into_iter().chain(rows).collect();
+        say(aligned(&rows).trim_end_matches('\n'));
+    }
     Ok(Exit::Done)
+}
+
+/// The filters that a document alone has, by its path.
+fn of_one(path: &str) -> String {
+    let mut parts = path.rsplit('/');
+    let (name, namespace) = (parts.next().unwrap_or_default(), parts.next());
+    let selector = format!("&fieldSelector={}", encode(&format!("metadata.name={name}")));
+    // The path of what has no namespace has the kind in its place.
+    let namespace = namespace.filter(|_| path.matches('/').count() == 4);
+    filters(namespace, None) + &selector
+}
+
+/// Prints what is there and each change, and continues where a watch has ended.
+async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -> Result<Exit, Error> {
+    let mut changes =
+        Changes { kind, output, first: Some(Vec::new()), widths: Vec::new(), version: None, problem: None };
+    loop {
+        let version = changes.version.iter().map(|version| format!("&resourceVersion={}", encode(version)));
+        let path = format!("/v1/{}?watch=true{filters}{}", kind.plural(), version.collect::<String>());
+        client.watch(&path, |event| changes.note(event)).await?;
+        if let Some(told) = changes.problem.take() {
+            return Err(Error::Problem { status: StatusCode::GONE, told });
+        }
+    }
+}
+
+/// What is printed of a watch.
+struct Changes {
+    kind: Kind,
+    output: Output,
+    /// The rows of what was there before, until that is complete: their cells decide how wide the columns are.
+    first: Option<Vec<Vec<String>>>,
+    widths: Vec<usize>,
+    /// From where the next watch continues; none before the first bookmark, since what was there is not in the order of versions.
+    version: Option<String>,
+    /// Why the server has ended it.
+    problem: Option<String>,
+}
+
+impl Changes {
+    fn note(&mut self, event: &Value) {
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        let nothing = Value::Null;
+        let object = event.get("object").unwrap_or(&nothing);
+        if kind == "ERROR" {
+            self.problem = Some(told(object, StatusCode::GONE));
+            return;
+        }
+        let is_bookmark = kind == "BOOKMARK";
+        if let Some(version) = object.get("resourceVersion").and_then(Value::as_str)
+            && (is_bookmark || self.version.is_some())
+        {
+            self.version = Some(version.to_owned());
+        }
+        if is_bookmark {
+            self.show_first();
+            return;
+        }
+        match self.output {
+            Output::Json => say(&event.to_string()),
+            Output::Yaml => say(&format!("---\n{}", yaml(event).trim_end_matches('\n'))),
+            Output::Name => say(&format!("{} {}", listing::name(self.kind, object), kind.to_lowercase())),
+            Output::Table | Output::Wide => {
+                let mut row = listing::row(self.kind, object, self.output == Output::Wide, Timestamp::now());
+                row.insert(0, kind.to_lowercase());
+                match &mut self.first {
+                    Some(first) => first.push(row),
+                    None => say(&padded(&row, &self.widths)),
+                }
+            }
+        }
+    }
+
+    /// The table of what was there.
+    fn show_first(&mut self) {
+        let Some(rows) = self.first.take() else { return };
+        if !matches!(self.output, Output::Table | Output::Wide) {
+            return;
+        }
+        let headings = listing::headings(self.kind, self.output == Output::Wide);
+        let headings: Vec<String> = ["EVENT"].into_iter().chain(headings).map(str::to_owned).collect();
+        let rows: Vec<Vec<String>> = [headings].into_iter().chain(rows).collect();
+        self.widths = widths(&rows);
+        // The word of later changes may be the longest.
+        if let Some(first) = self.widths.first_mut() {
+            *first = "modified".len().max(*first);
+        }
+        rows.iter().for_each(|row| say(&padded(row, &self.widths)));
+    }
 }
 
 async fn delete(command: DeleteCommand) -> Result<Exit, Error> {
@@ -187,6 +314,31 @@ mod tests {
         assert_eq!(deletes_on_clusters(Kind::SelectorSyncSet, &selector).as_deref(), Some("fleet"));
         let upsert = serde_json::json!({"name": "fleet", "spec": {}});
         assert_eq!(deletes_on_clusters(Kind::SelectorSyncSet, &upsert), None);
+    }
+
+    #[test]
+    fn a_document_is_watched_by_its_name() {
+        assert_eq!(of_one("/v1/clusters/foo/a.b"), "&namespace=foo&fieldSelector=metadata%2Ename%3Da%2Eb");
+        assert_eq!(of_one("/v1/selectorsyncsets/all"), "&fieldSelector=metadata%2Ename%3Dall");
+    }
+
+    #[test]
+    fn a_watch_continues_after_the_newest_version_and_not_before_its_first_bookmark() {
+        let mut changes = Changes {
+            kind: Kind::Cluster,
+            output: Output::Table,
+            first: Some(Vec::new()),
+            widths: Vec::new(),
+            version: None,
+            problem: None,
+        };
+        let event =
+            |kind: &str, version: &str| json!({"type": kind, "object": {"name": "a", "resourceVersion": version}});
+        changes.note(&event("ADDED", "9"));
+        assert_eq!((changes.version.clone(), changes.first.as_ref().map(Vec::len)), (None, Some(1)));
+        changes.note(&event("BOOKMARK", "12"));
+        changes.note(&event("MODIFIED", "13"));
+        assert_eq!((changes.version.as_deref(), changes.first), (Some("13"), None));
     }
 
     #[test]

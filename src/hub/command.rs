@@ -18,6 +18,7 @@ use crate::config;
 use crate::documents::{self, Keyring, SCHEMA};
 use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
+use crate::job::progress::telling;
 
 /// The part of `--help` about the environment.
 const VARIABLES: &str = "\
@@ -122,7 +123,8 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Exit {
 
 async fn migrate(config: HubConfig) -> Exit {
     let database = documents::open(config.database);
-    match documents::migrate(&database, MIGRATE_WITHIN).await {
+    let migrating = documents::migrate(&database, MIGRATE_WITHIN);
+    match telling(&format!("migrating database {}", database.place()), migrating).await {
         Ok(migrated) => {
             let before = migrated.before;
             let place = database.place();

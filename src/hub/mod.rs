@@ -23,6 +23,7 @@ mod command;
 pub mod config;
 mod dead_letters;
 mod job;
+mod listing;
 mod metrics;
 mod openapi;
 mod outages;

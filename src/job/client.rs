@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
-use http::header::{CONTENT_TYPE, IF_MATCH};
+use http::header::{CONTENT_TYPE, IF_MATCH, WARNING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use hyper::body::Bytes;
 use secrecy::SecretString;
@@ -88,17 +88,25 @@ pub struct HubClient {
 
 /// A task that says why it failed.
 pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
-    Order::Task(
-        async move {
-            work.await.unwrap_or_else(|error| {
-                let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
-                let hint = if is_unconnected { "; --hub URL names another hub" } else { "" };
-                complain(&format!("{}{hint}", full_text(&error)));
-                Exit::Failed
-            })
-        }
-        .boxed(),
-    )
+    task_or(Exit::Failed, work)
+}
+
+/// The same, which ends so if it failed.
+pub fn task_or(exit: Exit, work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
+    let work = async move {
+        work.await.unwrap_or_else(|error| {
+            complain_of(&error);
+            exit
+        })
+    };
+    Order::Task(work.boxed())
+}
+
+/// Says what went wrong.
+pub fn complain_of(error: &Error) {
+    let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
+    let hint = if is_unconnected { "; --hub URL names another hub" } else { "" };
+    complain(&format!("{}{hint}", full_text(error)));
 }
 
 /// The path of a document.
@@ -154,6 +162,28 @@ impl HubClient {
         self.send(method, path, media.into_iter().collect(), body.map(|(_, body)| body).unwrap_or_default()).await
     }
 
+    /// Sends a request with a body of a media type. Returns what is at the head of the answer as warnings, as well.
+    pub async fn ask_warned(
+        &self,
+        path: &str,
+        (media, body): (&'static str, Bytes),
+    ) -> Result<(Value, Vec<String>), Error> {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media))]);
+        let (method, token) = (Method::POST, self.token.clone());
+        let answer = self.client.open(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        let status = answer.status();
+        let warnings = answer.headers().get_all(WARNING).into_iter().filter_map(warning).collect();
+        let mut body = answer.into_body();
+        let mut text = Vec::new();
+        while let Some(piece) = self.client.next(&mut body).await? {
+            text.extend_from_slice(&piece);
+            if text.len() > LARGEST_ANSWER {
+                return Err(Error::TooLarge);
+            }
+        }
+        Ok((read(status, &text)?, warnings))
+    }
+
     /// Changes fields of a document, if it still has this version.
     pub async fn merge(&self, path: &str, version: &str, changes: &Value) -> Result<Value, Error> {
         let mut headers = HeaderMap::new();
@@ -176,12 +206,39 @@ impl HubClient {
         }
     }
 
+    /// Watches: calls `each` with every event until the server ends the watch.
+    pub async fn watch(&self, path: &str, mut each: impl FnMut(&Value) + Send) -> Result<(), Error> {
+        let (method, headers, token, body) = (Method::GET, HeaderMap::new(), self.token.clone(), Bytes::new());
+        let answer = self.client.open(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let mut text = Vec::new();
+        while let Some(piece) = self.client.next(&mut body).await? {
+            text.extend_from_slice(&piece);
+            if text.len() > LARGEST_ANSWER {
+                return Err(Error::TooLarge);
+            }
+            // What is no event is one problem, which is read as a whole.
+            while let Some(end) = text.iter().position(|byte| *byte == b'\n').filter(|_| status.is_success()) {
+                let line: Vec<u8> = text.drain(..=end).collect();
+                each(&serde_json::from_slice(&line).map_err(|source| Error::Answer { status, source })?);
+            }
+        }
+        if status.is_success() { Ok(()) } else { read(status, &text).map(drop) }
+    }
+
     async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Value, Error> {
         let token = self.token.clone();
         let answer = self.client.ask(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
         let text = answer.body.ok_or(Error::TooLarge)?;
         read(answer.status, &text)
     }
+}
+
+/// The text of `299 - "text"`.
+fn warning(value: &HeaderValue) -> Option<String> {
+    let quoted = value.to_str().ok()?.strip_prefix("299 - \"")?.strip_suffix('"')?;
+    Some(quoted.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
 /// The filters of a list as a query that begins with `&`, or is empty.

@@ -114,6 +114,10 @@ pub enum Exit {
     Done,
     /// Failed at run time.
     Failed,
+    /// `diff`: something would change.
+    Differs,
+    /// `diff`: something could not be compared, or would be refused.
+    Uncompared,
     /// The command line or the configuration is wrong; clap ends the process so by itself.
     Usage,
 }
@@ -122,8 +126,8 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => Self::SUCCESS,
-            Exit::Failed => Self::FAILURE,
-            Exit::Usage => Self::from(2),
+            Exit::Failed | Exit::Differs => Self::FAILURE,
+            Exit::Usage | Exit::Uncompared => Self::from(2),
         }
     }
 }

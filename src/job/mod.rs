@@ -12,7 +12,9 @@ mod environment;
 mod list;
 pub mod mass_change;
 mod not_listed;
+pub mod output;
 pub mod permission;
+pub mod progress;
 mod role;
 pub mod routes;
 

@@ -31,8 +31,9 @@ pub enum InstallLog {
 
 /// Starts the log of this process. Once per process.
 pub fn install(config: &LogConfig) -> Result<(), InstallLog> {
-    let is_terminal = std::io::stderr().is_terminal();
-    subscriber(config, std::io::stderr, is_terminal)
+    // https://no-color.org
+    let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    subscriber(config, std::io::stderr, std::io::stderr().is_terminal() && !wants_none)
         .map_err(InstallLog::Filter)?
         .try_init()
         .map_err(InstallLog::Installed)

@@ -52,13 +52,14 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
             assert!(error.contains(&format!("{file}: {fault}")), "{error}");
         }
 
-        let (code, told, error) = run(&["get", "cluster", "foo/west"]).await;
+        let (code, told, error) = run(&["get", "cluster", "foo/west", "-o", "json"]).await;
         assert_eq!(code, Some(0), "{error}");
         let cluster: Value = serde_json::from_str(&told).expect("JSON");
         assert_eq!((&cluster["labels"]["env"], &cluster["name"]), (&"test".into(), &"west".into()));
         let (_, told, _) = run(&["get", "clusters", "-l", "env=test", "-n", "foo"]).await;
-        assert_eq!(told.lines().count(), 1, "{told}");
-        assert_eq!(run(&["get", "clusters", "-l", "env=prod"]).await.1, "");
+        assert_eq!(told.lines().count(), 2, "{told}");
+        let (code, told, error) = run(&["get", "clusters", "-l", "env=prod"]).await;
+        assert_eq!((code, told.as_str(), error.as_str()), (Some(0), "", "towline: there are no clusters here\n"));
         let (code, told, error) = run(&["delete", "clusters", "foo/west"]).await;
         assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west deleted\n"), "{error}");
         let (code, _, error) = run(&["delete", "clusters", "foo/west"]).await;
@@ -68,6 +69,91 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, _, error) = towline(&["get", "clusters", "--hub", "http://127.0.0.1:1"], &[]).await;
         assert_eq!(code, Some(1));
         assert!(error.contains("127.0.0.1:1") && error.ends_with("; --hub URL names another hub\n"), "{error}");
+    });
+}
+
+/// One option decides how anything is printed.
+#[test]
+fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
+    run(async {
+        let hub = Hub::start(&database("formats").await, &[]).await;
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-formats.yaml");
+        let file = path.display().to_string();
+        let syncset = "---\nkind: SyncSet\nnamespace: foo\nname: base\nspec:\n  clusterDeploymentRefs: [{name: west}]\n  resources:\n  \
+                       - {apiVersion: v1, kind: ConfigMap, metadata: {name: site, namespace: default}, data: {script: \"a\\n  b\\n\", mode: \"0400\"}}\n";
+        std::fs::write(&path, MANIFESTS.to_owned() + syncset).expect("a file");
+        let run = async |args: &[&str]| {
+            let (code, told, error) = towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
+            assert_eq!(code, Some(0), "{args:?}: {error}");
+            told
+        };
+        run(&["apply", "-f", &file]).await;
+        // Ages are of seconds here: the last cell of a row.
+        let table = async |args: &[&str]| {
+            let told = run(args).await;
+            let rows: Vec<Vec<String>> =
+                told.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
+            assert!(
+                rows[1].iter().any(|cell| cell.strip_suffix('s').is_some_and(|age| age.parse::<u8>().is_ok())),
+                "{told}"
+            );
+            rows
+        };
+        let rows = table(&["get", "clusters"]).await;
+        assert_eq!(rows[0], ["NAMESPACE", "NAME", "PAUSED", "AGE"]);
+        assert_eq!(rows[1][..3], ["foo", "west", "false"]);
+        let rows = table(&["get", "clusters", "-o", "wide"]).await;
+        assert_eq!((rows[0][4].as_str(), rows[1][4].as_str()), ("LABELS", "env=prod"));
+        let rows = table(&["get", "syncset", "foo/base"]).await;
+        assert_eq!(rows[0], ["NAMESPACE", "NAME", "MODE", "CLUSTERS", "RESOURCES", "AGE"]);
+        assert_eq!(rows[1][..5], ["foo", "base", "Upsert", "1", "1"]);
+        let rows = table(&["get", "clustersyncs"]).await;
+        assert_eq!(rows[0][2..], ["STATE", "SINCE", "SUCCEEDED", "MESSAGE", "AGE"]);
+        assert_eq!(run(&["get", "secrets", "-o", "name"]).await, "Secret/foo/pull\n");
+        let list: Value = serde_json::from_str(&run(&["get", "clusters", "-o", "json"]).await).expect("JSON");
+        assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&"List".into(), Some(1)));
+
+        // What is printed as YAML is what was applied.
+        let told = run(&["get", "syncset", "foo/base", "-o", "yaml"]).await;
+        let resource = "      mode: \"0400\"\n      script: |\n        a\n          b\n";
+        assert!(told.contains(resource), "{told}");
+
+        // A watch prints what is there, and then each change.
+        let binary = integration::programs::towline().await.expect("a binary");
+        let mut watching = tokio::process::Command::new(binary)
+            .args(["get", "clusters", "foo/west", "-w", "--hub", &hub.url])
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it starts");
+        let output = tokio::io::BufReader::new(watching.stdout.take().expect("its output"));
+        let mut lines = tokio::io::AsyncBufReadExt::lines(output);
+        let mut next = async || {
+            let line = tokio::time::timeout(crate::world::LIMIT, lines.next_line()).await.expect("a line in time");
+            line.expect("it is text").expect("it goes on").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(next().await, ["EVENT", "NAMESPACE", "NAME", "PAUSED", "AGE"]);
+        assert_eq!(next().await[..4], ["added", "foo", "west", "false"]);
+        let another = MANIFESTS.replace("name: west", "name: east");
+        std::fs::write(&path, another).expect("a file");
+        run(&["apply", "-f", &file]).await;
+        std::fs::write(&path, MANIFESTS.replace("env: prod", "env: test")).expect("a file");
+        run(&["apply", "-f", &file]).await;
+        assert_eq!(next().await[..4], ["modified", "foo", "west", "false"], "of this one alone");
+        run(&["delete", "clusters", "foo/west"]).await;
+        assert_eq!(next().await[..3], ["deleted", "foo", "west"]);
+    });
+}
+
+/// Where a program may colour what it prints, NO_COLOR keeps it from that.
+#[test]
+fn no_color_is_honoured() {
+    run(async {
+        let forced = [("CLICOLOR_FORCE", "1")];
+        let (_, told, error) = towline(&["fly"], &forced).await;
+        assert!((told + &error).contains('\u{1b}'), "{error}");
+        let (_, told, error) = towline(&["fly"], &[forced[0], ("NO_COLOR", "1")]).await;
+        assert!(!(told + &error).contains('\u{1b}'), "{error}");
     });
 }
 

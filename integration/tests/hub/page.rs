@@ -55,7 +55,7 @@ fn the_commands_of_the_page_do_what_it_says() {
             "{\"type\":\"ADDED\"",
             "\"items\":[",
             "created",
-            "\"region\": \"eu\"",
+            "region: eu",
             "\"suggestion\":\"patches\"",
             "refused",
             "\"openapi\": \"3.1.0\"",

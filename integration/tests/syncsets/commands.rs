@@ -17,10 +17,17 @@ pub(crate) fn file(name: &str, document: &Value) -> PathBuf {
 impl Stage {
     /// What a command prints, which must succeed.
     pub(crate) async fn command(&self, args: &[&str]) -> String {
+        let (code, output) = self.ended(args).await;
+        assert_eq!(code, 0, "{args:?}: {output}\n{}", self.log());
+        output
+    }
+
+    /// How a command ends, and what it prints.
+    pub(crate) async fn ended(&self, args: &[&str]) -> (i32, String) {
         let server = format!("http://{}", self.replicas[0].api());
         let output = Towline::command([args, &["--hub", &server]].concat()).await.unwrap();
-        assert!(output.status.success(), "{args:?}: {output:?}\n{}", self.log());
-        String::from_utf8(output.stdout).unwrap()
+        let code = output.status.code().unwrap_or_else(|| panic!("{args:?}: {output:?}"));
+        (code, String::from_utf8(output.stdout).unwrap())
     }
 
     /// What a command complains about, which must fail and print nothing.
@@ -31,10 +38,15 @@ impl Stage {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// What `towline diff` prints of a document.
+    /// What `towline diff` prints of a document, whatever it has found.
     pub(crate) async fn compared(&self, document: &Value) -> String {
+        self.judged(document).await.1
+    }
+
+    /// With which code `towline diff` of a document ends, and what it prints.
+    pub(crate) async fn judged(&self, document: &Value) -> (i32, String) {
         let file = file(&format!("{}-diff", self.namespace), document);
-        self.command(&["diff", "-f", &file.display().to_string()]).await
+        self.ended(&["diff", "-f", &file.display().to_string()]).await
     }
 
     /// What `towline explain` prints of an object on a cluster of the test.

@@ -44,7 +44,8 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let one = || json!({"value": "one"});
         stage.has(plane, &[("changed", one()), ("dropped", one()), ("same", one()), ("taken", one())]).await;
         stage.status("west-1", "the result", |status| status["syncSets"][0]["result"] == "Success").await;
-        let told = stage.compared(&syncset(&stored, &["west-1"])).await;
+        let (code, told) = stage.judged(&syncset(&stored, &["west-1"])).await;
+        assert_eq!(code, 0, "nothing would change: {told}");
         let first = "SyncSet diff/base: 1 cluster (0 new, 0 no longer); held: no (0 of at most 10 lose objects)";
         assert_eq!(told, format!("{first}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
         // A name that no cluster has selects nothing, and the diff lists it.
@@ -68,6 +69,7 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
              ConfigMap diff/dropped is deleted";
         let told = stage.tells(&proposed, line).await;
         assert!(told.starts_with(first), "{told}");
+        assert_eq!(stage.judged(&proposed).await.0, 1, "something would change");
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
         let found = stage.send(&Request::get("/v1/syncsets/diff/base")).await.json().unwrap();
         assert_eq!(found["generation"], 1, "{found}");
@@ -158,7 +160,8 @@ fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
                     .any(|condition| condition["type"] == "Unreachable" && condition["status"] == "True")
             })
             .await;
-        let told = stage.compared(&selecting("test")).await;
+        let (code, told) = stage.judged(&selecting("test")).await;
+        assert_eq!(code, 2, "nothing was compared: {told}");
         let expected = "SelectorSyncSet diff-reach: 1 cluster (1 new, 1 no longer); held: no (0 of at most 10 lose objects)\n\
                         no longer: diff-reach/west-1\n\
                         diff-reach/silent  unreachable, and it has never answered\n";
@@ -283,7 +286,8 @@ fn a_diff_tries_what_each_behavior_sends_and_counts_kinds_that_the_syncset_bring
         let own = [definition(group), widget(&stage, group, "one"), widget(&stage, "absent.example.com", "two")];
         let mut refused = map("refused");
         refused["data"] = json!({"not a key!": "1"});
-        let told = stage.compared(&of("Apply", &[&own[..], &[refused]].concat())).await;
+        let (code, told) = stage.judged(&of("Apply", &[&own[..], &[refused]].concat())).await;
+        assert_eq!(code, 2, "something would be refused: {told}");
         let line = told.lines().nth(1).unwrap();
         assert!(
             line.starts_with("diff-behaviors/west-1  create 2  change 0  delete 0  conflict 0  failed 2   "),
@@ -362,5 +366,52 @@ fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
         let left: Vec<String> =
             stage.config_maps(plane).await.into_iter().filter_map(|map| map.metadata.name).collect();
         assert_eq!(left, ["adopted", "kept", "pruned", "stolen", "unlabelled"], "as it was told");
+    });
+}
+
+/// A gate in CI: of a file with several documents all faults are told at once, and what is right is compared.
+#[test]
+fn a_diff_does_not_end_at_the_first_document_that_is_wrong() {
+    run(async {
+        let stage = Stage::new("diff-gate").await;
+        stage.register("west-1", &json!({}), 0).await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "diff-gate-inner"}});
+        let mut inner = stage.config_map("inner", &json!({"a": "1"}));
+        inner["metadata"]["namespace"] = json!("diff-gate-inner");
+        let document = |name: &str, mode: &str, resources: &[&Value]| {
+            json!({"kind": "SyncSet", "namespace": stage.namespace, "name": name, "spec": {"resourceApplyMode": mode,
+                "clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources}})
+        };
+        stage.create("syncsets", &document("outer", "Sync", &[&namespace])).await;
+        stage.succeeds("west-1", "outer", 1).await;
+        stage.create("syncsets", &document("inner", "Sync", &[&inner])).await;
+        stage.succeeds("west-1", "inner", 1).await;
+        // The namespace is dropped, and stays since what is in it is wanted: that is no failure, and nothing changes.
+        let (code, told) = stage.judged(&document("outer", "Sync", &[])).await;
+        let note = "Namespace diff-gate-inner: it stays, since ConfigMap diff-gate-inner/inner is still wanted";
+        assert!(code == 0 && told.contains(note) && !told.contains("failed"), "{code}: {told}");
+
+        let faulty = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "faulty", "spec": {"applyBehavior": "Aply"}});
+        let cluster = json!({"kind": "Cluster", "namespace": stage.namespace, "name": "west-9", "kubeconfig": "k"});
+        let all = json!([{"kind": "Pod"}, faulty, cluster, document("inner", "Sync", &[&inner])]);
+        let path = file("diff-gate-all", &all).display().to_string();
+        let server = format!("http://{}", stage.replicas[0].api());
+        let ended = integration::Towline::command(["diff", "-f", &path, "--hub", &server]).await.unwrap();
+        let (output, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(2), "{output}{errors}");
+        for part in ["document 1: ", "SyncSet diff-gate/faulty: ", "Cluster diff-gate/west-9 can't be compared"] {
+            assert!(errors.contains(part), "no {part} in {errors}");
+        }
+        assert!(output.starts_with("SyncSet diff-gate/inner: 1 cluster"), "{output}");
+        // The same in other formats.
+        let (_, told) = stage.ended(&["diff", "-f", &path, "-o", "json"]).await;
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["items"][0]["syncset"], "SyncSet diff-gate/inner", "{told}");
+        let changed = document("inner", "Sync", &[&stage.config_map("new", &json!({"a": "1"}))]);
+        let path = file("diff-gate-changed", &changed).display().to_string();
+        assert_eq!(
+            stage.ended(&["diff", "-f", &path, "-o", "name"]).await,
+            (1, "SyncSet/diff-gate/inner\n".to_owned())
+        );
     });
 }

@@ -93,7 +93,7 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
         let manifests = file("hive-manifests", &syncsets("1")).display().to_string();
 
         // `diff` shows beforehand that only owners of fields would change.
-        let told = stage.command(&["diff", "-f", &manifests, "--all"]).await;
+        let (_, told) = stage.ended(&["diff", "-f", &manifests, "--all"]).await;
         let cluster = format!("{}/west-1", stage.namespace);
         assert!(told.contains(&cluster) && !told.contains("create 1") && !told.contains("delete 1"), "{told}");
         requests.seen().await;

@@ -40,17 +40,25 @@ fn failures_are_grouped_by_what_they_say_besides_numbers() {
         let told = stage.expect(&["failures"]).await;
         let lines: Vec<&str> = told.lines().collect();
         let expected = [
-            "6  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.3:443: request 1a failed    bar/d, bar/e, …",
-            "2  SyncSet foo/base            Rejected  failed to apply resource 0: bad             foo/a, foo/b",
-            "1  SyncSet foo/base            Rejected  failed to apply resource 0: dad             foo/c",
-            "1  SelectorSyncSet monitoring  Rejected  dial tcp 10.0.0.1:443: request cafe failed  bar/g",
+            "CLUSTERS   SYNCSET                      REASON     MESSAGE                                     ON",
+            "6          SelectorSyncSet monitoring   Rejected   dial tcp 10.0.0.3:443: request 1a failed    bar/d, bar/e, …",
+            "2          SyncSet foo/base             Rejected   failed to apply resource 0: bad             foo/a, foo/b",
+            "1          SyncSet foo/base             Rejected   failed to apply resource 0: dad             foo/c",
+            "1          SelectorSyncSet monitoring   Rejected   dial tcp 10.0.0.1:443: request cafe failed  bar/g",
         ];
+        let expected =
+            expected.map(|line| line.replace("failed  bar", "failed   bar").replace("failed    bar", "failed     bar"));
         assert_eq!(lines, expected);
         let told = stage.expect(&["failures", "--limit", "1"]).await;
         // The columns are as wide as what is shown.
-        let first = expected[0].replace("failed    bar", "failed  bar");
-        assert_eq!(told.lines().collect::<Vec<_>>(), [first.as_str(), "and 3 further groups: --limit shows more"]);
-        let told = stage.expect(&["failures", "-n", "bar", "--json"]).await;
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines[1], expected[1].replace("failed     bar", "failed   bar"));
+        assert_eq!(lines[2..], ["and 3 further groups: --limit shows more"]);
+        let names = stage.expect(&["failures", "-o", "name"]).await;
+        assert_eq!(names, "SelectorSyncSet/monitoring\nSyncSet/foo/base\n");
+        let wide = stage.expect(&["failures", "-o", "wide"]).await;
+        assert!(wide.contains("bar/d, bar/e, bar/f"), "{wide}");
+        let told = stage.expect(&["failures", "-n", "bar", "-o", "json"]).await;
         let answer: Value = serde_json::from_str(&told).expect("JSON");
         let cluster = |name: &str| json!({"namespace": "bar", "name": name});
         assert_eq!((&answer["total"], &answer["items"][0]["count"]), (&json!(2), &json!(3)));
@@ -63,7 +71,7 @@ fn failures_are_grouped_by_what_they_say_besides_numbers() {
         let deleted = "update clusters set finalizers = '{a.io/b}', deleted_at = now() where name <> 'c'";
         stage.sql.execute(deleted, &[]).await.expect("they are being deleted");
         let told = stage.expect(&["failures"]).await;
-        assert_eq!(told.lines().count(), 2, "{told}");
+        assert_eq!(told.lines().count(), 3, "{told}");
     });
 }
 
@@ -79,7 +87,7 @@ fn a_group_names_its_first_clusters_alone_and_an_answer_has_its_limit() {
         let failures = "insert into towline_result select c.id, gen_random_uuid(), 'SyncSet', 'foo', 's' || n, '\\x00', 1, 'Failure', 'Rejected', \
                         repeat('é', 1000) || n, now(), null, false from clusters c, generate_series(1, 20) n";
         assert_eq!(stage.sql.execute(failures, &[]).await.expect("failures"), 2001 * 20);
-        let told = stage.expect(&["failures", "--json", "--limit", "15"]).await;
+        let told = stage.expect(&["failures", "-o", "json", "--limit", "15"]).await;
         let answer: Value = serde_json::from_str(&told).expect("JSON");
         let items = answer["items"].as_array().expect("items");
         assert_eq!((items.len(), &answer["total"]), (15, &json!(20)));

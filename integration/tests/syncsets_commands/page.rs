@@ -76,7 +76,7 @@ fn the_commands_of_the_quick_start_bring_a_syncset_onto_a_cluster() {
         ];
         let told = printed(&typed(prelude, commands, &folder, &environment).await);
         for part in
-            ["Cluster/team-a/west-1 created", "SelectorSyncSet/monitoring created", "\"name\": \"west-1\"", "syncsets"]
+            ["Cluster/team-a/west-1 created", "SelectorSyncSet/monitoring created", "NAMESPACE   NAME", "syncsets"]
         {
             assert!(told.contains(part), "no {part} in {told}");
         }

@@ -155,14 +155,14 @@ fn a_syncset_is_compared_for_those_who_may_write_it() {
         let of_writer = "the token does not have the role `write` for all namespaces";
         stage.refused(&["diff", "-f", &selecting, "--token-file", &writer], of_writer).await;
         stage.refused(&["diff", "-f", &foo], "a token is required").await;
-        // Of several documents each is compared, up to the first one that is refused, which is named.
+        // Of several documents each is compared, and those that are refused are named.
         let both = [
             json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
             json!({"kind": "SyncSet", "namespace": "bar", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
         ];
         let both = file("comparing-both", &json!(both).to_string()).display().to_string();
         let said = stage.command(&["diff", "-f", &both, "--token-file", &writer]).await;
-        assert_eq!((said.code, said.output.as_str()), (Some(1), told.as_str()), "{said:?}");
+        assert_eq!((said.code, said.output.as_str()), (Some(2), told.as_str()), "{said:?}");
         let named = "SyncSet bar/base: the token does not have the role `write` in the namespace `bar`";
         assert!(said.error.contains(named), "{said:?}");
     });
@@ -212,18 +212,13 @@ fn a_file_that_has_something_else_than_valid_syncsets_is_refused_by_name() {
             let path = file(&format!("comparable-{name}"), text).display().to_string();
             vec!["diff".to_owned(), "-f".to_owned(), path]
         };
-        let valid = "kind: SyncSet\nnamespace: foo\nname: base\nspec: {clusterDeploymentRefs: []}\n";
         for (name, text, error) in [
             (
                 "cluster",
-                format!("{valid}---\nkind: Cluster\nnamespace: foo\nname: west\nkubeconfig: k\n"),
+                "kind: Cluster\nnamespace: foo\nname: west\nkubeconfig: k\n".to_owned(),
                 "Cluster foo/west can't be compared: only SyncSets and SelectorSyncSets can",
             ),
-            (
-                "unknown",
-                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_owned(),
-                "the file can't be read: ",
-            ),
+            ("unknown", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_owned(), "document 1: "),
             ("broken", "kind: SyncSet\n  namespace: {".to_owned(), "the file can't be read: "),
             ("empty", String::new(), "the file has no document"),
             (

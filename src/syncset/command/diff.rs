@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::of_mounted;
 use crate::documents::{Kind, Manifest, Problem, manifests_of_yaml};
 use crate::job::check::say;
-use crate::job::client::{Error, HubAccess, HubClient};
-use crate::job::command::Exit;
+use crate::job::client::{Error, HubAccess, HubClient, complain_of};
+use crate::job::command::{Exit, complain};
+use crate::job::output::{Format, Output};
+use crate::job::progress::telling;
 
-/// Most notes that are shown of a cluster.
+/// Most notes that are shown of a cluster, unless the table is wide.
 const MOST_NOTES: usize = 5;
 
 /// `towline diff`.
@@ -26,45 +28,106 @@ pub(super) struct DiffCommand {
     /// Try them on all clusters, at most 1,000
     #[arg(long, conflicts_with = "sample")]
     all: bool,
-    /// Show the hub's answers
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
 
+/// What was found in all documents together: the exit code is the worst of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    differs: bool,
+    fails: bool,
+}
+
+/// Compares all documents, however many of them are wrong.
 pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
     let path = &command.file;
     let text = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let manifests = manifests_of_yaml(&text, &|_| Ok(())).map_err(|problem| of_file(&problem))?;
-    let manifests: Result<Vec<Manifest>, Problem> = manifests.into_iter().collect();
-    let manifests = manifests.map_err(|problem| of_file(&problem))?;
     if manifests.is_empty() {
         return Err(Error::Name("the file has no document".to_owned()));
     }
-    // Before anything is tried: a file may have the clusters as well.
-    if let Some(other) =
-        manifests.iter().find(|manifest| !matches!(manifest.kind, Kind::SyncSet | Kind::SelectorSyncSet))
-    {
-        let name = name_of(other);
-        return Err(Error::Name(format!("{name} can't be compared: only SyncSets and SelectorSyncSets can")));
-    }
     let client = HubClient::new(&command.access).await?;
     let query = if command.all { "all=true".to_owned() } else { format!("sample={}", command.sample) };
-    for manifest in manifests {
+    let (output, total) = (command.format.output, manifests.len());
+    let (mut found, mut answers) = (Found::default(), Vec::new());
+    for (number, manifest) in (1..).zip(manifests) {
+        let manifest = match comparable(number, manifest) {
+            Ok(manifest) => manifest,
+            Err(told) => {
+                found.fails = true;
+                complain(&told);
+                continue;
+            }
+        };
         let name = name_of(&manifest);
         let body = ("application/json", manifest.body.json().into());
-        let answer = client.ask(Method::POST, &format!("/v1/syncset-diffs?{query}"), Some(body)).await;
-        let answer = answer.map_err(|error| of_document(&name, of_mounted(error)))?;
-        if command.json {
-            say(&format!("{answer:#}"));
-        } else {
-            for line in lines(&answer) {
-                say(&line);
+        let path = format!("/v1/syncset-diffs?{query}");
+        let asking = client.ask(Method::POST, &path, Some(body));
+        let answer = match telling(&format!("comparing {name} ({number} of {total})"), asking).await {
+            Ok(answer) => answer,
+            // The other documents may have no such problem.
+            Err(error @ Error::Problem { .. }) => {
+                found.fails = true;
+                complain_of(&of_document(&name, of_mounted(error)));
+                continue;
             }
+            Err(other) => return Err(other),
+        };
+        found.note(&answer);
+        match output {
+            Output::Json | Output::Yaml => answers.push(answer),
+            Output::Name if Found::of(&answer) != Found::default() => {
+                say(&text_of(&answer, "syncset").replacen(' ', "/", 1));
+            }
+            Output::Name => {}
+            Output::Table | Output::Wide => lines(&answer, output == Output::Wide).iter().for_each(|line| say(line)),
         }
     }
-    Ok(Exit::Done)
+    if let Some(text) = output.document(&json!({"items": answers})) {
+        say(text.trim_end_matches('\n'));
+    }
+    Ok(found.exit())
+}
+
+/// A document of the file, if it can be compared.
+fn comparable(number: usize, manifest: Result<Manifest, Problem>) -> Result<Manifest, String> {
+    match manifest {
+        Ok(manifest) if matches!(manifest.kind, Kind::SyncSet | Kind::SelectorSyncSet) => Ok(manifest),
+        Ok(other) => Err(format!("{} can't be compared: only SyncSets and SelectorSyncSets can", name_of(&other))),
+        Err(problem) => Err(format!("document {number}: {}", faults(&problem))),
+    }
+}
+
+impl Found {
+    fn of(answer: &Value) -> Self {
+        let sample = || answer.get("sample").and_then(Value::as_array).into_iter().flatten();
+        let any = |cluster: &Value, counts: &[&str]| counts.iter().any(|count| number(cluster, count) > 0);
+        let changes = ["create", "change", "delete", "conflict"];
+        let is_for_others = number(answer, "new") > 0 || number(answer, "noLonger") > 0;
+        // Some clusters of a fleet are always away; if all are, nothing was compared.
+        let is_tried = |cluster: &Value| cluster.get("obstacle").is_none() || any(cluster, &changes);
+        Self {
+            differs: is_for_others || sample().any(|cluster| any(cluster, &changes)),
+            fails: sample().any(|cluster| any(cluster, &["failed"]))
+                || (sample().next().is_some() && !sample().any(is_tried)),
+        }
+    }
+
+    fn note(&mut self, answer: &Value) {
+        let Self { differs, fails } = Self::of(answer);
+        *self = Self { differs: self.differs || differs, fails: self.fails || fails };
+    }
+
+    fn exit(self) -> Exit {
+        match self {
+            Self { fails: true, .. } => Exit::Uncompared,
+            Self { differs: true, .. } => Exit::Differs,
+            Self { .. } => Exit::Done,
+        }
+    }
 }
 
 /// `SyncSet team-a/base`, as far as the document says it.
@@ -83,26 +146,31 @@ fn of_document(name: &str, error: Error) -> Error {
 }
 
 fn of_file(problem: &Problem) -> Error {
+    Error::Name(format!("the file can't be read: {}", faults(problem)))
+}
+
+fn faults(problem: &Problem) -> String {
     let faults = problem.faults.iter().map(|fault| format!(" {}: {}", fault.pointer, fault.found));
-    Error::Name(format!("the file can't be read: {}{}", problem.title, faults.collect::<Vec<_>>().join(";")))
+    format!("{}{}", problem.title, faults.collect::<Vec<_>>().join(";"))
 }
 
 fn number(value: &Value, field: &str) -> u64 {
     value.get(field).and_then(Value::as_u64).unwrap_or_default()
 }
 
-fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+fn text_of<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn lines(answer: &Value) -> Vec<String> {
+/// A wide table has all notes.
+fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     let held = if answer.get("held") == Some(&Value::Bool(true)) { "yes" } else { "no" };
     let of = |field| number(answer, field);
     let clusters = of("clusters");
     let plural = if clusters == 1 { "" } else { "s" };
     let mut lines = vec![format!(
         "{}: {clusters} cluster{plural} ({} new, {} no longer); held: {held} ({} of at most {} lose objects)",
-        text(answer, "syncset"),
+        text_of(answer, "syncset"),
         of("new"),
         of("noLonger"),
         of("losing"),
@@ -112,13 +180,14 @@ fn lines(answer: &Value) -> Vec<String> {
         lines.extend(listed(answer, field).map(|listed| format!("{what}: {listed}")));
     }
     let sample: Vec<&Value> = answer.get("sample").and_then(Value::as_array).into_iter().flatten().collect();
+    let most = if is_wide { usize::MAX } else { MOST_NOTES };
     let width = sample.iter().map(|cluster| place(cluster).chars().count()).max().unwrap_or_default();
-    lines.extend(sample.into_iter().map(|cluster| format!("{:<width$}  {}", place(cluster), told(cluster))));
+    lines.extend(sample.into_iter().map(|cluster| format!("{:<width$}  {}", place(cluster), told(cluster, most))));
     lines
 }
 
 fn place(cluster: &Value) -> String {
-    format!("{}/{}", text(cluster, "namespace"), text(cluster, "name"))
+    format!("{}/{}", text_of(cluster, "namespace"), text_of(cluster, "name"))
 }
 
 /// The clusters of a count, as far as the answer names them; none if there are none.
@@ -130,8 +199,8 @@ fn listed(answer: &Value, field: &str) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", ") + &more)
 }
 
-/// What would happen on a cluster, in one line.
-fn told(cluster: &Value) -> String {
+/// What would happen on a cluster, in one line with so many notes.
+fn told(cluster: &Value, most: usize) -> String {
     let actions = ["create", "change", "delete", "conflict", "failed", "superseded"];
     let is_shown = |action: &&str| !matches!(*action, "failed" | "superseded") || number(cluster, action) > 0;
     let counts = actions.into_iter().filter(is_shown).map(|action| format!("{action} {}", number(cluster, action)));
@@ -144,16 +213,16 @@ fn told(cluster: &Value) -> String {
     };
     let objects = cluster.get("objects").and_then(Value::as_array).into_iter().flatten();
     let notes: Vec<String> = objects
-        .filter(|object| object.get("note").is_some() || text(object, "action") == "delete")
-        .map(|object| match text(object, "object") {
-            name if text(object, "action") == "delete" => format!("{name} is deleted"),
-            "" => text(object, "note").to_owned(),
-            name if text(object, "action") == "change" => format!("{name} {}", text(object, "note")),
-            name => format!("{name}: {}", text(object, "note")),
+        .filter(|object| object.get("note").is_some() || text_of(object, "action") == "delete")
+        .map(|object| match text_of(object, "object") {
+            name if text_of(object, "action") == "delete" => format!("{name} is deleted"),
+            "" => text_of(object, "note").to_owned(),
+            name if text_of(object, "action") == "change" => format!("{name} {}", text_of(object, "note")),
+            name => format!("{name}: {}", text_of(object, "note")),
         })
         .collect();
-    let more = notes.len().saturating_sub(MOST_NOTES);
-    let mut shown: Vec<String> = notes.into_iter().take(MOST_NOTES).collect();
+    let more = notes.len().saturating_sub(most);
+    let mut shown: Vec<String> = notes.into_iter().take(most).collect();
     if more > 0 {
         shown.push(format!("and {more} more"));
     }
@@ -187,21 +256,35 @@ mod tests {
              Secret default/pull (changed)",
             "team-b/north-1  unreachable for 3 h",
         ];
-        assert_eq!(lines(&answer), expected);
+        assert_eq!(lines(&answer, false), expected);
+        assert_eq!(Found::of(&answer), Found { differs: true, fails: false });
     }
 
     #[test]
     fn what_would_be_deleted_is_named() {
         let site = json!({"object": "ConfigMap default/site", "action": "delete"});
         let made = json!({"object": "ConfigMap default/new", "action": "create"});
-        let line = told(&json!({"create": 1, "delete": 1, "objects": [site, made]}));
+        let line = told(&json!({"create": 1, "delete": 1, "objects": [site, made]}), MOST_NOTES);
         assert_eq!(line, "create 1  change 0  delete 1  conflict 0   ConfigMap default/site is deleted");
     }
 
     #[test]
     fn of_many_notes_the_first_are_shown_and_the_rest_are_counted() {
         let failed = json!({"object": "", "action": "failed", "note": "no"});
-        let line = told(&json!({"failed": 7, "objects": vec![failed; 7]}));
+        let line = told(&json!({"failed": 7, "objects": vec![failed; 7]}), MOST_NOTES);
         assert_eq!(line, "create 0  change 0  delete 0  conflict 0  failed 7   no; no; no; no; no; and 2 more");
+    }
+
+    #[test]
+    fn the_exit_code_is_the_worst_of_what_was_found() {
+        let of = |clusters: &[Value]| Found::of(&json!({"sample": clusters})).exit();
+        let (same, away) = (json!({"create": 0}), json!({"obstacle": "unreachable"}));
+        let (changed, failed) = (json!({"change": 1}), json!({"change": 1, "failed": 1}));
+        assert_eq!(of(&[]), Exit::Done);
+        assert_eq!(of(&[same.clone(), away.clone()]), Exit::Done);
+        assert_eq!(of(&[same, changed.clone(), away.clone()]), Exit::Differs);
+        assert_eq!(of(&[changed, failed]), Exit::Uncompared);
+        assert_eq!(of(&[away]), Exit::Uncompared, "nothing was compared");
+        assert_eq!(Found::of(&json!({"noLonger": 1, "sample": []})).exit(), Exit::Differs);
     }
 }

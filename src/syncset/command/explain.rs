@@ -8,6 +8,7 @@ use crate::documents::Kind;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, path_of};
 use crate::job::command::Exit;
+use crate::job::output::{Format, Output, plain};
 
 /// `towline explain`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -20,9 +21,8 @@ pub(super) struct ExplainCommand {
     /// Namespace of the cluster
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Show the hub's answer
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
@@ -70,12 +70,14 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
         }
         answer => answer?,
     };
-    if command.json {
-        say(&format!("{answer:#}"));
+    let output = command.format.output;
+    if let Some(text) = output.document(&answer) {
+        say(text.trim_end_matches('\n'));
+    } else if output == Output::Name {
+        let wanting = answer.get("wantedBy").and_then(Value::as_array).into_iter().flatten();
+        wanting.for_each(|wanting| say(&plain(wanting.get("syncset")).replacen(' ', "/", 1)));
     } else {
-        for line in lines(&answer) {
-            say(&line);
-        }
+        lines(&answer).iter().for_each(|line| say(line));
     }
     Ok(Exit::Done)
 }

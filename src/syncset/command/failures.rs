@@ -1,11 +1,14 @@
 //! `towline failures`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::of_mounted;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode};
 use crate::job::command::Exit;
+use crate::job::output::{Format, Output, aligned, one_line};
 
 /// Characters that are shown of the beginning of a long message, and of its end, which says what to do.
 const BEGINNING: usize = 80;
@@ -22,9 +25,8 @@ pub(super) struct FailuresCommand {
     /// Most groups, up to 500
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// Show the hub's answer, with whole messages
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
@@ -34,34 +36,32 @@ pub(super) async fn failures(command: FailuresCommand) -> Result<Exit, Error> {
     let namespace = command.namespace.map(|namespace| format!("&namespace={}", encode(&namespace))).unwrap_or_default();
     let path = format!("/v1/syncset-failures?limit={}{namespace}", command.limit);
     let answer = client.get(&path).await.map_err(of_mounted)?;
-    if command.json {
-        say(&format!("{answer:#}"));
+    let output = command.format.output;
+    if let Some(text) = output.document(&answer) {
+        say(text.trim_end_matches('\n'));
+    } else if output == Output::Name {
+        names(&answer).iter().for_each(|name| say(name));
     } else {
-        for line in lines(&answer) {
-            say(&line);
-        }
+        lines(&answer, output == Output::Wide).iter().for_each(|line| say(line));
     }
     Ok(Exit::Done)
 }
 
-/// The groups as a table.
-fn lines(answer: &Value) -> Vec<String> {
+/// What fails, each once: `SyncSet/team-a/base`.
+fn names(answer: &Value) -> BTreeSet<String> {
+    let groups = answer.get("items").and_then(Value::as_array).into_iter().flatten();
+    groups.map(|group| syncset(group).replacen(' ', "/", 1)).collect()
+}
+
+/// The groups as a table; a wide one shortens nothing.
+fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     let groups: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
     if groups.is_empty() {
         return vec!["no syncset fails".to_owned()];
     }
-    let rows: Vec<[String; 5]> = groups.iter().map(|group| row(group)).collect();
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: [usize; 4] = std::array::from_fn(|column| width(column).unwrap_or_default());
-    let mut lines: Vec<String> = rows
-        .iter()
-        .map(|[count, syncset, reason, message, clusters]| {
-            let [for_count, for_syncset, for_reason, for_message] = widths;
-            format!(
-                "{count:>for_count$}  {syncset:for_syncset$}  {reason:for_reason$}  {message:for_message$}  {clusters}"
-            )
-        })
-        .collect();
+    let headings = ["CLUSTERS", "SYNCSET", "REASON", "MESSAGE", "ON"].map(str::to_owned).to_vec();
+    let rows: Vec<_> = [headings].into_iter().chain(groups.iter().map(|group| row(group, is_wide))).collect();
+    let mut lines: Vec<String> = aligned(&rows).lines().map(str::to_owned).collect();
     let total = answer.get("total").and_then(Value::as_u64).and_then(|total| usize::try_from(total).ok());
     if let Some(more) = total.and_then(|total| total.checked_sub(groups.len())).filter(|more| *more > 0) {
         lines.push(format!("and {more} further groups: --limit shows more"));
@@ -69,18 +69,28 @@ fn lines(answer: &Value) -> Vec<String> {
     lines
 }
 
-fn row(group: &Value) -> [String; 5] {
-    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (count, namespace) = (group.get("count").and_then(Value::as_u64).unwrap_or_default(), text(group, "namespace"));
-    let name = if namespace.is_empty() { text(group, "name") } else { format!("{namespace}/{}", text(group, "name")) };
+fn text(value: &Value, field: &str) -> String {
+    value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// `SyncSet team-a/base`.
+fn syncset(group: &Value) -> String {
+    let (kind, namespace, name) = (text(group, "kind"), text(group, "namespace"), text(group, "name"));
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{kind} {namespace}{slash}{name}")
+}
+
+fn row(group: &Value, is_wide: bool) -> Vec<String> {
+    let count = group.get("count").and_then(Value::as_u64).unwrap_or_default();
     let clusters = group.get("clusters").and_then(Value::as_array).into_iter().flatten();
     let clusters = clusters.map(|cluster| format!("{}/{}", text(cluster, "namespace"), text(cluster, "name")));
-    let mut shown: Vec<String> = clusters.take(MOST_CLUSTERS).collect();
+    let mut shown: Vec<String> = clusters.take(if is_wide { usize::MAX } else { MOST_CLUSTERS }).collect();
     if count > u64::try_from(shown.len()).unwrap_or(u64::MAX) {
         shown.push("…".to_owned());
     }
-    let (kind, reason, message) = (text(group, "kind"), text(group, "reason"), text(group, "message"));
-    [count.to_string(), format!("{kind} {name}"), reason, shortened(&message), shown.join(", ")]
+    let message = text(group, "message");
+    let message = if is_wide { one_line(&message) } else { shortened(&message) };
+    vec![count.to_string(), syncset(group), text(group, "reason"), message, shown.join(", ")]
 }
 
 /// A message in one line.
@@ -109,16 +119,17 @@ mod tests {
              "clusters": [cluster("a"), cluster("b"), cluster("c")]},
             {"kind": "SyncSet", "namespace": "foo", "name": "base", "reason": "Forbidden", "message": "no\nway", "count": 1,
              "clusters": [cluster("z")]}]});
+        let message = format!("{} … {}", "m".repeat(80), "e".repeat(60));
         let expected = [
-            format!(
-                "214  SelectorSyncSet monitoring  Rejected   {} … {}  foo/a, foo/b, …",
-                "m".repeat(80),
-                "e".repeat(60)
-            ),
-            format!("  1  SyncSet foo/base            Forbidden  {:143}  foo/z", "no way"),
+            format!("{:<8}   {:<26}   {:<9}   {:<143}   ON", "CLUSTERS", "SYNCSET", "REASON", "MESSAGE"),
+            format!("{:<8}   SelectorSyncSet monitoring   Rejected    {message}   foo/a, foo/b, …", 214),
+            format!("{:<8}   {:<26}   Forbidden   {:143}   foo/z", 1, "SyncSet foo/base", "no way"),
             "and 3 further groups: --limit shows more".to_owned(),
         ];
-        assert_eq!(lines(&answer), expected);
-        assert_eq!(lines(&json!({"total": 0, "items": []})), ["no syncset fails"]);
+        assert_eq!(lines(&answer, false), expected);
+        let wide = lines(&answer, true);
+        assert!(wide[1].contains(&"m".repeat(100)) && wide[1].ends_with("foo/a, foo/b, foo/c, …"), "{wide:?}");
+        assert_eq!(Vec::from_iter(names(&answer)), ["SelectorSyncSet/monitoring", "SyncSet/foo/base"]);
+        assert_eq!(lines(&json!({"total": 0, "items": []}), false), ["no syncset fails"]);
     }
 }

@@ -42,7 +42,7 @@ pub struct Compared {
     pub delete: usize,
     /// Objects of which fields would be taken from other managers.
     pub conflict: usize,
-    /// Objects that would be refused.
+    /// Objects that would be refused, and what else has failed.
     pub failed: usize,
     /// Objects that another syncset sends.
     pub superseded: usize,
@@ -112,8 +112,13 @@ impl Compared {
     }
 
     pub(super) fn note_failure(&mut self, failure: &Failure) {
+        self.note_fault(&failure.message);
+    }
+
+    /// Something that is about no object.
+    pub(super) fn note_fault(&mut self, text: &str) {
         self.failed += 1;
-        self.add(String::new(), "failed", Some(failure.message.clone()));
+        self.add(String::new(), "failed", Some(text.to_owned()));
     }
 
     pub(super) fn note_loss(&mut self, object: &ObjectRef, loss: Loss) {

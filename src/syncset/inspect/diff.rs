@@ -170,8 +170,9 @@ impl Inspector {
                 });
                 match tried.await {
                     Ok(Ok(())) => {}
-                    Ok(Err(text)) => compared.obstacle = Some(shortened(&text)),
-                    Err(_) => compared.obstacle = Some("not done in time".to_owned()),
+                    Ok(Err(Obstacle::Waits(text))) => compared.obstacle = Some(shortened(&text)),
+                    Ok(Err(Obstacle::Failed(text))) => compared.note_fault(&text),
+                    Err(_) => compared.note_fault("not done in time"),
                 }
                 compared.objects.sort_by_key(DiffedObject::rank);
                 compared.objects.truncate(most_named);
@@ -195,46 +196,50 @@ impl Inspector {
         })
     }
 
-    /// Tries a syncset on a cluster; an error says why that is not possible.
+    /// Tries a syncset on a cluster.
     async fn compare(
         &self,
         cluster: Uuid,
         candidate: Candidate,
         kept: &Kept,
         compared: &mut Compared,
-    ) -> Result<(), String> {
+    ) -> Result<(), Obstacle> {
+        let waits = |text: &str| Err(Obstacle::Waits(text.to_owned()));
         let id = candidate.id;
-        let mut snapshot = self.store.snapshot(cluster).await.map_err(|error| of_store(&error))?;
-        self.propose(&mut snapshot, candidate).await.map_err(|error| of_store(&error))?;
+        let mut snapshot = self.store.snapshot(cluster).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
+        self.propose(&mut snapshot, candidate).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
         let plan = Plan::of(&snapshot);
         match &plan.agenda {
-            Agenda::Gone => return Err("it is being deleted".to_owned()),
-            Agenda::Paused(pause) => return Err(pause.message()),
-            Agenda::Throttled { until } => return Err(format!("its API server asks to wait until {until:.0}")),
+            Agenda::Gone => return waits("it is being deleted"),
+            Agenda::Paused(pause) => return waits(&pause.message()),
+            Agenda::Throttled { until } => return waits(&format!("its API server asks to wait until {until:.0}")),
             Agenda::Silent { .. } | Agenda::InStep { .. } | Agenda::Pass(_) => {}
         }
-        let Some(stored) = &snapshot.cluster else { return Err("it is being deleted".to_owned()) };
+        let Some(stored) = &snapshot.cluster else { return waits("it is being deleted") };
         let pace = snapshot.pace.as_ref().filter(|pace| pace.reachable == Some(false));
         if let Some(pace) = pace {
-            return Err(unreachable_for(pace.last_contact, snapshot.at));
+            return waits(&unreachable_for(pace.last_contact, snapshot.at));
         }
         let agenda = PassAgenda { due: BTreeSet::from([id]), ..PassAgenda::default() };
         let deletions = |_| Deletions::NotJudged;
         let beside = self.preparer.proposing(id, PROPOSED, kept.clone());
         let prepared = beside.prepare(&snapshot, &plan, &agenda, false, Progress::default(), &deletions).await;
-        let prepared = prepared.map_err(|error| match error {
-            PrepareError::Store(error) => of_store(&error),
-            other => other.to_string(),
+        let prepared = prepared.map_err(|error| {
+            Obstacle::Failed(match error {
+                PrepareError::Store(error) => of_store(&error),
+                other => other.to_string(),
+            })
         })?;
         let Input { live, applied, .. } = &prepared.input;
         let mine = live.iter().position(|live| live.header.id == id);
         let mine = mine.and_then(|position| Some((position, live.get(position)?)));
-        let Some((position, syncset)) = mine else { return Err("its labels have changed meanwhile".to_owned()) };
+        let Some((position, syncset)) = mine else { return waits("its labels have changed meanwhile") };
         if let Some(failure) = syncset.obstacle() {
-            return Err(failure.message.clone());
+            compared.note_failure(failure);
+            return Ok(());
         }
-        let Some(rendered) = &syncset.rendered else { return Err("it was not rendered".to_owned()) };
-        let mut client = self.client(stored).await.map_err(|unseen| unseen.text())?;
+        let Some(rendered) = &syncset.rendered else { return Err(Obstacle::Failed("it was not rendered".to_owned())) };
+        let mut client = self.client(stored).await.map_err(|unseen| Obstacle::Waits(unseen.text()))?;
         let mut kinds = trial::kinds(rendered);
         let of_rows = applied.iter().filter(|row| row.syncset == id);
         kinds.extend(of_rows.map(|row| KindId::of(&row.api_version, &row.object.kind)));
@@ -242,10 +247,10 @@ impl Inspector {
         let trial = Trial::new(client.unclaimed(ANSWER_WITHIN), &kinds, rendered, syncset.header.behavior);
         let wanted = Wanted::new(live, applied, |object| trial.scope(object));
         let tried = try_all(&trial, rendered, |object| wanted.winner(object) == Some(position), applied, compared);
-        tried.await.map_err(|error| Unseen::Cluster(error).text())?;
+        tried.await.map_err(of_cluster)?;
         let mut losses = Losses::new(&mut client, &kinds, applied, &wanted);
         for row in dropped(syncset, applied, &wanted) {
-            let loss = losses.of(row).await.map_err(|error| Unseen::Cluster(error).text())?;
+            let loss = losses.of(row).await.map_err(of_cluster)?;
             compared.note_loss(&row.object, loss);
         }
         Ok(())
@@ -317,6 +322,18 @@ async fn try_all(
         compared.note_left_alone(&object, &left_alone(&desired.body));
     }
     Ok(())
+}
+
+/// Why a cluster was not compared, or not completely.
+enum Obstacle {
+    /// It is paused or does not answer: no syncset is applied to it now.
+    Waits(String),
+    /// The comparison failed, or the syncset can't be applied to this cluster.
+    Failed(String),
+}
+
+fn of_cluster(error: Error) -> Obstacle {
+    Obstacle::Waits(Unseen::Cluster(error).text())
 }
 
 fn of_store(error: &StoreError) -> String {

@@ -68,8 +68,9 @@ impl<'a> Losses<'a> {
     /// What would become of an object. An error says that the cluster does not answer.
     pub(super) async fn of(&mut self, row: &AppliedRow) -> Result<Loss, Error> {
         let object = &row.object;
-        if let Some(within) = self.wanted.within(object).find(|within| self.may_define(object, within)) {
-            return Ok(Loss::Failed(format!("it is not deleted, since {within} is still wanted")));
+        let within = self.wanted.within(object).find(|within| self.may_define(object, within));
+        if let Some(within) = within {
+            return Ok(self.stays(object, &format!("{within} is still wanted")));
         }
         if self.staying.iter().any(|within| is_within(within, object) && self.may_define(object, within)) {
             return Ok(self.stays(object, "something stays that would be deleted with it"));

@@ -1,0 +1,309 @@
+//! How commands print what they have read: one option and one set of formats for all of them, and tables for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+
+use crate::telemetry::brief;
+
+/// The placeholder of an empty cell.
+pub const NOTHING: &str = "-";
+/// Between two columns.
+const GAP: &str = "   ";
+/// Words that are no strings in YAML, in any case of letters; Kubernetes reads YAML 1.1.
+const NO_STRINGS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+
+/// The option of a command that prints what it has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct Format {
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Tables for people
+    #[default]
+    Table,
+    /// Tables with further columns, and nothing shortened
+    Wide,
+    /// The whole answer as JSON
+    Json,
+    /// The whole answer as YAML
+    Yaml,
+    /// Only the names, one a line
+    Name,
+}
+
+impl Output {
+    /// A document, in the formats that print it whole.
+    pub fn document(self, document: &Value) -> Option<String> {
+        match self {
+            Self::Json => Some(format!("{document:#}\n")),
+            Self::Yaml => Some(yaml(document)),
+            Self::Table | Self::Wide | Self::Name => None,
+        }
+    }
+}
+
+/// A table with these headings; empty if it has no rows.
+pub fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut all = vec![headings.iter().map(|heading| (*heading).to_owned()).collect()];
+    all.extend(rows);
+    if all.len() > 1 { aligned(&all) } else { String::new() }
+}
+
+/// Pads each column to its widest cell.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let widths = widths(rows);
+    rows.iter().fold(String::new(), |text, row| text + &padded(row, &widths) + "\n")
+}
+
+/// The width of each column.
+pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    (0..columns).map(|column| width(column).unwrap_or_default()).collect()
+}
+
+/// A row with columns of these widths.
+pub fn padded(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+    cells.join(GAP).trim_end().to_owned()
+}
+
+/// A value as text, on one line.
+pub fn plain(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => NOTHING.to_owned(),
+        Some(Value::String(text)) => one_line(text),
+        Some(other) => one_line(&other.to_string()),
+    }
+}
+
+/// Replaces control characters: they come from errors of other programs and must not reach the terminal.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+/// A text, or the placeholder.
+pub fn or_nothing(text: &str) -> String {
+    if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
+}
+
+/// Seconds in their largest unit.
+pub fn age(seconds: Option<&Value>) -> String {
+    let seconds = seconds.and_then(Value::as_f64).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.map_or_else(|| NOTHING.to_owned(), brief)
+}
+
+/// A document as YAML, which readers of YAML 1.1 and 1.2 read alike.
+pub fn yaml(document: &Value) -> String {
+    let mut text = String::new();
+    match document {
+        Value::Object(fields) if !fields.is_empty() => object(fields, 0, &mut text),
+        Value::Array(elements) if !elements.is_empty() => array(elements, 0, &mut text),
+        other => text = scalar(other, 0) + "\n",
+    }
+    text
+}
+
+fn object(fields: &Map<String, Value>, depth: usize, text: &mut String) {
+    for (position, (key, value)) in fields.iter().enumerate() {
+        // The first one follows the dash of its element, where there is one.
+        if position > 0 || text.is_empty() || text.ends_with('\n') {
+            text.push_str(&"  ".repeat(depth));
+        }
+        // Writing to a string can't fail.
+        let _ = write!(text, "{}:", string(key));
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                text.push('\n');
+                object(fields, depth + 1, text);
+            }
+            Value::Array(elements) if !elements.is_empty() => {
+                text.push('\n');
+                array(elements, depth, text);
+            }
+            other => {
+                let _ = writeln!(text, " {}", scalar(other, depth + 1));
+            }
+        }
+    }
+}
+
+fn array(elements: &[Value], depth: usize, text: &mut String) {
+    for element in elements {
+        if text.is_empty() || text.ends_with('\n') {
+            text.push_str(&"  ".repeat(depth));
+        }
+        text.push_str("- ");
+        match element {
+            Value::Object(fields) if !fields.is_empty() => object(fields, depth + 1, text),
+            Value::Array(elements) if !elements.is_empty() => array(elements, depth + 1, text),
+            other => {
+                let _ = writeln!(text, "{}", scalar(other, depth + 1));
+            }
+        }
+    }
+}
+
+/// A value without elements.
+fn scalar(value: &Value, depth: usize) -> String {
+    match value {
+        Value::String(text) => block(text, depth).unwrap_or_else(|| string(text)),
+        other => other.to_string(),
+    }
+}
+
+/// Several lines as they are, where YAML can have them so.
+fn block(text: &str, depth: usize) -> Option<String> {
+    let has_lines = text.trim_end_matches('\n').contains('\n');
+    let is_legible = text.chars().all(|letter| letter == '\n' || is_printable(letter));
+    if !has_lines || !is_legible || text.starts_with([' ', '\n']) || text.ends_with("\n\n") {
+        return None;
+    }
+    let indentation = "  ".repeat(depth);
+    let lines = text.lines().map(|line| if line.is_empty() { String::new() } else { format!("{indentation}{line}") });
+    let chomping = if text.ends_with('\n') { "|" } else { "|-" };
+    Some(format!("{chomping}\n{}", lines.collect::<Vec<_>>().join("\n")))
+}
+
+/// A string without quotes where nobody reads it as something else, and else as in JSON, which YAML reads as well.
+fn string(text: &str) -> String {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
+    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
+        && text.chars().all(|letter| is_word(letter) || letter == ' ')
+        && !text.ends_with(' ')
+        && !NO_STRINGS.iter().any(|word| word.eq_ignore_ascii_case(text));
+    if is_plain {
+        return text.to_owned();
+    }
+    let quoted = Value::from(text).to_string();
+    quoted.chars().fold(String::new(), |mut escaped, letter| {
+        if is_printable(letter) {
+            escaped.push(letter);
+        } else {
+            // What JSON leaves as it is and YAML does not print is in the first plane.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+        }
+        escaped
+    })
+}
+
+fn is_printable(letter: char) -> bool {
+    !letter.is_control() && !matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cells_begin_at_the_same_place_in_every_row() {
+        let rows = [["a", "b"], ["└─ längere", "c"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(aligned(&rows), "a            b\n└─ längere   c\n");
+        assert_eq!(table(&["A"], []), "");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(plain(Some(&json!("a\u{1b}[31mb\r\nc"))), "a [31mb  c");
+        assert!(!yaml(&json!({"a": "\u{1b}[31m\u{9b}31m\n b"})).contains(['\u{1b}', '\u{9b}']));
+    }
+
+    #[test]
+    fn yaml_is_indented_as_kubectl_does_it() {
+        let document = json!({"kind": "SyncSet", "labels": {}, "spec": {"clusters": [{"name": "a", "ports": [1, 2]}, "b", []],
+            "text": "one\n\n  two\n", "mode": "0400"}});
+        let expected = "\
+kind: SyncSet
+labels: {}
+spec:
+  clusters:
+  - name: a
+    ports:
+    - 1
+    - 2
+  - b
+  - []
+  mode: \"0400\"
+  text: |
+    one
+
+      two
+";
+        assert_eq!(yaml(&document), expected);
+    }
+
+    #[test]
+    fn yaml_is_read_back_as_it_was() {
+        let texts = [
+            "",
+            " ",
+            "a",
+            "a b",
+            "a ",
+            "-",
+            "- a",
+            "a: b",
+            "a #b",
+            "null",
+            "NO",
+            "y",
+            "1",
+            "0x1",
+            "1e3",
+            "1_000",
+            "~",
+            ".nan",
+            "=",
+            "2026-01-01",
+            "a\nb",
+            "a\nb\n",
+            "a\nb\n\n",
+            "\na\nb",
+            " a\nb",
+            "a\n  b\n",
+            "a\tb\nc",
+            "\"",
+            "'",
+            "\\",
+            "ä",
+            "\u{85}",
+            "\u{7f}",
+            "\u{2028}",
+            "\u{feff}",
+            "😀",
+            "<<",
+            "!a",
+            "&a",
+            "*a",
+            "%",
+            "@",
+            "`",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            "?",
+            "|",
+            ">",
+            "a:",
+            "a\r\nb",
+            "\n",
+        ];
+        for text in texts {
+            let document = json!({"a": text, "list": [text, [text], {text: text}], "object": {"nested": {text: [[], {}, null, 1, 1.5, true]}}});
+            let read: Value = serde_saphyr::from_str(&yaml(&document)).expect("YAML");
+            assert_eq!(read, document, "{text:?}: {}", yaml(&document));
+        }
+    }
+}
