@@ -259,6 +259,7 @@ impl AdminChild {
             before_scrape: Arc::new(move || {
                 for cluster in &watched {
                     telemetry::cluster_available(cluster.name(), cluster.is_available());
+                    telemetry::cluster_new_credentials_fail(cluster.name(), cluster.has_credentials_fault());
                 }
                 for section in &judged {
                     telemetry::section_well(section.name(), section.condition().well);

@@ -101,6 +101,11 @@ impl Cluster {
         self.shared.credentials_fault.subscribe()
     }
 
+    /// Whether the newest credentials are not in use, while older ones are.
+    pub fn has_credentials_fault(&self) -> bool {
+        self.shared.credentials_fault.borrow().is_some()
+    }
+
     /// Sets the fault of the newest credentials; returns whether it has changed.
     pub(super) fn set_credentials_fault(&self, next: Option<&str>) -> bool {
         replace(&self.shared.credentials_fault, next.map(Arc::from))

@@ -27,6 +27,7 @@ pub(super) const REST_CLIENT_REQUESTS_TOTAL: &str = "rest_client_requests_total"
 pub(super) const LEADER_ELECTION_MASTER_STATUS: &str = "leader_election_master_status";
 /// Whether a cluster answers, by `cluster`.
 pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
+pub(super) const CLUSTER_NEW_CREDENTIALS_FAIL: &str = "towline_cluster_new_credentials_fail";
 /// Whether a section is well, by `section`.
 pub(super) const SECTION_WELL: &str = "towline_section_well";
 /// Connections of a section's pool, by `section` and `state`.
@@ -121,6 +122,10 @@ const COMMON: &[Metric] = &[
     Metric::counter(REST_CLIENT_REQUESTS_TOTAL, "Requests to API servers by status code, method and host"),
     Metric::gauge(LEADER_ELECTION_MASTER_STATUS, "1 if the section runs in this process, else 0"),
     Metric::gauge(CLUSTER_AVAILABLE, "1 if the cluster answers, 0 if it does not or has no usable credentials"),
+    Metric::gauge(
+        CLUSTER_NEW_CREDENTIALS_FAIL,
+        "1 if the cluster's files have new credentials that do not work, so that the old ones stay in use, else 0",
+    ),
     Metric::gauge(SECTION_WELL, "1 if the section needs no attention, 0 if it does: towline status shows why"),
     Metric::gauge(DB_POOL_CONNECTIONS, "Connections of a section's database pool by section and state"),
     Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),

@@ -30,8 +30,8 @@ pub use object_state::ObjectState;
 #[cfg(test)]
 pub(crate) use process::render as render_process;
 pub use recorders::{
-    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, count, db_pool_connections,
-    db_query, leader_election_master_status, section_well,
+    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail,
+    count, db_pool_connections, db_query, leader_election_master_status, section_well,
 };
 pub use section::{Held, HeldObject, Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;

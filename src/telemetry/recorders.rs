@@ -156,6 +156,11 @@ pub fn cluster_available(cluster: &ClusterName, is_available: bool) {
     gauge!(names::CLUSTER_AVAILABLE, "cluster" => cluster.to_string()).set(if is_available { 1.0 } else { 0.0 });
 }
 
+/// Whether new credentials of a cluster do not work, so that the old ones stay in use.
+pub fn cluster_new_credentials_fail(cluster: &ClusterName, fail: bool) {
+    gauge!(names::CLUSTER_NEW_CREDENTIALS_FAIL, "cluster" => cluster.to_string()).set(if fail { 1.0 } else { 0.0 });
+}
+
 /// The totals of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
 pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize, mailbox_capacity: usize) {
     counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);

@@ -196,6 +196,25 @@ fn credentials_that_break_never_replace_those_that_work() {
         }
         let log = towline.log().unwrap();
         assert!(!log.contains("cluster is not available"), "what worked went on: {log}");
+        // It works, and is not well: somebody has to act before the old ones expire.
+        let exit = async || {
+            let admin = towline.admin_url();
+            let output = Towline::command(["status", "--exit-code", "--admin", &admin]).await.unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let failing = async || towline.admin().metrics().await.unwrap();
+        let series = |cluster: &str, value: u8| {
+            format!("towline_cluster_new_credentials_fail{{cluster=\"{cluster}\"}} {value}\n")
+        };
+        for cluster in ["hub", "edge"] {
+            let metrics = failing().await;
+            assert!(metrics.contains(&series(cluster, 1)), "{metrics}");
+        }
+        let (code, table) = exit().await;
+        assert!(
+            code == Some(1) && table.contains("available") && table.contains("new credentials do not work"),
+            "{table}"
+        );
 
         // Good ones are taken up, and those before them are not missed.
         let second = hub.issue().await;
@@ -207,6 +226,10 @@ fn credentials_that_break_never_replace_those_that_work() {
         lane.resize_many("team", 3, "30Gi").await;
         lane.report_many("team", 3, "at-last").await;
         assert_eq!(lane.in_step("with the credentials that came last").await, before);
+        for cluster in ["hub", "edge"] {
+            let metrics = failing().await;
+            assert!(metrics.contains(&series(cluster, 0)), "{metrics}");
+        }
         for token in [&hub_token, &edge_token, &second, &new_token] {
             assert!(!towline.log().unwrap().contains(token.as_str()), "a token is told");
         }

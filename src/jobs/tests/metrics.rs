@@ -18,8 +18,8 @@ use crate::syncset::work::{First, Visited, WorkObserver};
 use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, Standing, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
-    cluster_available, db_pool_connections, db_query, describe, leader_election_master_status, recorder,
-    render_families, render_process, section_well,
+    cluster_available, cluster_new_credentials_fail, db_pool_connections, db_query, describe,
+    leader_election_master_status, recorder, render_families, render_process, section_well,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -60,6 +60,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ),
     ("leader_election_master_status", &[("name", SECTION)]),
     ("towline_cluster_available", &[("cluster", &["edge", "hub"])]),
+    ("towline_cluster_new_credentials_fail", &[("cluster", &["edge"])]),
     ("towline_section_well", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
     ("towline_sync_dry_run", &[("section", SECTION)]),
@@ -252,6 +253,7 @@ fn record() -> (String, Vec<Metric>) {
         sync.set_held(str::len);
         cluster_available(&"edge".parse().expect("a name"), false);
         cluster_available(&"hub".parse().expect("a name"), true);
+        cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
         section_well(&section, true);
         sync.set_unkept(Direction::Status, 3);
         let requests = RestClientMetrics::new("hub:6443");
@@ -450,6 +452,7 @@ fn what_is_recorded_is_what_is_rendered() {
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(&families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }
+    assert_near(value(&families, "towline_cluster_new_credentials_fail", &[("cluster", "edge")]), 1.0);
     assert_near(value(&families, "towline_section_well", &[("section", "databases")]), 1.0);
     assert_near(value(&families, "towline_sync_dry_run", &[("section", "databases")]), 1.0);
     assert_near(value(&families, "towline_sync_adopted_objects_total", &[("section", "databases")]), 1.0);
