@@ -76,7 +76,9 @@ impl ObjectState {
             Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
                 Some((4, Duration::ZERO))
             }
-            Self::InStep | Self::Paused => None,
+            // Nobody has to act, but whoever looks for an object finds out why nothing happens.
+            Self::Paused => Some((5, Duration::ZERO)),
+            Self::InStep => None,
         }
     }
 }

@@ -210,6 +210,14 @@ fn two_kubeconfigs_of_one_cluster_pair_no_object_with_itself() {
         .await;
         let after = lane.on_hub("team").get("orders").await.unwrap();
         assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "nothing was written");
+        // An approval would change nothing, and nothing recommends it.
+        let approved = Towline::command(["approve", "lane", "--admin", &towline.admin_url()]).await.unwrap();
+        let told = String::from_utf8_lossy(&approved.stderr);
+        assert!(approved.status.code() == Some(1) && told.contains("an approval does not help"), "{approved:?}");
+        let refused = report(&towline, "lane", "the objects that are held", |report| objects(report, "held") > 0).await;
+        assert_eq!(refused["state"], "refused", "{refused}");
+        assert!(!refused["not_in_step"].to_string().contains("towline approve"), "{refused}");
+        assert_eq!(refused["not_in_step"][0]["next_step"], "correct the kubeconfigs", "{refused}");
         let path = towline.config_path();
         let check = Towline::command(["check", "--config", path.to_str().unwrap(), "--connect"]).await.unwrap();
         let told = String::from_utf8_lossy(&check.stdout);

@@ -54,7 +54,24 @@ fn a_paused_local_object_stops_everything_until_it_is_resumed() {
         let section = pair_in_step("paused-local").await;
         section.patch_local("a", "orders", &paused(&json!("true"))).await;
         section.event("a", "orders", "Paused").await;
+        // Where and by what it is paused; that alone is well.
+        let by = format!("paused by {}: \"true\" on edge", mark("paused"));
+        let listed = section
+            .report_has("the paused object", |report| report["not_in_step"][0]["cause"] == json!(by.as_str()))
+            .await;
+        assert_eq!((&listed["state"], &listed["well"]), (&json!("paused"), &json!(true)), "{listed}");
         nothing_is_done(&section).await;
+        // Somebody waits for the deletion, and has to know for what.
+        let waits = section
+            .report_has("the deletion that waits", |report| {
+                report["not_in_step"][0]["cause"]
+                    .as_str()
+                    .is_some_and(|cause| cause.starts_with(&by) && cause.ends_with(" waits"))
+            })
+            .await;
+        assert_eq!((&waits["state"], &waits["well"]), (&json!("waiting"), &json!(false)), "{waits}");
+        let message = waits["message"].as_str().unwrap_or_default();
+        assert!(message.contains("waiting for the end of the pause on"), "{waits}");
         section.patch_local("a", "orders", &paused(&json!("false"))).await;
         section.remote_gone("a", "orders").await;
         assert!(section.local("a").get_opt("orders").await.unwrap().is_none());

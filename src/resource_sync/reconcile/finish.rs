@@ -161,7 +161,11 @@ impl PairReconciler {
             }
             return Outcome::Done;
         }
-        let waits = (state == PairState::Deleting).then(|| Waits::deleting(rest, observed, section.config()));
+        let waits = match state {
+            PairState::Deleting => Some(Waits::deleting(rest, observed, section.config())),
+            PairState::Paused => Some(Waits::paused(observed, section.config(), section.policy())),
+            _ => None,
+        };
         let before = section.index(|index| index.rested(&self.key, state, self.observed_at, waits, now));
         if let Some(local) = observed.local.as_deref().filter(|_| before.local_was_there) {
             section.object_made_by_other_daemon(local);

@@ -145,13 +145,13 @@ impl Reconciler for PairReconciler {
 impl PairReconciler {
     /// Parks the pair while the section may not act on its clusters: their identities are unknown, or raise an objection.
     fn check_standing(&self, section: &Section) -> Option<Outcome> {
-        let cause = match section.standing() {
+        let waits = match section.standing() {
             Standing::Clear => return None,
             Standing::Unread => None,
-            Standing::Held(objection) | Standing::Refused(objection) => Some(objection.to_string()),
+            Standing::Held(objection) => Some(Waits::kept_back(objection.to_string(), section.config())),
+            Standing::Refused(objection) => Some(Waits::refused(objection.to_string())),
         };
-        let state = if cause.is_some() { PairState::Held } else { PairState::Pending };
-        let waits = cause.map(|cause| Waits::kept_back(cause, section.config()));
+        let state = if waits.is_some() { PairState::Held } else { PairState::Pending };
         section.index(|index| index.table.ended(&self.key, state, self.observed_at, waits, Instant::now()));
         section.park(self.key.clone());
         // The standing may have changed just before the pair was parked.

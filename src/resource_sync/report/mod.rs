@@ -202,8 +202,8 @@ impl SyncReport {
         };
         let (objects, failing, waiting) = section.index(|index| {
             let table = &index.table;
-            let listed = table.not_in_step(now, 1);
-            let sentence = listed.first().and_then(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
+            let listed = table.not_in_step(now, MOST_LISTED);
+            let sentence = listed.iter().find_map(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
             (table.states(now), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
         });
         let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);

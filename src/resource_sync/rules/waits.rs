@@ -63,6 +63,39 @@ impl Waits {
         }
     }
 
+    /// A pair of which a side is paused. A deletion waits for the end of the pause.
+    pub fn paused(observed: &Observed, config: &SyncConfig, policy: &Policy) -> Self {
+        let marks = &policy.marks;
+        let sides =
+            [(observed.remote_object().map(AsRef::as_ref), &config.remote), (observed.local.as_deref(), &config.local)];
+        let paused: Vec<(String, &str)> = sides
+            .iter()
+            .filter_map(|(object, cluster)| {
+                let object = object.filter(|object| marks.is_paused(object))?;
+                let value = marks.value_of(object, &marks.paused).unwrap_or_default();
+                Some((format!("{}: {value:?} on {cluster}", marks.paused), cluster.as_str()))
+            })
+            .collect();
+        let by = paused.iter().map(|(by, _)| by.as_str()).collect::<Vec<_>>().join(" and ");
+        let deleted: Vec<&str> = sides
+            .iter()
+            .filter(|(object, _)| object.is_some_and(|object| object.deleting))
+            .map(|(_, cluster)| cluster.as_str())
+            .collect();
+        let cause = if deleted.is_empty() {
+            format!("paused by {by}")
+        } else {
+            format!("paused by {by}; its deletion on {} waits", deleted.join(" and "))
+        };
+        let blocker = paused.first().filter(|_| !deleted.is_empty());
+        Self {
+            cause,
+            next_step: "remove the annotation to continue".to_owned(),
+            retry: "on change",
+            blocker: blocker.map(|(_, cluster)| ("the end of the pause".to_owned(), (*cluster).to_owned())),
+        }
+    }
+
     fn terminating(object: &Object, cluster: &str) -> Self {
         match finalizers(object) {
             Some(held) => Self::waiting_for(held, cluster, "ask its owner"),
@@ -176,6 +209,12 @@ impl Waits {
     pub fn kept_back(cause: String, config: &SyncConfig) -> Self {
         let next_step = format!("`towline approve {}` if this is intended", config.name);
         Self { cause, next_step, retry: "when an operator approves", blocker: None }
+    }
+
+    /// The whole section may not run as it is configured. Approving does not help.
+    pub fn refused(cause: String) -> Self {
+        let next_step = "correct the kubeconfigs".to_owned();
+        Self { cause, next_step, retry: "when the clusters differ", blocker: None }
     }
 
     /// The guard holds the change to this object, together with those to many others.

@@ -15,6 +15,9 @@ impl Section {
     /// Approves the first of these that applies: the clusters as they are; what the guard holds; that the section's clusters
     /// take the place of others that objects still name.
     pub(crate) async fn approve(&self) -> Result<Value, Refused> {
+        if let Standing::Refused(objection) = self.standing() {
+            return Err(Refused::Conflict { reason: format!("an approval does not help: {objection}") });
+        }
         if let Some(objection) = self.change_suspects(|| self.accept_clusters()) {
             tracing::info!(section = %self.name(), overruled = %objection, "clusters approved");
             let stored = self.wait_until_stored("the approval").await;
