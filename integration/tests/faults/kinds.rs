@@ -87,8 +87,10 @@ fn a_definition_that_is_deleted_locally_is_no_deletion_and_all_is_made_anew_when
         })
         .await
         .unwrap();
+        // Which cluster lacks which kind, and what to do.
+        let parts = ["widgets", "in cluster edge: not served: ", "install what defines it"];
         report(&towline, "lane", "the missing kind", |report| {
-            report["waits_for"].as_str().is_some_and(|reason| reason.contains("edge") && reason.contains("widgets"))
+            report["waits_for"].as_str().is_some_and(|reason| parts.iter().all(|part| reason.contains(part)))
         })
         .await;
         lane.resize_many("team", OBJECTS, "2Gi").await;

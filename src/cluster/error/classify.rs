@@ -119,6 +119,8 @@ impl Asked<'_> {
                         .is_some_and(|details| !details.name.is_empty() && Some(details.name.as_str()) == self.name);
                 let of_namespace =
                     status.reason == "NotFound" && status.details.as_ref().is_some_and(|of| of.kind == "namespaces");
+                // So an API server answers that does not know the path.
+                let message = if message == NO_STATUS { NO_RESOURCE.to_owned() } else { message };
                 if names_it { Error::NotFound { message } } else { Error::NotServed { message, of_namespace } }
             }
             409 => Error::Conflict { message, exists: status.reason == "AlreadyExists" },
@@ -244,6 +246,8 @@ pub(super) fn harmless(text: &str) -> String {
 
 /// The message of an answer that is no `Status`.
 pub(in crate::cluster) const NO_STATUS: &str = "the answer has no Status of Kubernetes";
+/// The message of a 404 that is no `Status`. Most often the definition of the kind is missing.
+const NO_RESOURCE: &str = "the API server does not know this kind in this version: install what defines it (a proxy in between may also answer so)";
 /// The length up to which a server's message is repeated, in characters. It lists all faults of a rejected object.
 const LONGEST_MESSAGE: usize = 2048;
 /// kube's reason for a status whose message is the whole body.
@@ -422,6 +426,8 @@ mod tests {
         assert!(matches!(refused(404, "NotFound", "other", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "NotFound", "", ""), Error::NotServed { .. }));
         assert!(matches!(refused(404, "", "orders", ""), Error::NotServed { .. }));
+        let told = refused(404, KUBE_DECODED_NOTHING, "", "").to_string();
+        assert!(told.contains("install what defines it") && !told.contains(NO_STATUS), "{told}");
     }
 
     #[test]
