@@ -45,6 +45,8 @@ impl Queue {
         let channel = connection.create_channel().await?;
         let mut all = arguments;
         all.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+        // Whatever the default of the broker is, now or later.
+        all.insert("x-queue-type".into(), AMQPValue::LongString("classic".into()));
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         channel.queue_declare(name.into(), options, all).await?;
         let (binding, none) = (QueueBindOptions::default(), FieldTable::default());

@@ -130,3 +130,29 @@ fn the_example_of_the_manual_follows_the_clusters() {
         assert!(again.starts_with("list ") && again.ends_with(" 1"), "{again}");
     });
 }
+
+/// A queue is declared again whenever the consumer starts: a default type that the broker has got since makes no difference.
+#[test]
+fn the_example_of_the_manual_starts_again_under_another_default_queue_type() {
+    run(async {
+        let world = World::new("pythontype").await;
+        let replica = world.relaying().await;
+        let python = programs::pika().await.expect("Python with pika").display().to_string();
+        let hub = format!("http://{}", replica.api());
+        let (mut child, mut lines) = start(&python, &world.broker.url(), &hub);
+        assert!(line(&mut lines).await.starts_with("list "));
+        child.kill().await.expect("it ends");
+        world
+            .broker
+            .control(&["update_vhost_metadata", "/", "--default-queue-type", "quorum"])
+            .await
+            .expect("another default");
+        let (_child, mut lines) = start(&python, &world.broker.url(), &hub);
+        assert!(line(&mut lines).await.starts_with("list "));
+        world
+            .broker
+            .control(&["update_vhost_metadata", "/", "--default-queue-type", "classic"])
+            .await
+            .expect("as before");
+    });
+}
