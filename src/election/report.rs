@@ -121,6 +121,10 @@ impl Section for Elected {
         self.section.refresh();
     }
 
+    fn count(&self) -> BoxFuture<'_, ()> {
+        self.section.count()
+    }
+
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             self.check_held()?;

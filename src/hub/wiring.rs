@@ -272,6 +272,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     hub.listening.send_replace(Some(listening));
     let stop = CancellationToken::new();
     let api = Arc::new(Api {
+        advice: hub.routes.advice(),
         database: hub.database.clone(),
         documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
         tail: hub.tail.clone(),

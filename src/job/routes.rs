@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -22,9 +22,15 @@ use utoipa::openapi::{RefOr, Schema};
 
 use crate::documents::{Problem, ProblemKind};
 
-/// The routes that jobs have mounted.
-#[derive(Debug, Default)]
-pub struct ApiRoutes(watch::Sender<Vec<Arc<ApiRoute>>>);
+/// The routes that jobs have mounted, and what they say of documents that are applied.
+#[derive(Default)]
+pub struct ApiRoutes {
+    routes: watch::Sender<Vec<Arc<ApiRoute>>>,
+    advice: OnceLock<Advice>,
+}
+
+/// Why a job will not use a cluster's kubeconfig, if it won't.
+pub type Advice = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// What a caller may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,12 +157,23 @@ type Handler = dyn Fn(ApiRequest) -> BoxFuture<'static, Result<Value, Problem>> 
 impl ApiRoutes {
     /// Adds routes. Those that are added after the API has started are served when it starts again.
     pub fn mount(&self, routes: impl IntoIterator<Item = ApiRoute>) {
-        self.0.send_modify(|all| all.extend(routes.into_iter().map(Arc::new)));
+        self.routes.send_modify(|all| all.extend(routes.into_iter().map(Arc::new)));
     }
 
     /// All of them.
     pub fn all(&self) -> Vec<Arc<ApiRoute>> {
-        self.0.borrow().clone()
+        self.routes.borrow().clone()
+    }
+
+    /// Warns whoever applies a cluster with a kubeconfig that will be refused. Only the first advice counts.
+    pub fn advise(&self, advice: Advice) {
+        // There is one job that uses kubeconfigs.
+        let _ = self.advice.set(advice);
+    }
+
+    /// What was set for that.
+    pub fn advice(&self) -> Option<Advice> {
+        self.advice.get().cloned()
     }
 }
 

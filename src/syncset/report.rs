@@ -8,15 +8,17 @@ use serde_json::{Map, Value, json};
 use super::config::SYNCSETS;
 use super::dispatch::{self, DispatchError, HeldSyncset};
 use super::metrics::SyncsetMetrics;
-use super::overview::{Counted, FailingSyncset, Latest, Overview, Standing};
+use super::overview::{Counted, FailingSyncset, Latest, Overview, Standing, UnreachableCluster};
+use super::rules::status::Reason;
 use crate::cluster::full_text;
 use crate::config::SectionName;
-use crate::telemetry::{self, Condition, Facts, Family, Held, NotReady, ObjectState, Readiness, Refused};
+use crate::telemetry::{self, Condition, Facts, Family, Held, NotReady, ObjectState, Readiness, Refused, SectionState};
 
 /// Names in the section's message.
 const MOST_NAMES: usize = 3;
 /// Held syncsets in the section's report; all are in the list of what is held.
 const MOST_HELD: usize = 20;
+const NO_CLUSTER: &str = "no cluster answers";
 const NOT_COUNTED: &str = "the clusters have not been counted yet";
 
 /// The report of the section.
@@ -76,6 +78,8 @@ fn facts(latest: &Latest) -> Facts {
         database: latest.failure.clone(),
         not_ready: latest.counted.is_none().then_some(NotReady { reason, unreachable: false }),
         held: latest.counted.as_ref().filter(|counted| !counted.held.is_empty()).map(because),
+        failing: latest.counted.as_ref().and_then(refused_kubeconfigs),
+        waiting: latest.counted.as_ref().filter(|counted| no_cluster_answers(counted)).map(|_| NO_CLUSTER.to_owned()),
         objects: latest.counted.as_ref().map(objects).unwrap_or_default(),
         ..Facts::default()
     }
@@ -91,9 +95,29 @@ fn because(counted: &Counted) -> String {
     format!("deletions are held of {}", names.join(", "))
 }
 
-/// Some clusters never answer, and no operator of Towline has to act: they are counted and do not make the section unwell.
+/// Nothing but a change of the document or of the configuration helps.
+fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
+    match counted.refused {
+        0 => None,
+        1 => Some("1 kubeconfig is refused".to_owned()),
+        more => Some(format!("{more} kubeconfigs are refused")),
+    }
+}
+
+/// Of those that are not paused.
+fn no_cluster_answers(counted: &Counted) -> bool {
+    let served: usize = counted.states.values().sum::<usize>() - counted.of(Standing::Paused);
+    served > 0 && counted.of(Standing::Unreachable) == served
+}
+
+/// Some clusters never answer, and no operator of Towline has to act: they are counted and do not make the section unwell, unless there
+/// are no others.
 fn condition(latest: &Latest) -> Condition {
     let mut condition = Condition::of(&facts(latest));
+    let is_behind = |counted: &Counted| counted.dispatcher.cursor < counted.dispatcher.newest;
+    if condition.state == SectionState::Ready && latest.counted.as_ref().is_some_and(is_behind) {
+        condition = Condition::new(SectionState::Pending, "changes are being dispatched");
+    }
     let unreachable = latest.counted.as_ref().map(|counted| counted.of(Standing::Unreachable)).unwrap_or_default();
     if unreachable > 0 {
         let separator = if condition.message.is_empty() { "" } else { ", " };
@@ -120,11 +144,13 @@ fn report(latest: &Latest) -> Value {
     let (dispatcher, work) = (&counted.dispatcher, &counted.work);
     let held = counted.held.iter().take(MOST_HELD).map(held);
     let failures = counted.failures.iter().map(failure);
+    let silent = counted.unreachable.iter().map(unreachable);
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
         "held_syncsets": counted.held.len(),
-        "not_in_step": held.chain(failures).collect::<Vec<_>>(),
+        "refused_kubeconfigs": counted.refused,
+        "not_in_step": held.chain(failures).chain(silent).collect::<Vec<_>>(),
         "dispatcher": {
             "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
             "lag_seconds": dispatcher.lag.unwrap_or_default().as_secs_f64(),
@@ -146,7 +172,21 @@ fn held(held: &HeldSyncset) -> Value {
 fn failure(failing: &FailingSyncset) -> Value {
     let FailingSyncset { cluster, syncset, reason, message, age } = failing;
     let cause = format!("{syncset}: {message}");
-    json!({"key": cluster, "state": "failing", "for_seconds": age.as_secs(), "syncset": syncset, "reason": reason, "cause": cause})
+    let next_step = Reason::of_name(reason).map(Reason::next_step);
+    json!({"key": cluster, "state": "failing", "for_seconds": age.as_secs(), "syncset": syncset, "reason": reason, "cause": cause,
+        "next_step": next_step})
+}
+
+fn unreachable(silent: &UnreachableCluster) -> Value {
+    let UnreachableCluster { cluster, condition } = silent;
+    let mut shown = json!({"key": cluster, "state": "unreachable"});
+    if let (Some((reason, message, since)), Some(fields)) = (condition, shown.as_object_mut()) {
+        fields.insert("for_seconds".to_owned(), json!(Timestamp::now().duration_since(*since).as_secs().max(0)));
+        fields.insert("reason".to_owned(), json!(reason.as_str()));
+        fields.insert("cause".to_owned(), json!(message));
+        fields.insert("next_step".to_owned(), json!(reason.next_step()));
+    }
+    shown
 }
 
 impl telemetry::Section for SyncsetReport {
@@ -176,6 +216,10 @@ impl telemetry::Section for SyncsetReport {
 
     /// The gauges are set when the clusters are counted.
     fn refresh(&self) {}
+
+    fn count(&self) -> BoxFuture<'_, ()> {
+        self.overview.count_now().boxed()
+    }
 
     /// From the database: what was counted is some seconds old, and an approval is for what is held now.
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
@@ -231,6 +275,8 @@ mod tests {
                 message: "failed to apply resource 0: forbidden".to_owned(),
                 age: Duration::from_secs(7),
             }],
+            refused: 0,
+            unreachable: Vec::new(),
             held: Vec::new(),
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
@@ -268,12 +314,14 @@ mod tests {
                 "as_of_seconds": null,
                 "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
                 "held_syncsets": 1,
+                "refused_kubeconfigs": 0,
                 "not_in_step": [
                     {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
                         "cause": "would delete on 12 of 20 clusters: it matches them no more",
                         "next_step": "take the change back, or `towline approve syncsets monitoring`"},
                     {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
-                        "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden"},
+                        "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
+                        "next_step": "grant the right to the account of the kubeconfig"},
                 ],
                 "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
                 "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
@@ -287,7 +335,13 @@ mod tests {
     fn what_an_operator_has_to_do_makes_the_section_unwell_and_clusters_that_do_not_answer_do_not() {
         let mut counted = Counted { states: [(Standing::InStep, 6), (Standing::Unreachable, 2)].into(), ..counted() };
         let of = |counted: &Counted| condition(&latest(counted.clone()));
+        assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched, 2 unreachable"));
+        counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
+        let refused = Counted { refused: 1, ..counted.clone() };
+        assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused, 2 unreachable"));
+        let alone = Counted { states: [(Standing::Unreachable, 2), (Standing::Paused, 1)].into(), ..counted.clone() };
+        assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
         counted.states.insert(Standing::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.held = vec![monitoring(); 5];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::api::{self, SyncsetApi};
 use super::config::SyncsetsConfig;
 use super::dispatch::Dispatcher;
+use super::kubeconfig;
 use super::metrics::SyncsetMetrics;
 use super::overview::Overview;
 use super::report::SyncsetReport;
@@ -35,6 +36,9 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
         let (database, queue) = (shared.database.clone(), WorkQueue::new(&shared.database, &shared.claims));
         let inspector = worker.inspector();
+        let allowed = config.allowed;
+        mounted
+            .advise(Arc::new(move |text: &str| kubeconfig::read(text, allowed).err().map(|fault| fault.to_string())));
         mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
     }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());

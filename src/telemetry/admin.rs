@@ -27,6 +27,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use futures::future::join_all;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -41,7 +42,7 @@ use crate::http::Peer;
 /// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
 /// tree fails.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
-/// How long `/status` waits for the tree: longer than a busy tree needs, and shorter than clients wait.
+/// How long `/status` waits for the tree and for the sections' counts: longer than a busy tree needs, and shorter than clients wait.
 const LONGEST_REPORT: Duration = Duration::from_secs(5);
 
 /// What the admin server shows.
@@ -175,9 +176,11 @@ async fn section_readyz(State(admin): State<Arc<Admin>>, Path(section): Path<Str
 }
 
 async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
-    let tree = tokio::time::timeout(LONGEST_REPORT, admin.tree.report())
-        .await
-        .unwrap_or_else(|_| json!({ "error": "no answer" }));
+    let counting = join_all(admin.sections.iter().map(|section| section.count()));
+    // What can't be counted in time is shown as it was.
+    let counting = tokio::time::timeout(LONGEST_REPORT, counting);
+    let (tree, _) = tokio::join!(tokio::time::timeout(LONGEST_REPORT, admin.tree.report()), counting);
+    let tree = tree.unwrap_or_else(|_| json!({ "error": "no answer" }));
     let sections: Map<String, Value> =
         admin.sections.iter().map(|section| (section.name().to_string(), section_status(section.as_ref()))).collect();
     let clusters: Map<String, Value> = (admin.clusters)().iter().map(cluster_status).collect();

@@ -35,6 +35,11 @@ pub trait Section: Send + Sync {
     /// Updates state gauges before a scrape.
     fn refresh(&self);
 
+    /// Brings up to date what is otherwise counted from time to time: somebody asks for the status.
+    fn count(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Gauges whose series come and go.
     fn families(&self) -> Vec<Family> {
         Vec::new()

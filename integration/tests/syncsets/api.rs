@@ -152,7 +152,8 @@ fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
             stage.wants("base", &[map(&new)]).await;
             stage.pause(false).await;
             let unreachable = stage.unreachable("west-1").await;
-            assert_eq!(unreachable["reason"], "ErrorConnectingToCluster", "{unreachable}");
+            let reason = if refused == 403 { "Forbidden" } else { "ErrorConnectingToCluster" };
+            assert_eq!(unreachable["reason"], reason, "{unreachable}");
             let message = unreachable["message"].as_str().unwrap();
             assert!(message.starts_with("failed to read the UID of namespace kube-system: "), "{refused}: {message}");
             // Nor when it is asked again.

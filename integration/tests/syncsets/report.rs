@@ -62,6 +62,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
         assert!(
             failing["cause"].as_str().unwrap().starts_with("SelectorSyncSet report-bad: failed to apply resource 0: ")
         );
+        assert_eq!(failing["next_step"], "create the namespace, on the cluster or by a syncset", "{found}");
         assert!(found["dispatcher"]["holder"].is_string(), "{found}");
         let (_, table) = command(&stage, &["status"]).await;
         let row = table.lines().find(|line| line.starts_with("syncsets ")).unwrap();
@@ -176,5 +177,84 @@ fn one_held_syncset_is_approved_by_its_name() {
         assert_eq!(patience.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>(), ["3s"]);
         let (done, refused) = command(&stage, &["approve", "syncsets"]).await;
         assert!(!done && refused.contains("no deletions are held"), "{refused}");
+    });
+}
+
+/// A kubeconfig that is refused waits for somebody: that is not well, and one command says which, why and since when. What was refused
+/// is looked at again when a process is started that allows it.
+#[test]
+fn a_refused_kubeconfig_is_told_and_looked_at_again_at_the_next_start() {
+    run(async {
+        let stage = Stage::with("refusing", crate::world::SYNCSETS, 1).await;
+        let plane = crate::world::edge(0).await;
+        let mut kubeconfig = stage.kubeconfig(plane, plane.address());
+        let cluster = kubeconfig["clusters"][0]["cluster"].as_object_mut().unwrap();
+        cluster.remove("certificate-authority-data");
+        cluster.insert("insecure-skip-tls-verify".to_owned(), json!(true));
+        // Whoever applies it is told at once.
+        let document =
+            json!({"kind": "Cluster", "namespace": "refusing", "name": "west-1", "kubeconfig": kubeconfig.to_string()});
+        let path = crate::commands::file("refusing-cluster", &document).display().to_string();
+        let hub = format!("http://{}", stage.replicas[0].api());
+        let applied = Towline::command(["apply", "-f", &path, "--hub", &hub]).await.unwrap();
+        let warning = String::from_utf8_lossy(&applied.stderr);
+        assert!(applied.status.success(), "{applied:?}");
+        assert!(
+            warning.starts_with("towline: warning: Cluster/refusing/west-1: the kubeconfig will be refused: ")
+                && warning.contains("insecure-tls"),
+            "{warning}"
+        );
+        stage.unreachable("west-1").await;
+        let found = report(&stage, "the refused kubeconfig", |report| report["state"] == "failing").await;
+        assert_eq!((&found["well"], &found["refused_kubeconfigs"]), (&json!(false), &json!(1)), "{found}");
+        let listed = &found["not_in_step"][0];
+        assert_eq!(
+            (&listed["key"], &listed["reason"]),
+            (&json!("refusing/west-1"), &json!("KubeconfigInvalid")),
+            "{found}"
+        );
+        assert!(
+            listed["cause"].as_str().unwrap().contains("insecure-tls") && listed["for_seconds"].is_u64(),
+            "{found}"
+        );
+        let (is_well, table) = command(&stage, &["status", "--exit-code"]).await;
+        let row = table.lines().find(|line| line.starts_with("refusing/west-1")).unwrap_or_default();
+        assert!(
+            !is_well && row.contains("unreachable") && row.contains(" → give its document a kubeconfig"),
+            "{table}"
+        );
+        let told = stage.command(&["get", "clustersyncs", "-n", "refusing"]).await;
+        let row = told.lines().nth(1).unwrap_or_default();
+        assert!(row.contains("Unreachable") && row.contains("insecure-skip-tls-verify"), "{told}");
+
+        let Stage { database, sql, replicas, namespace } = stage;
+        for replica in replicas {
+            replica.towline().terminate(LIMIT).await.unwrap();
+        }
+        let section = format!("{}\nallow = [\"insecure-tls\"]", crate::world::SYNCSETS);
+        let replica = integration::hub::Replica::run(&database, &section, &[]).await.unwrap();
+        replica.wait_ready(LIMIT).await.unwrap();
+        let stage = Stage { database, sql, replicas: vec![replica], namespace };
+        report(&stage, "the cluster in step, without a resync", |report| {
+            report["clusters"]["in_step"] == 1 && report["refused_kubeconfigs"] == 0 && report["well"] == true
+        })
+        .await;
+    });
+}
+
+/// What somebody has just applied is in the status that he asks for next.
+#[test]
+fn the_status_is_counted_when_it_is_asked_for() {
+    run(async {
+        let stage = Stage::new("asked").await;
+        stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        for round in 0..5 {
+            // A pause is of the document alone, so that it counts at once.
+            let is_paused = round % 2 == 0;
+            stage.change("clusters/asked/west-1", &json!({"paused": is_paused})).await;
+            let found = stage.replicas[0].towline().admin().section("syncsets").await.unwrap();
+            assert_eq!(found["clusters"]["paused"], u8::from(is_paused), "{found}");
+        }
     });
 }

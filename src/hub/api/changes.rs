@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
 use axum::response::Response;
-use http::header::{ETAG, IF_MATCH, LOCATION};
+use http::header::{ETAG, IF_MATCH, LOCATION, WARNING};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
@@ -114,6 +114,8 @@ fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
 /// Most faults that an apply tells of all its documents together, beside the first one of each: of a body of a few MiB there may be a hundred
 /// thousand, and their text takes many times as much.
 const MOST_FAULTS: usize = 1_000;
+/// Most warnings in the head of an answer, which clients limit.
+const MOST_WARNINGS: usize = 20;
 /// A longer text is no name.
 const LONGEST_NAME: usize = 253;
 
@@ -144,6 +146,8 @@ struct AllApplied<'a> {
 struct Outcome {
     named: Named,
     result: Result<(Verdict, i64), Problem>,
+    /// What whoever has applied it should know all the same.
+    warning: Option<String>,
 }
 
 /// What an apply calls a document, as far as it is known.
@@ -176,11 +180,14 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
     for manifest in manifests {
         let mut outcome = match manifest {
-            Err(problem) => Outcome { named: Named::default(), result: Err(problem) },
+            Err(problem) => Outcome { named: Named::default(), result: Err(problem), warning: None },
             Ok(manifest) => {
+                let kubeconfig = manifest.body.text("kubeconfig").filter(|_| manifest.kind == Kind::Cluster);
+                let warning = kubeconfig.and_then(|kubeconfig| api.advice.as_ref()?(kubeconfig));
                 let named = Named::of(manifest.kind, &manifest.body);
                 let result = if is_away { Err(not_tried()) } else { apply_one(api, &asked, manifest, dry_run).await };
-                Outcome { named, result }
+                let warning = warning.filter(|_| result.is_ok());
+                Outcome { named, result, warning }
             }
         };
         if let Err(problem) = &mut outcome.result {
@@ -192,7 +199,19 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
         }
         outcomes.push(outcome);
     }
-    Ok(json(&AllApplied { items: outcomes.iter().map(applied).collect() }))
+    let mut answer = json(&AllApplied { items: outcomes.iter().map(applied).collect() });
+    for warning in outcomes.iter().filter_map(warning).take(MOST_WARNINGS) {
+        answer.headers_mut().append(WARNING, warning);
+    }
+    Ok(answer)
+}
+
+/// As API servers of Kubernetes warn: `299 - "text"`.
+fn warning(outcome: &Outcome) -> Option<HeaderValue> {
+    let (Named { namespace, name, .. }, text) = (&outcome.named, outcome.warning.as_ref()?);
+    let (namespace, name) = (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
+    let text = format!("Cluster/{namespace}/{name}: the kubeconfig will be refused: {text}");
+    HeaderValue::try_from(format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))).ok()
 }
 
 /// How the documents of an apply are read from a text.
@@ -236,7 +255,7 @@ fn not_tried() -> Problem {
 }
 
 fn applied(outcome: &Outcome) -> Applied<'_> {
-    let Outcome { named: Named { kind, namespace, name }, result } = outcome;
+    let Outcome { named: Named { kind, namespace, name }, result, .. } = outcome;
     let (result, version, problem) = match result {
         Ok((verdict, version)) => (word(*verdict), Some(version.to_string()), None),
         Err(problem) => ("failed", None, Some(problem_body(problem))),

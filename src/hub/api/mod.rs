@@ -45,7 +45,7 @@ use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
 use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Share, Tail, not_found};
 use crate::http::{Server, ServerTls};
-use crate::job::routes::ApiRoute;
+use crate::job::routes::{Advice, ApiRoute};
 
 /// The label of requests for the description of the API.
 const DESCRIPTION: &str = "description";
@@ -66,6 +66,8 @@ pub(super) struct Api {
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Routes of other jobs.
     pub(super) mounted: Vec<Arc<ApiRoute>>,
+    /// Why a kubeconfig that is applied will not be used.
+    pub(super) advice: Option<Advice>,
     /// Ends the watches.
     pub(super) stop: CancellationToken,
 }

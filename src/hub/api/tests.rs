@@ -51,6 +51,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
     tokio::spawn(writer.run(scope));
     let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
     router(Arc::new(Api {
+        advice: None,
         documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
         tail: Tail::new(database.clone()),
         database,

@@ -12,9 +12,11 @@ use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, WorkQueue};
 use crate::syncset::dispatch::{DispatchError, HeldSyncset, held};
 use crate::syncset::rules::agenda::{Agenda, ClusterFacts, PAUSES};
+use crate::syncset::rules::status::Unreachable;
 
-/// Failures that are shown.
+/// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
+const MOST_UNREACHABLE: i64 = 20;
 
 /// The state of a cluster: the first one that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +61,10 @@ pub struct Counted {
     pub oldest: Option<Duration>,
     /// The newest failures.
     pub failures: Vec<FailingSyncset>,
+    /// How many of the clusters that are not reachable have a kubeconfig that is refused.
+    pub refused: usize,
+    /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
+    pub unreachable: Vec<UnreachableCluster>,
     /// Syncsets whose deletions are held.
     pub held: Vec<HeldSyncset>,
     /// The work queue.
@@ -82,6 +88,15 @@ pub struct FailingSyncset {
     pub age: Duration,
 }
 
+/// A cluster that does not answer, or whose kubeconfig is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreachableCluster {
+    /// `namespace/name`.
+    pub cluster: String,
+    /// Why and for how long, as its `ClusterSync` says it; none if that has not been written yet.
+    pub condition: Option<(Unreachable, String, Timestamp)>,
+}
+
 /// How far the dispatcher is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherState {
@@ -103,7 +118,7 @@ const STATES: &str = "with failing as materialized (select distinct cluster from
        union select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.at > '-infinity' and not l.back \
          and l.objects is null), \
      state as ( \
-       select case when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
+       select case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
            when h.cluster is not null then 'held' \
            when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, \
          case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
@@ -117,6 +132,16 @@ const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace
        extract(epoch from now() - f.since)::float8 \
      from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
      left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
+/// As many as are shown, and their `ClusterSync`s.
+const UNREACHABLE: &str = "select u.namespace || '/' || u.name, u.marks::text, (s.status->'conditions')::text \
+     from (select c.namespace, c.name, \
+         case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
+           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks, \
+         p.retry_at is null as is_refused, p.last_contact \
+       from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+       where p.reachable = false and c.deleted_at is null order by 4 desc, p.last_contact desc nulls first, 1, 2 limit $2) u \
+     left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
+     order by u.is_refused desc, u.last_contact desc nulls first, 1";
 /// The rest, which indexes answer.
 const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
        greatest(m.base, (select max(version) from towline_log)), \
@@ -165,7 +190,10 @@ impl Counted {
             counted.oldest = seconds(column(QUERY, row, 4)?);
             now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
         }
-        counted.states = states(database, now).await?;
+        (counted.states, counted.refused) = states(database, now).await?;
+        if counted.of(Standing::Unreachable) > 0 {
+            counted.unreachable = unreachable(database, now).await?;
+        }
         counted.failures = failures(database).await?;
         counted.held = held(database).await?;
         Ok(counted)
@@ -177,23 +205,59 @@ impl Counted {
     }
 }
 
-async fn states(database: &Database, now: Timestamp) -> Result<BTreeMap<Standing, usize>, db::Error> {
+/// The clusters by state, and those with a refused kubeconfig, which are unreachable.
+async fn states(database: &Database, now: Timestamp) -> Result<(BTreeMap<Standing, usize>, usize), db::Error> {
     const QUERY: &str = "count_clusters_by_state";
     let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+    let mut refused = 0;
     let mut states: BTreeMap<Standing, usize> = Standing::ALL.into_iter().map(|state| (state, 0)).collect();
     for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
         let (name, clusters, marks): (&str, i64, Option<&str>) =
             (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
-        // The database prints valid JSON, and annotations are texts.
-        let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
-        let state = if marks.is_some_and(|marks| marks.pauses(now)) {
+        let state = if pauses(marks, now) {
             Standing::Paused
+        } else if name == "refused" {
+            refused += number(clusters);
+            Standing::Unreachable
         } else {
             Standing::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Standing::Due)
         };
         *states.entry(state).or_default() += number(clusters);
     }
-    Ok(states)
+    Ok((states, refused))
+}
+
+/// Whether the marks of a document pause its cluster. The database prints valid JSON, and annotations are texts.
+fn pauses(marks: Option<&str>, now: Timestamp) -> bool {
+    let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
+    marks.is_some_and(|marks| marks.pauses(now))
+}
+
+async fn unreachable(database: &Database, now: Timestamp) -> Result<Vec<UnreachableCluster>, db::Error> {
+    const QUERY: &str = "unreachable_clusters";
+    let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+    let params = [(&keys as _, Type::TEXT_ARRAY), (&MOST_UNREACHABLE as _, Type::INT8)];
+    let mut found = Vec::new();
+    for row in &database.all(QUERY, UNREACHABLE, &params).await? {
+        if pauses(column(QUERY, row, 1)?, now) {
+            continue;
+        }
+        let conditions = column::<Option<&str>>(QUERY, row, 2)?.and_then(|text| serde_json::from_str(text).ok());
+        found.push(UnreachableCluster {
+            cluster: column(QUERY, row, 0)?,
+            condition: why(&conditions.unwrap_or_default()),
+        });
+    }
+    Ok(found)
+}
+
+/// What the conditions of a `ClusterSync` say of it.
+fn why(conditions: &Value) -> Option<(Unreachable, String, Timestamp)> {
+    let mut conditions = conditions.as_array().into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == "Unreachable" && condition["status"] == "True")?;
+    let text = |field: &str| found.get(field).and_then(Value::as_str);
+    let reason = Unreachable::of_name(text("reason")?)?;
+    Some((reason, text("message")?.to_owned(), text("lastTransitionTime")?.parse().ok()?))
 }
 
 async fn failures(database: &Database) -> Result<Vec<FailingSyncset>, db::Error> {

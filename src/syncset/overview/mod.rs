@@ -2,7 +2,7 @@
 //!
 //! An actor counts. State: the newest counts, as latest values. It reads the database every 15 s, with a few statements of which none is
 //! larger with the number of objects, and in the replica that is the dispatcher some more each minute, for Hive's gauges. It sends to
-//! nobody, and an approval makes it count at once. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
+//! nobody; an approval and a question for the status make it count at once. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
 //! ends at once.
 
 mod applied;
@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub use self::applied::{Applied, SelectorApplied};
+pub(super) use self::counts::UnreachableCluster;
 pub use self::counts::{Counted, DispatcherState, FailingSyncset, Standing};
 use super::dispatch::DispatchError;
 use super::metrics::SyncsetMetrics;
@@ -48,6 +49,8 @@ pub(super) struct Latest {
     pub(super) counted: Option<Counted>,
     /// When that was.
     pub(super) counted_at: Option<Instant>,
+    /// When the last count began, whether it succeeded or not: it has all that was written before.
+    pub(super) began_at: Option<Instant>,
     /// Why the last count failed, with its causes.
     pub(super) failure: Option<String>,
     /// None in a replica that is not the dispatcher.
@@ -79,6 +82,14 @@ impl Overview {
     /// Counts at once, since something has been changed.
     pub(super) fn count_again(&self) {
         self.again.notify_one();
+    }
+
+    /// Counts, and returns when that is done. Its callers limit how long they wait.
+    pub(super) async fn count_now(&self) {
+        let (asked_at, mut latest) = (Instant::now(), self.latest.subscribe());
+        self.count_again();
+        // The sender is this overview's own.
+        let _ = latest.wait_for(|latest| latest.began_at.is_some_and(|began_at| began_at >= asked_at)).await;
     }
 
     /// The actor, under its name `overview`.
@@ -116,14 +127,18 @@ impl Overview {
     }
 
     async fn count(&self) {
+        let began_at = Instant::now();
         let counted = Counted::read(&self.shared.database, &self.queue).await;
-        self.latest.send_modify(|latest| match counted {
-            Ok(counted) => {
-                self.metrics.counted(&counted);
-                (latest.counted, latest.counted_at, latest.failure) = (Some(counted), Some(Instant::now()), None);
+        self.latest.send_modify(|latest| {
+            latest.began_at = Some(began_at);
+            match counted {
+                Ok(counted) => {
+                    self.metrics.counted(&counted);
+                    (latest.counted, latest.counted_at, latest.failure) = (Some(counted), Some(Instant::now()), None);
+                }
+                Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),
+                Err(error) => latest.failure = Some(full_text(&error)),
             }
-            Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),
-            Err(error) => latest.failure = Some(full_text(&error)),
         });
     }
 

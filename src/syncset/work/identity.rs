@@ -8,7 +8,7 @@ use super::visit::{CONNECT_WITHIN, Read, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::rules::agenda::PassAgenda;
-use crate::syncset::rules::pass::{Refused, Writes};
+use crate::syncset::rules::pass::{Refusal, Refused, Writes};
 use crate::syncset::rules::rows::PaceRow;
 use crate::syncset::rules::status::{self, Duplicate, Unreachable};
 use crate::syncset::store::Pace;
@@ -66,9 +66,13 @@ impl Worker {
         }
         let identity = match executor.identity(CONNECT_WITHIN).await {
             Ok(Ok(identity)) => identity,
-            Ok(Err(Refused { message, .. })) => {
+            Ok(Err(Refused { refusal, message })) => {
                 let message = format!("failed to read the UID of namespace kube-system: {message}");
-                return Ok(Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message }));
+                let reason = match refusal {
+                    Refusal::Forbidden => Unreachable::Forbidden,
+                    _ => Unreachable::ErrorConnectingToCluster,
+                };
+                return Ok(Err(Stop::Silent { reason, message }));
             }
             Err(stop) => return Ok(Err(stop)),
         };

@@ -153,6 +153,17 @@ impl Worker {
         ChildSpec::new("worker", move |scope| self.clone().run(scope))
     }
 
+    /// What `allow` of this process's configuration allows may have been refused before it was started. A kubeconfig that it refuses as
+    /// well costs no connection.
+    async fn look_again_at_refused(&self) -> Result<(), StoreError> {
+        let refused = self.store.refused().await?;
+        if !refused.is_empty() {
+            self.store.resync(&refused).await?;
+            self.queue.ask(&refused, false).await?;
+        }
+        Ok(())
+    }
+
     /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         scope.set_state("waiting");
@@ -161,6 +172,7 @@ impl Worker {
             () = scope.draining() => return Ok(()),
             () = self.shared.has_schema() => {}
         }
+        self.look_again_at_refused().await?;
         scope.set_state("running");
         let stopping = CancellationToken::new();
         // There are at most as many that have not begun as there are slots, of which each has one.

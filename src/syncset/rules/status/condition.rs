@@ -51,6 +51,8 @@ pub enum Unreachable {
     Unauthorized,
     /// The kubeconfig can't be used.
     KubeconfigInvalid,
+    /// Its account may not read which cluster it is.
+    Forbidden,
 }
 
 /// Another document leads to the same cluster.
@@ -74,7 +76,7 @@ pub struct Condition {
 impl Unreachable {
     /// The one with this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid]
+        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid, Self::Forbidden]
             .into_iter()
             .find(|reason| reason.as_str() == name)
     }
@@ -85,6 +87,17 @@ impl Unreachable {
             Self::ErrorConnectingToCluster => "ErrorConnectingToCluster",
             Self::Unauthorized => "Unauthorized",
             Self::KubeconfigInvalid => "KubeconfigInvalid",
+            Self::Forbidden => "Forbidden",
+        }
+    }
+
+    /// What an operator can do about it.
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::ErrorConnectingToCluster => "see whether its API server can be reached from here",
+            Self::Unauthorized => "give its document a kubeconfig with valid credentials",
+            Self::KubeconfigInvalid => "give its document a kubeconfig that is allowed, or extend `syncsets.allow`",
+            Self::Forbidden => "grant the account of its kubeconfig `get` of the namespace kube-system",
         }
     }
 }

@@ -82,6 +82,24 @@ impl Reason {
         }
     }
 
+    /// What an operator can do about it.
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::ResourceInvalid | Self::TemplateInvalid => "correct the syncset",
+            Self::SecretInvalid => "correct the mapping: a syncset may read Secrets of its own namespace",
+            Self::SecretUnavailable => "create the Secret on the hub, or take the mapping out",
+            Self::SchemaMismatch => "correct the field, or update what defines the kind on the cluster",
+            Self::KindNotServed => "install on the cluster what serves the kind, or take the resource out",
+            Self::NamespaceMissing => "create the namespace, on the cluster or by a syncset",
+            Self::Terminating | Self::DeletionPending => "see which finalizer holds the object on the cluster",
+            Self::PatchTargetMissing => "create the object that is patched, or take the patch out",
+            Self::Forbidden => "grant the right to the account of the kubeconfig",
+            Self::Rejected => "change what the API server refuses, or ask who runs its webhook",
+            Self::ServerError => "see the log of the cluster's API server",
+            Self::DeletionFailed => "see on the cluster why the object can't be deleted",
+        }
+    }
+
     /// The reason of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
