@@ -100,7 +100,9 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let asking = client.ask_warned(path, (media, Bytes::from(text)));
     let answer = telling(&format!("applying {}", shown(&command.file)), asking).await;
     let (answer, warnings) = answer.map_err(|error| of_file(&command.file, error))?;
-    warnings.iter().for_each(|warning| complain(&format!("warning: {warning}")));
+    for warning in &warnings {
+        complain(&format!("warning: {warning}"));
+    }
     let mut exit = Exit::Done;
     let of_dry_run = if command.dry_run { " (dry run)" } else { "" };
     let items: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
@@ -158,14 +160,13 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
         let filters = path.as_deref().map_or(filters, of_one);
         return follow(&client, kind, &filters, output).await;
     }
-    let document = match &path {
-        Some(path) => client.get(path).await?,
-        None => {
-            let mut items = Vec::new();
-            let reading = client.each(kind, &filters, |item| items.push(item.clone()));
-            telling(&format!("reading {}", kind.plural()), reading).await?;
-            json!({"kind": "List", "items": items})
-        }
+    let document = if let Some(path) = &path {
+        client.get(path).await?
+    } else {
+        let mut items = Vec::new();
+        let reading = client.each(kind, &filters, |item| items.push(item.clone()));
+        telling(&format!("reading {}", kind.plural()), reading).await?;
+        json!({"kind": "List", "items": items})
     };
     if let Some(text) = output.document(&document) {
         say(text.trim_end_matches('\n'));
@@ -176,7 +177,9 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
         None => document.get("items").and_then(Value::as_array).into_iter().flatten().collect(),
     };
     if output == Output::Name {
-        items.into_iter().for_each(|item| say(&listing::name(kind, item)));
+        for item in items {
+            say(&listing::name(kind, item));
+        }
     } else if items.is_empty() {
         complain(&format!("there are no {} here", kind.plural()));
     } else {
@@ -274,7 +277,9 @@ impl Changes {
         if let Some(first) = self.widths.first_mut() {
             *first = "modified".len().max(*first);
         }
-        rows.iter().for_each(|row| say(&padded(row, &self.widths)));
+        for row in rows {
+            say(&padded(&row, &self.widths));
+        }
     }
 }
 

@@ -77,7 +77,9 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
         let wanting = answer.get("wantedBy").and_then(Value::as_array).into_iter().flatten();
         wanting.for_each(|wanting| say(&plain(wanting.get("syncset")).replacen(' ', "/", 1)));
     } else {
-        lines(&answer).iter().for_each(|line| say(line));
+        for line in lines(&answer) {
+            say(&line);
+        }
     }
     Ok(Exit::Done)
 }

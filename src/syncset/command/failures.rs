@@ -40,9 +40,13 @@ pub(super) async fn failures(command: FailuresCommand) -> Result<Exit, Error> {
     if let Some(text) = output.document(&answer) {
         say(text.trim_end_matches('\n'));
     } else if output == Output::Name {
-        names(&answer).iter().for_each(|name| say(name));
+        for name in names(&answer) {
+            say(&name);
+        }
     } else {
-        lines(&answer, output == Output::Wide).iter().for_each(|line| say(line));
+        for line in lines(&answer, output == Output::Wide) {
+            say(&line);
+        }
     }
     Ok(Exit::Done)
 }
