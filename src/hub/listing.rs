@@ -7,8 +7,8 @@ use crate::documents::Kind;
 use crate::job::output::{NOTHING, one_line, or_nothing};
 use crate::telemetry::brief;
 
-/// Characters that are shown of a message, unless the table is wide.
-const MESSAGE: usize = 60;
+/// Characters that are shown of a message, unless the table is wide: as many as `towline failures` shows.
+const MESSAGE: usize = 140;
 /// The conditions of a `ClusterSync` that an operator should know, the one that explains the others first.
 const CONDITIONS: [&str; 6] = ["Paused", "Unreachable", "AnotherCluster", "Duplicate", "Held", "Failed"];
 
@@ -138,8 +138,11 @@ mod tests {
         let failed = condition("Failed", "Unknown", "Pending", "");
         assert_eq!(
             shown(&[failed.clone(), condition("Unreachable", "True", "KubeconfigInvalid", refused)]),
-            ["Unreachable", "60m", "1/2", "`users[0].user.exec` is refused: it runs a command or a plug…"]
+            ["Unreachable", "60m", "1/2", refused]
         );
+        let long = "m".repeat(200);
+        let shown_of_it = &shown(&[condition("Unreachable", "True", "Unauthorized", &long)])[3];
+        assert_eq!(*shown_of_it, "m".repeat(140) + "…");
         assert_eq!(shown(&[failed]), ["Pending", "-", "1/2", "-"]);
         assert_eq!(shown(&[condition("Failed", "False", "Success", "")]), ["Success", "-", "1/2", "-"]);
     }

@@ -101,8 +101,9 @@ fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
         ] {
             let told = stage.expect(&["failures", "--token-file", &token_file(role, namespaces)]).await;
             let count = if namespaces == "*" { 5 } else { clusters.len() };
-            let expected = format!("{count}  SelectorSyncSet monitoring  Rejected  no  {}\n", clusters.join(", "));
-            assert_eq!(told, expected, "{role} {namespaces}");
+            let clusters = clusters.join(", ");
+            let expected = format!("{count}          SelectorSyncSet monitoring   Rejected   no        {clusters}");
+            assert_eq!(told.lines().skip(1).collect::<Vec<_>>(), [expected], "{role} {namespaces}");
         }
         let of_foo = token_file("read", "foo");
         let told = stage.expect(&["failures", "-n", "foo", "--token-file", &of_foo]).await;
