@@ -145,7 +145,7 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
     });
 }
 
-/// Where a program may colour what it prints, NO_COLOR keeps it from that.
+/// Where a program may colour what it prints, `NO_COLOR` keeps it from that.
 #[test]
 fn no_color_is_honoured() {
     run(async {
