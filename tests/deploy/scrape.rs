@@ -25,7 +25,7 @@ use towline::syncset::work::{First, Visited, WorkObserver};
 use towline::syncset::{Applied, Counted, SelectorApplied, Standing, SyncsetMetrics};
 use towline::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
-    db_pool_connections, db_query, leader_election_master_status, section_well,
+    cluster_new_credentials_fail, db_pool_connections, db_query, leader_election_master_status, section_well,
 };
 
 /// The labels of one series, with their values.
@@ -124,6 +124,7 @@ fn record_everything_once() {
     section_well(&section, true);
     section_well(&"hub".parse().expect("a name"), true);
     cluster_available(&"hub".parse().expect("a name"), true);
+    cluster_new_credentials_fail(&"hub".parse().expect("a name"), false);
     actors("watcher", 0, 0, 1);
 }
 
