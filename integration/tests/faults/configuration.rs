@@ -182,7 +182,7 @@ fn a_bad_kubeconfig_is_told_with_its_cause_and_mended_without_a_restart() {
         let expired = expired(server, &cluster["certificate-authority-data"], &issuer);
         let cases = [
             ("", "the file is empty"),
-            (garbage.as_str(), "not a kubeconfig (line 4, column 11)"),
+            (garbage.as_str(), "not a kubeconfig: `users[0].user.exec` is of a wrong type"),
             (no_context.as_str(), "context"),
             (nowhere.as_str(), "connection refused (127.0.0.1:9)"),
             (expired.as_str(), "client certificate expired at 2021-01-01T00:00:00Z"),

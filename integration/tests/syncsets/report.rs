@@ -246,7 +246,7 @@ fn a_refused_kubeconfig_is_told_and_looked_at_again_at_the_next_start() {
 #[test]
 fn the_status_is_counted_when_it_is_asked_for() {
     run(async {
-        let stage = Stage::new("asked").await;
+        let stage = Stage::new("counted").await;
         stage.register("west-1", &json!({}), 0).await;
         stage.at_rest().await;
         for round in 0..5 {

@@ -225,8 +225,8 @@ pub fn restore(wanted: &mut Value, portable: &Value, whole: &Value) {
                     (None, None) => {
                         wanted.insert(field.clone(), held.clone());
                     }
-                    // Lists that both sides add to; all else the source has ordered by now.
-                    (None, Some(wanted)) if wanted.is_array() => restore(wanted, &Value::Array(Vec::new()), held),
+                    // All but lists that both sides add to the source has ordered by now.
+                    (None, Some(wanted)) if both_add_to(field) => restore(wanted, &Value::Array(Vec::new()), held),
                     (Some(portable), Some(wanted)) => restore(wanted, portable, held),
                     (_, _) => {}
                 }
@@ -237,14 +237,27 @@ pub fn restore(wanted: &mut Value, portable: &Value, whole: &Value) {
                 let added = whole.iter().filter(|item| !portable.contains(item) && !wanted.contains(item));
                 let added: Vec<Value> = added.cloned().collect();
                 wanted.extend(added);
-            } else if wanted.len() == whole.len() {
-                for ((wanted, portable), whole) in wanted.iter_mut().zip(portable).zip(whole) {
-                    restore(wanted, portable, whole);
+            } else {
+                let is_as_long = wanted.len() == whole.len();
+                for (index, wanted) in wanted.iter_mut().enumerate() {
+                    let at = match wanted.get("name") {
+                        Some(name) => portable.iter().position(|item| item.get("name") == Some(name)),
+                        None => Some(index).filter(|_| is_as_long),
+                    };
+                    if let Some((portable, whole)) = at.and_then(|at| portable.get(at).zip(whole.get(at))) {
+                        restore(wanted, portable, whole);
+                    }
                 }
             }
         }
         _ => {}
     }
+}
+
+/// Whether a control plane adds items of its own to lists of this name.
+fn both_add_to(list: &str) -> bool {
+    let fields = table::KINDS.iter().flat_map(|kind| kind.fields);
+    fields.into_iter().any(|field| matches!(field.path, [.., name, "*"] if *name == list))
 }
 
 #[cfg(test)]

@@ -215,6 +215,42 @@ fn any_spec() -> impl Strategy<Value = Value> {
     .prop_map(|map| json!(map))
 }
 
+#[test]
+fn what_is_ordered_by_now_is_not_mixed_with_what_was_filled_in() {
+    let role = json!({"metadata": {"name": "a"}, "aggregationRule": {}, "rules": [{"verbs": ["filled in"]}]});
+    let object = reduced("rbac.authorization.k8s.io", "clusterroles", &role);
+    let ordered = json!({"rules": [{"verbs": ["ordered"]}]});
+    let mut wanted = ordered.clone();
+    restore(&mut wanted, &object.content.value(), &object.whole.expect("rules").value());
+    assert_eq!(wanted, ordered);
+}
+
+#[test]
+fn what_was_filled_into_an_item_stays_with_the_item_of_that_name() {
+    let hook = |name: &str, bundle: Option<&str>| match bundle {
+        Some(bundle) => json!({"name": name, "clientConfig": {"url": "u", "caBundle": bundle}}),
+        None => json!({"name": name, "clientConfig": {"url": "u"}}),
+    };
+    let annotations = json!({"cert-manager.io/inject-ca-from": "n/c"});
+    let hooks = json!({"metadata": {"name": "a", "annotations": annotations},
+        "webhooks": [hook("a", Some("1")), hook("b", Some("2"))]});
+    let object = reduced("admissionregistration.k8s.io", "validatingwebhookconfigurations", &hooks);
+    assert_eq!(object.content.value(), json!({"webhooks": [hook("a", None), hook("b", None)]}));
+    let whole = object.whole.expect("bundles").value();
+    for (wanted, expected) in [
+        (
+            vec![hook("c", None), hook("b", None), hook("a", None)],
+            vec![hook("c", None), hook("b", Some("2")), hook("a", Some("1"))],
+        ),
+        (vec![hook("b", None)], vec![hook("b", Some("2"))]),
+        (vec![hook("b", None), hook("c", None)], vec![hook("b", Some("2")), hook("c", None)]),
+    ] {
+        let mut restored = json!({"webhooks": wanted});
+        restore(&mut restored, &object.content.value(), &whole);
+        assert_eq!(restored, json!({"webhooks": expected}));
+    }
+}
+
 proptest! {
     /// Reducing again changes nothing, and what an update sends to an unchanged object is the object.
     #[test]

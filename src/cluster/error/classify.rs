@@ -148,7 +148,7 @@ pub(in crate::cluster) fn cautious_message(status: &Status, resource: &str) -> S
         return format!("HTTP {}, not a Kubernetes API", status.code);
     }
     if resource != "secrets" {
-        let text = of_causes(status).map_or_else(|| without_got(&status.message), Cow::Owned);
+        let text = of_causes(status).map_or_else(|| Cow::Borrowed(without_got(&status.message)), Cow::Owned);
         return harmless(&text);
     }
     let mut text = format!("HTTP {} {}", status.code, status.reason);
@@ -215,18 +215,12 @@ fn behind_last_brace(text: &str) -> &str {
     end.and_then(|end| text.get(end + 1..)).unwrap_or_default()
 }
 
-/// A message of server-side apply without the value that it found in place of a list or an object.
-fn without_got(message: &str) -> Cow<'_, str> {
-    let found = ["expected map, got ", "expected list, got "].iter().find_map(|words| {
-        let at = message.find(words)?;
-        Some(at + words.len() - ", got ".len())
-    });
-    match found {
-        Some(end) => {
-            let rest = message.get(end..).and_then(|rest| rest.split_once('\n')).map_or("", |(_, rest)| rest);
-            Cow::Owned(format!("{} {rest}", message.get(..end).unwrap_or_default()))
-        }
-        None => Cow::Borrowed(message),
+/// A message of server-side apply without the values that it found in place of others. A value may be any text, so all behind the first
+/// is left out.
+fn without_got(message: &str) -> &str {
+    match message.split_once(", got ") {
+        Some((head, _)) if head.contains(": expected ") => head,
+        _ => message,
     }
 }
 
@@ -572,8 +566,9 @@ mod tests {
         assert!(kept.starts_with("beginningä") && kept.ends_with("äend") && kept.contains("ä … ä"), "{kept}");
         assert!((LONGEST_OF_STRANGERS - 4..=LONGEST_OF_STRANGERS).contains(&kept.len()), "{}", kept.len());
         assert_eq!(harmless(" a\nb "), "a b");
-        let got = "x: .data.a: expected map, got &{canary}\n.spec: field not declared";
-        assert_eq!(without_got(got), "x: .data.a: expected map .spec: field not declared");
+        let got = "x: .data.a: expected string, got &{canary\ncanary}\n.data.b: expected string, got &{canary}";
+        assert_eq!(without_got(got), "x: .data.a: expected string");
+        assert_eq!(without_got(".spec: field not declared in schema"), ".spec: field not declared in schema");
     }
 
     #[test]

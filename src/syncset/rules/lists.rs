@@ -172,25 +172,15 @@ fn needs_merge(keys: Keys, asked: &[Value]) -> bool {
     keys.second.is_some() || all.len() < count
 }
 
-/// The elements that are there, each with what is asked of it, and then those that are new. An element that does not say its second key is
-/// the one that is there, if there is only one of its first key.
+/// The elements that are there, each with what is asked of it, and then those that are new.
 fn merged_list(keys: Keys, asked: &[Value], there: &[Value]) -> Vec<Value> {
-    let key_there: Vec<Option<(String, String)>> = there.iter().map(|element| keys.of(element)).collect();
-    let full_key = |element: &Value| {
-        let key = keys.of(element)?;
-        let is_said = keys.second.is_none_or(|(name, _)| element.get(name).is_some());
-        let mut same = key_there.iter().flatten().filter(|there| there.0 == key.0);
-        match (is_said, same.next(), same.next()) {
-            (false, Some(only), None) => Some(only.clone()),
-            _ => Some(key),
-        }
-    };
     let mut left: Vec<(Option<(String, String)>, &Value)> =
-        asked.iter().map(|element| (full_key(element), element)).collect();
+        asked.iter().map(|element| (keys.of(element), element)).collect();
     let asked_keys: Vec<Option<(String, String)>> = left.iter().map(|(key, _)| key.clone()).collect();
     let mut merged = Vec::new();
-    for (key, element) in key_there.iter().zip(there) {
-        match left.iter().position(|(asked, _)| asked == key) {
+    for element in there {
+        let key = keys.of(element);
+        match left.iter().position(|(asked, _)| *asked == key) {
             Some(at) => {
                 let (_, asked) = left.remove(at);
                 let mut element = element.clone();
@@ -198,7 +188,7 @@ fn merged_list(keys: Keys, asked: &[Value], there: &[Value]) -> Vec<Value> {
                 merged.push(element);
             }
             // One more of a key of which the patch gives all.
-            None if asked_keys.contains(key) => {}
+            None if asked_keys.contains(&key) => {}
             None => merged.push(element.clone()),
         }
     }
@@ -264,8 +254,13 @@ mod tests {
             ),
             // Another protocol than what is there.
             (vec![port(53, udp, 2)], vec![port(53, tcp, 9)], vec![port(53, tcp, 9), port(53, udp, 2)]),
-            // No protocol: what is there if it is one, else TCP.
-            (vec![port(53, None, 2)], vec![port(53, udp, 9)], vec![port(53, udp, 2)]),
+            // No protocol is TCP, as for the server.
+            (vec![port(53, None, 2)], vec![port(53, udp, 9)], vec![port(53, udp, 9), port(53, None, 2)]),
+            (
+                vec![port(53, None, 1), port(53, udp, 2)],
+                vec![port(53, udp, 9)],
+                vec![port(53, udp, 2), port(53, None, 1)],
+            ),
             (
                 vec![port(53, None, 2)],
                 vec![port(53, udp, 9), port(53, tcp, 9)],
