@@ -1219,7 +1219,7 @@ type SyncSetDiff struct {
 
 // SyncSetDiffOfCluster What a syncset would do on one cluster.
 type SyncSetDiffOfCluster struct {
-	// Change Objects that would be changed.
+	// Change Objects that would be changed, or deleted and created again.
 	Change int `json:"change"`
 
 	// Conflict Objects of which fields would be taken from other managers.
@@ -1231,7 +1231,7 @@ type SyncSetDiffOfCluster struct {
 	// Delete Objects that would be deleted.
 	Delete int `json:"delete"`
 
-	// Failed Objects that would be refused.
+	// Failed Objects that would be refused, and what else has failed.
 	Failed int `json:"failed"`
 
 	// Name The cluster's name.
@@ -1252,7 +1252,7 @@ type SyncSetDiffOfCluster struct {
 
 // SyncSetDiffOfObject What would become of an object.
 type SyncSetDiffOfObject struct {
-	// Action `conflict`, `failed`, `create`, `change`, `delete`, or `keep` of one that would be dropped and stay.
+	// Action `conflict`, `failed`, `create`, `change`, `recreate`, `delete`, or `keep` of one that would be dropped and stay.
 	Action string `json:"action"`
 
 	// Note The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.

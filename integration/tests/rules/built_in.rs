@@ -548,13 +548,20 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
     .await
     .unwrap();
     for section in sections {
-        let report = towline.admin().section(&section).await.unwrap();
-        let mut objects = report["objects"].clone();
-        let in_step = objects.as_object_mut().and_then(|objects| objects.remove("in_step")).unwrap_or_default();
         let of_section = rows.iter().filter(|row| row.section() == section).count();
         let expected = of_section + usize::from(section == format!("{name}-configmaps"));
-        assert_eq!(in_step, json!(expected), "{section}: {report}");
-        assert!(objects.as_object().unwrap().values().all(|count| *count == 0), "{section}: {report}");
+        eventually(format!("all of section {section} to be in step"), LIMIT, async || {
+            let report = towline.admin().section(&section).await.map_err(|error| error.to_string())?;
+            let mut objects = report["objects"].clone();
+            let in_step = objects.as_object_mut().and_then(|objects| objects.remove("in_step")).unwrap_or_default();
+            let others = objects.as_object().into_iter().flat_map(|objects| objects.values());
+            if in_step == json!(expected) && others.into_iter().all(|count| *count == 0) {
+                return Ok(());
+            }
+            Err(report.to_string())
+        })
+        .await
+        .unwrap();
     }
 }
 
