@@ -11,8 +11,9 @@ use tokio_postgres::Client;
 use crate::world::{LIMIT, hub_database, run};
 
 /// What a replica sends by itself: the tail, its claims, compaction and the estimate of the log's size; and the set-up of a new connection.
-const BY_ITSELF: [&str; 6] = [
+const BY_ITSELF: [&str; 7] = [
     "select m.origin, %",
+    "set lock_timeout%",
     "with mine as%towline_claim%",
     "with free as%towline_claim%",
     "%towline_compact(%",
