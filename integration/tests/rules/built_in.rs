@@ -550,19 +550,23 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
     for section in sections {
         let of_section = rows.iter().filter(|row| row.section() == section).count();
         let expected = of_section + usize::from(section == format!("{name}-configmaps"));
-        eventually(format!("all of section {section} to be in step"), LIMIT, async || {
-            let report = towline.admin().section(&section).await.map_err(|error| error.to_string())?;
-            let mut objects = report["objects"].clone();
-            let in_step = objects.as_object_mut().and_then(|objects| objects.remove("in_step")).unwrap_or_default();
-            let others = objects.as_object().into_iter().flat_map(|objects| objects.values());
-            if in_step == json!(expected) && others.into_iter().all(|count| *count == 0) {
-                return Ok(());
-            }
-            Err(report.to_string())
-        })
-        .await
-        .unwrap();
+        is_in_step(&towline, &section, expected).await;
     }
+}
+
+async fn is_in_step(towline: &Towline, section: &str, expected: usize) {
+    eventually(format!("all of section {section} to be in step"), LIMIT, async || {
+        let report = towline.admin().section(section).await.map_err(|error| error.to_string())?;
+        let mut objects = report["objects"].clone();
+        let in_step = objects.as_object_mut().and_then(|objects| objects.remove("in_step")).unwrap_or_default();
+        let others = objects.as_object().into_iter().flat_map(|objects| objects.values());
+        if in_step == json!(expected) && others.into_iter().all(|count| *count == 0) {
+            return Ok(());
+        }
+        Err(report.to_string())
+    })
+    .await
+    .unwrap();
 }
 
 async fn account_is_there(accounts: &Api<k8s_openapi::api::core::v1::ServiceAccount>, name: &str) {
