@@ -252,7 +252,7 @@ fn the_status_is_counted_when_it_is_asked_for() {
         for round in 0..5 {
             // A pause is of the document alone, so that it counts at once.
             let is_paused = round % 2 == 0;
-            stage.change("clusters/asked/west-1", &json!({"paused": is_paused})).await;
+            stage.change(&stage.path("clusters", "west-1"), &json!({"paused": is_paused})).await;
             let found = stage.replicas[0].towline().admin().section("syncsets").await.unwrap();
             assert_eq!(found["clusters"]["paused"], u8::from(is_paused), "{found}");
         }
