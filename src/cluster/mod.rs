@@ -64,7 +64,6 @@ pub use held::Marked;
 pub use identity::{Identity, Replaced};
 pub use kind::Kind;
 pub use kinds::{KEPT, KindError, KindId, Kinds};
-pub use managers::other_managers;
 pub use metadata::{Deletion, ManagedFields, Metadata};
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use pages::{Element, Pages};

@@ -7,6 +7,7 @@ use futures::TryStreamExt;
 use integration::audit::Record;
 use integration::rbac::{Grant, Side};
 use integration::{Filter, eventually, users};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -197,6 +198,222 @@ fn a_copy_that_somebody_keeps_deleting_is_made_again_slowly_and_told() {
         section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
         section.in_step().await;
         assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
+    });
+}
+
+/// Makes an object whenever it is gone.
+async fn keep_making(api: Api<DynamicObject>, object: DynamicObject) {
+    let name = object.name_any();
+    loop {
+        drop(api.create(&PostParams::default(), &object).await);
+        let selector = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(5);
+        let Ok(events) = api.watch(&selector, "0").await else { continue };
+        let mut events = std::pin::pin!(events);
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Deleted(_) = event {
+                break;
+            }
+        }
+    }
+}
+
+/// Puts an object of its own in the place of one that has the daemon's marks.
+async fn keep_replacing(api: Api<DynamicObject>, own: DynamicObject) {
+    let name = own.name_any();
+    loop {
+        let selector = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let Ok(events) = api.watch(&selector, "0").await else { continue };
+        let mut events = std::pin::pin!(events);
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
+                && object.annotations().contains_key(&mark("sync-remote-uid"))
+            {
+                drop(api.delete(&name, &DeleteParams::background()).await);
+                drop(api.create(&PostParams::default(), &own).await);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_that_somebody_keeps_replacing_is_taken_over_slowly_and_told() {
+    run(async {
+        let section = Section::start("replaced", databases(), "adopt = \"always\"").await;
+        section.make_namespaces("a").await;
+        section.quiet().await;
+        let content = json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}});
+        section.make_local("a", "orders", &content).await;
+        let since = section.mark().await;
+        let (local, own) = (section.local("a"), section.object("orders", &content));
+        let replacer = tokio::spawn(async move { keep_replacing(local, own).await });
+        section.make_remote("a", "orders", &content).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains("cluster edge keeps "), "{note}");
+        section.quiet().await;
+        let (hub, edge) = section.counted_without_events("a", since).await;
+        // The adoption, the creation, the marks and the content are each written at most four times before they are slowed
+        // down, and once or twice since. A creation that comes too late is refused.
+        let sent: usize = edge.iter().filter(|(request, _)| !request.starts_with("get ")).map(|(_, count)| count).sum();
+        assert!(sent <= 40, "{edge:?}");
+        assert!(hub.values().sum::<usize>() <= 20, "{hub:?}");
+        replacer.abort();
+        section.in_step().await;
+    });
+}
+
+#[test]
+fn a_deletion_that_somebody_keeps_undoing_is_slowed_told_once_and_keeps_its_age() {
+    run(async {
+        let section = Section::start("remade", databases(), "unclaimed = \"delete\"").await;
+        section.make_namespaces("a").await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let (local, object) = (section.local("a"), section.object("orders", &json!({"spec": {"engine": "mysql-8"}})));
+        let maker = tokio::spawn(async move { keep_making(local, object).await });
+        let deleted = async || {
+            let (_, edge) = section.counted_without_events("a", since).await;
+            edge.get("delete databases").copied().unwrap_or_default()
+        };
+        let reach = async |count: usize| {
+            eventually(format!("{count} deletions"), Duration::from_mins(2), async || {
+                let seen = deleted().await;
+                if seen >= count { Ok(()) } else { Err(seen.to_string()) }
+            })
+            .await
+            .unwrap();
+        };
+        reach(4).await;
+        section.quiet().await;
+        assert_eq!(deleted().await, 4, "the first, and three at once");
+        let deed = "a client of cluster edge keeps undoing the step delete_local";
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.starts_with(deed), "{note}");
+        for (count, least) in [(5, 25_u32), (6, 50)] {
+            reach(count).await;
+            section
+                .report_has("the cause, and the age since the first of them", |report| {
+                    let listed = &report["not_in_step"][0];
+                    report["objects"]["pending"] == json!(1)
+                        && listed["cause"] == json!(deed)
+                        && listed["for_seconds"].as_u64().is_some_and(|age| age >= u64::from(least))
+                        && report["oldest_unsynced_seconds"]["spec"].as_f64().is_some_and(|age| age >= f64::from(least))
+                })
+                .await;
+        }
+        maker.abort();
+        section.local_gone("a", "orders").await;
+        assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
+        let log = section.towline.log().unwrap();
+        let told = log.lines().filter(|line| line.contains("another writer") && line.contains(deed)).count();
+        assert_eq!(told, 1, "logged once");
+    });
+}
+
+/// Has the edge refuse the daemon's changes of an object for one of two reasons, by the object's label.
+async fn refuse_by_mood(section: &Section) -> String {
+    let name = format!("mood-{}", section.name);
+    let refused = |mood: &str, reason: &str| {
+        json!({
+            "expression": format!("!has(oldObject.metadata.labels) || !('mood' in oldObject.metadata.labels) || \
+                                   oldObject.metadata.labels['mood'] != '{mood}'"),
+            "message": format!("the mood is {mood}"), "reason": reason,
+        })
+    };
+    let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["demo.towline.dev"], "apiVersions": ["v1"],
+                "operations": ["UPDATE"], "resources": ["databases"]}]},
+            "matchConditions": [
+                {"name": "here", "expression": format!("object.metadata.namespace == '{}'", section.local_namespace("a"))},
+                {"name": "daemon", "expression": format!("request.userInfo.username == '{}'", users::TOWLINE)},
+            ],
+            "validations": [refused("bad", "Forbidden"), refused("worse", "Invalid")],
+        },
+    }))
+    .unwrap();
+    let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }))
+    .unwrap();
+    Api::all(section.edge.clone()).create(&PostParams::default(), &policy).await.unwrap();
+    Api::all(section.edge.clone()).create(&PostParams::default(), &binding).await.unwrap();
+    let client = section.world.edge.client(users::TOWLINE).await.unwrap();
+    let daemon: Api<DynamicObject> = Api::namespaced_with(client, &section.local_namespace("a"), &section.kind);
+    eventually("the edge to refuse", LIMIT, async || {
+        let trial = Patch::Merge(json!({"metadata": {"annotations": {"example.com/trial": "yes"}}}));
+        match daemon.patch("orders", &PatchParams { dry_run: true, ..PatchParams::default() }, &trial).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    name
+}
+
+#[test]
+fn two_refusals_that_take_turns_are_noted_slowly_and_told() {
+    run(async {
+        let section = Section::start("refused", databases(), "").await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+        section.in_step().await;
+        noted(&section, "orders").await;
+        let mood = |mood: Option<&str>| json!({"metadata": {"labels": {"mood": mood}}});
+        section.patch_local("a", "orders", &mood(Some("bad"))).await;
+        let policy = refuse_by_mood(&section).await;
+        let since = section.mark().await;
+        // As soon as one reason is noted, the other one counts.
+        let (remote, local) = (section.remote("a"), section.local("a"));
+        let (bad, worse) = (mood(Some("bad")), mood(Some("worse")));
+        let turner = tokio::spawn(async move {
+            loop {
+                let selector = WatchParams::default().fields("metadata.name=orders");
+                let Ok(events) = remote.watch(&selector, "0").await else { continue };
+                let mut events = std::pin::pin!(events);
+                while let Ok(Some(event)) = events.try_next().await {
+                    if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
+                        && let Some(error) = object.annotations().get(&mark("sync-error"))
+                    {
+                        let next = if error.ends_with("worse") { &bad } else { &worse };
+                        drop(local.patch("orders", &PatchParams::default(), &Patch::Merge(next)).await);
+                    }
+                }
+            }
+        });
+        section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+        let notes = async || {
+            let (hub, _) = section.counted("a", since).await;
+            hub.get("patch databases").copied().unwrap_or_default()
+        };
+        eventually("four notes", LIMIT, async || {
+            let seen = notes().await;
+            if seen >= 4 { Ok(()) } else { Err(seen.to_string()) }
+        })
+        .await
+        .unwrap();
+        section.quiet().await;
+        assert_eq!(notes().await, 4, "the first, and three at once");
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.starts_with("cluster edge keeps rejecting the object for different reasons"), "{note}");
+        section
+            .report_has("the present reason", |report| {
+                let first = &report["not_in_step"][0];
+                first["state"] == json!("failing")
+                    && first["cause"].as_str().is_some_and(|cause| cause.contains("the mood is "))
+            })
+            .await;
+        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"refused\"").await;
+        assert_eq!(rewrites.as_deref(), Some("3"));
+        turner.abort();
+        section.patch_local("a", "orders", &mood(None)).await;
+        section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
+        section.remote_has("a", "orders", |remote| !remote.annotations().contains_key(&mark("sync-error"))).await;
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(section.edge.clone());
+        bindings.delete(&policy, &DeleteParams::default()).await.unwrap();
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(section.edge.clone());
+        policies.delete(&policy, &DeleteParams::default()).await.unwrap();
     });
 }
 

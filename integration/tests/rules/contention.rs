@@ -19,13 +19,13 @@ use crate::rules_world::*;
 /// Who fights, as the API servers record it.
 const STUBBORN: &str = "stubborn-operator";
 
-/// Merges its own value into an object whenever that has what the daemon writes.
-async fn fight<K>(api: Api<K>, name: &str, subresource: bool, has_ours: impl Fn(&K) -> bool, patch: &Value)
+/// Merges its own values into an object, one after the other, whenever that has what the daemon writes.
+async fn fight<K>(api: Api<K>, name: &str, subresource: bool, has_ours: impl Fn(&K) -> bool, patches: &[Value])
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let params = PatchParams { field_manager: Some(STUBBORN.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(patch);
+    let mut patches = patches.iter().cycle();
     loop {
         let selector = WatchParams::default().fields(&format!("metadata.name={name}"));
         let Ok(events) = api.watch(&selector, "0").await else { continue };
@@ -34,6 +34,7 @@ where
             if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
                 && has_ours(&object)
             {
+                let patch = Patch::Merge(patches.next().unwrap());
                 if subresource {
                     drop(api.patch_status(name, &params, &patch).await);
                 } else {
@@ -95,7 +96,7 @@ fn a_fight_over_the_status_is_slowed_and_named_and_holds_no_spec_back() {
         let theirs = json!({"status": {"phase": "Failed"}});
         let ours = |remote: &DynamicObject| remote.data["status"]["phase"] == json!("Ready");
         let remote = section.remote("a");
-        let fighter = tokio::spawn(async move { fight(remote, "orders", true, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(remote, "orders", true, ours, &[theirs]).await });
         let written = async || writes(&section, &section.world.hub, since, "patch", "databases/status", "orders").await;
         slows_down_after(&section, 3, written).await;
         let note = section.event("a", "orders", "Contended").await;
@@ -118,7 +119,7 @@ fn a_fight_over_the_finalizer_is_slowed_and_named_and_the_rest_goes_on() {
         let theirs = json!({"metadata": {"finalizers": null}});
         let ours = |remote: &DynamicObject| !remote.finalizers().is_empty();
         let remote = section.remote("a");
-        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &[theirs]).await });
         let written = async || writes(&section, &section.world.hub, since, "patch", "databases", "orders").await;
         slows_down_after(&section, 3, written).await;
         let note = section.event("a", "orders", "Contended").await;
@@ -144,7 +145,7 @@ fn a_fight_over_the_generation_notes_is_slowed_and_named_and_the_rest_goes_on() 
             remote.annotations().get(&mark("sync-local-generation")).is_some_and(|noted| noted != "99")
         };
         let remote = section.remote("a");
-        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(remote, "orders", false, ours, &[theirs]).await });
         let written = async || writes(&section, &section.world.hub, since, "patch", "databases", "orders").await;
         slows_down_after(&section, 3, written).await;
         let note = section.event("a", "orders", "Contended").await;
@@ -177,7 +178,7 @@ fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes
             secret.data.as_ref().and_then(|data| data.get("password")).is_some_and(|password| password.0 == b"ours")
         };
         let secrets = section.remote_secrets("a");
-        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &[theirs]).await });
         let uploads = async || writes(&section, &section.world.hub, since.0, "update", "secrets", WATCHED_SECRET).await;
         slows_down_after(&section, 3, uploads).await;
         let note = section.event("a", "orders", "Contended").await;
@@ -188,7 +189,7 @@ fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes
         let theirs = json!({"metadata": {"annotations": {mark("last-uploaded-hash"): null}}});
         let secrets = section.local_secrets("a");
         let ours = |secret: &Secret| noted_hash(secret).is_some();
-        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(secrets, WATCHED_SECRET, false, ours, &[theirs]).await });
         let notes = async || writes(&section, &section.world.edge, since.1, "patch", "secrets", WATCHED_SECRET).await;
         slows_down_after(&section, 3, notes).await;
         eventually("the second fight to be told", LIMIT, async || {
@@ -198,6 +199,31 @@ fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes
         .await
         .unwrap();
         fighter.abort();
+    });
+}
+
+#[test]
+fn a_fight_over_two_labels_in_turn_is_one_and_is_slowed_and_named() {
+    run(async {
+        let section = one_database("fight-labels", "").await;
+        let since = section.mark().await.1;
+        let theirs = ["colour", "shape"].map(|label| json!({"metadata": {"labels": {label: "theirs"}}}));
+        let ours = |local: &DynamicObject| {
+            ["colour", "shape"].iter().all(|label| local.labels().get(*label).is_some_and(|value| value == "ours"))
+        };
+        let local = section.local("a");
+        let fighter = tokio::spawn(async move { fight(local, "orders", false, ours, &theirs).await });
+        let labels = json!({"metadata": {"labels": {"colour": "ours", "shape": "ours"}}});
+        section.patch_remote("a", "orders", &labels).await;
+        let written = async || writes(&section, &section.world.edge, since, "patch", "databases", "orders").await;
+        // The labels as they were ordered, and three rewrites.
+        slows_down_after(&section, 4, written).await;
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains(STUBBORN) && note.contains("keeps changing label "), "{note}");
+        the_spec_goes_on(&section).await;
+        fighter.abort();
+        section.in_step().await;
+        assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
     });
 }
 
@@ -220,7 +246,7 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
         let theirs = json!({"spec": {"storage": "stubborn"}});
         let ours = |local: &DynamicObject| local.data["spec"]["storage"] != json!("stubborn");
         let local = section.local("a");
-        let fighter = tokio::spawn(async move { fight(local, "orders", false, ours, &theirs).await });
+        let fighter = tokio::spawn(async move { fight(local, "orders", false, ours, &[theirs]).await });
         let limit = Duration::from_mins(2);
         let reach = async |count: usize| {
             eventually(format!("{count} rewrites"), limit, async || {

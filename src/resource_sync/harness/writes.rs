@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Harness, OBJECTS, local, namespace, pair, remote, terminating};
-use crate::actor::Outcome;
+use super::{Harness, OBJECTS, key, local, namespace, pair, remote, terminating};
+use crate::actor::{Outcome, Reconciler};
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::index::expectations::Side;
 use crate::resource_sync::index::phase::Mode;
+use crate::resource_sync::index::table::Contention;
+use crate::resource_sync::report::events::PairEvent;
 
 pub(super) fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
@@ -144,4 +146,45 @@ async fn a_local_cluster_that_is_gone_for_ever_is_not_waited_for() {
     let patch = format!("PATCH {OBJECTS}/a");
     assert!(harness.hub.asked().contains(&patch), "our finalizer");
     assert!(harness.edge.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_undoes_our_writes_is_reported_though_no_event_finds_room() {
+    let harness = Harness::new("");
+    let mut ours = remote("a", 5);
+    ours["metadata"]["labels"] = json!({"app": "ours"});
+    let undone = |version: u64| {
+        let mut theirs = local("a", version);
+        theirs["metadata"]["labels"] = json!({"app": "theirs"});
+        theirs
+    };
+    harness.list(&[ours], &[undone(10)], &[theirs()]).await;
+    for _ in 0..100 {
+        harness.section.emit_event(PairEvent::paused(&key("a"), None, None));
+    }
+    let mut version = 10;
+    harness.edge.answer(move |line| {
+        if line.starts_with("GET") {
+            let managers = json!([{"manager": "stubborn", "operation": "Update"}]);
+            return (200, json!({"metadata": {"resourceVersion": "1", "managedFields": managers}}));
+        }
+        version += 10;
+        (200, json!({"metadata": {"uid": "local-a", "resourceVersion": (version - 5).to_string(), "generation": 1}}))
+    });
+    let mut reconciler = harness.reconciler("a");
+    let patch = format!("PATCH {OBJECTS}/a");
+    for round in 1..=4 {
+        assert!(matches!(reconciler.reconcile().await, Outcome::Done));
+        let looked_up = (round == 4).then(|| format!("GET {OBJECTS}/a"));
+        let expected: Vec<_> = looked_up.into_iter().chain([patch.clone()]).collect();
+        assert_eq!(harness.edge.asked(), expected, "write {round}");
+        harness.watches().local.show(&undone(10 + 10 * round)).await;
+    }
+    assert!(matches!(reconciler.reconcile().await, Outcome::RetryAfter(_)));
+    assert!(harness.edge.asked().is_empty(), "the fifth write waits");
+    let cause = harness.section.index(|index| {
+        let now = tokio::time::Instant::now();
+        index.table.get(&pair("a")).and_then(|pair| pair.contention(now).map(Contention::cause))
+    });
+    assert_eq!(cause.as_deref(), Some("field manager stubborn on cluster edge keeps changing label app"));
 }

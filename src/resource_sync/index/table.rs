@@ -47,6 +47,10 @@ pub(crate) struct Contention {
 }
 
 impl Contention {
+    fn lasts(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) < CALM
+    }
+
     /// Who does what, in one sentence.
     pub(crate) fn cause(&self) -> String {
         self.deeds.values().map(String::as_str).collect::<Vec<_>>().join("; ")
@@ -124,7 +128,7 @@ impl Pair {
 
     /// What another client keeps undoing, while it does.
     pub(crate) fn contention(&self, now: Instant) -> Option<&Contention> {
-        self.contention.as_deref().filter(|contention| now.saturating_duration_since(contention.last) < CALM)
+        self.contention.as_deref().filter(|contention| contention.lasts(now))
     }
 
     /// Since when a part is contended that is written in this direction.
@@ -181,11 +185,17 @@ impl Table {
         self.pairs.iter().filter(|(_, pair)| pair.holds_remote).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Removes a pair that is gone on both sides.
-    pub(crate) fn forget(&mut self, key: &PairKey) {
+    /// Removes a pair that is gone on both sides. One that another client makes anew again and again stays as long as it is
+    /// contended, and for so long is returned.
+    pub(crate) fn forget(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
+        let contention = self.get(key).and_then(|pair| pair.contention.take());
         self.pairs.remove(key);
         self.left_out.remove(&key.local);
         self.mended(&key.local);
+        let contention = contention.filter(|contention| contention.lasts(now))?;
+        let calm_in = (contention.last + CALM).saturating_duration_since(now);
+        self.pair(key, now).contention = Some(contention);
+        Some(calm_in)
     }
 
     /// Records that a change was written to the local side. Returns how long that took since it arrived.
@@ -230,8 +240,8 @@ impl Table {
         }
     }
 
-    /// Records that a contended part is written again: what the other client does. Returns whether this is new.
-    pub(crate) fn contended(&mut self, key: &PairKey, what: &Contended, deed: &str, now: Instant) -> bool {
+    /// Records that a contended part is written again. Returns whether this is new.
+    pub(crate) fn contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
         let pair = self.pair(key, now);
         if pair.contention(now).is_none() {
             pair.contention = None;
@@ -241,7 +251,7 @@ impl Table {
         contention.last = now;
         let is_new = !contention.deeds.contains_key(what);
         if is_new {
-            contention.deeds.insert(what.clone(), format!("another client {deed}"));
+            contention.deeds.insert(what.clone(), format!("another client {what}"));
         }
         is_new
     }
@@ -253,7 +263,7 @@ impl Table {
         }
     }
 
-    /// Records who the other client is.
+    /// Records who does what.
     pub(crate) fn contender_found(&mut self, key: &PairKey, what: &Contended, deed: String) {
         let contention = self.get(key).and_then(|pair| pair.contention.as_mut());
         if let Some(known) = contention.and_then(|contention| contention.deeds.get_mut(what)) {
@@ -343,12 +353,12 @@ impl Table {
         since.map(|since| now.saturating_duration_since(since))
     }
 
-    /// Records that an object is never synced. Returns whether that is new.
-    pub(crate) fn leave_out(&mut self, key: &PairKey, why: LeftOut) -> bool {
+    /// Records that an object is never synced. Returns whether that is new, and for how long it stays contended.
+    pub(crate) fn leave_out(&mut self, key: &PairKey, why: LeftOut, now: Instant) -> (bool, Option<Duration>) {
         let was_known = self.left_out.contains_key(&key.local);
-        self.forget(key);
+        let calm_in = self.forget(key, now);
         self.left_out.insert(key.local.clone(), why.reason());
-        !was_known
+        (!was_known, calm_in)
     }
 
     /// The objects that are never synced, and why: the first `most` of them, and how many there are.
@@ -412,8 +422,8 @@ mod tests {
     async fn a_contended_pair_is_pending_from_the_first_contended_write_until_a_calm_minute() {
         let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert!(table.contended(&key, &Contended::Content, "keeps changing spec.size", at(0)));
-        assert!(!table.contended(&key, &Contended::Content, "keeps changing spec.size", at(1)), "it is told once");
+        assert!(table.contended(&key, &Contended::Content, at(0)));
+        assert!(!table.contended(&key, &Contended::Content, at(1)), "it is told once");
         for round in 0..5 {
             // The write puts the pair in step until the other client undoes it.
             table.ended(&key, PairState::InStep, at(30 * round), None, at(30 * round));
@@ -430,8 +440,25 @@ mod tests {
         table.ended(&key, PairState::InStep, at(150), None, at(150));
         assert_eq!(table.pair(&key, at(199)).shown(at(199)).0, PairState::Pending);
         assert_eq!(table.pair(&key, at(201)).shown(at(201)).0, PairState::InStep);
-        assert!(table.contended(&key, &Contended::Content, "keeps changing spec.size", at(300)), "told again");
+        assert!(table.contended(&key, &Contended::Content, at(300)), "told again");
         assert_eq!(table.pair(&key, at(301)).shown(at(301)), (PairState::Pending, at(300)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contended_pair_that_is_gone_is_remembered_until_a_calm_minute() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let deletion = Contended::Removal("delete_local");
+        assert!(table.contended(&key, &deletion, at(0)));
+        for round in 0..5 {
+            table.pair(&key, at(30 * round)).status_since = Some(at(30 * round));
+            assert_eq!(table.forget(&key, at(30 * round + 1)), Some(CALM - Duration::from_secs(1)));
+            assert_eq!(table.pair(&key, at(0)).shown(at(30 * round + 1)), (PairState::Pending, start));
+            assert_eq!(table.oldest_pending(at(30 * round + 1)).status, None, "nothing is left to write");
+            assert!(!table.contended(&key, &deletion, at(30 * round + 30)), "it is told once");
+        }
+        assert_eq!(table.forget(&key, at(210)), None);
+        assert_eq!(table.keys().count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -498,7 +525,7 @@ mod tests {
         assert_eq!(left(29, PairState::Pending), 20, "it is tried again");
         assert_eq!(left(29, PairState::InStep), 19);
         assert_eq!(left(28, PairState::Deleting), 18);
-        table.forget(&PairKey::alike("n", "27"));
+        table.forget(&PairKey::alike("n", "27"), Instant::now());
         assert_eq!(table.failures(Instant::now()).len(), 17);
     }
 }

@@ -27,7 +27,6 @@ impl PairReconciler {
         for effect in effects {
             self.conflicts.wrote(effect);
         }
-        self.conflicts.carried_out(step);
         self.record(section, step, written, &observed);
         let end = if *step == Step::WriteRemoteStatus { self.confirm_status(section).await } else { None };
         (end, observed.after(step, written, section.policy()))

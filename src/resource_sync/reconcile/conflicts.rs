@@ -1,13 +1,18 @@
 //! Conflicts with other writers: leaves contended parts out of the observation while they wait, counts rewrites, and reports
 //! the conflict.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::PairReconciler;
-use crate::resource_sync::report::events::{Contender, PairEvent};
-use crate::resource_sync::rules::conflicts::Effect;
+use super::execute::{namespaces, secret_kind};
+use crate::cluster::ObjectKey;
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::report::events::PairEvent;
+use crate::resource_sync::rules::conflicts::{Contended, Effect};
+use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::plan::{Observed, Step};
 use crate::resource_sync::section::Section;
 
@@ -36,21 +41,63 @@ impl PairReconciler {
         is_stuck
     }
 
-    /// Counts the rewrites in a step that is sent now, and reports them when they become a conflict.
-    pub(crate) fn count_rewrites(&mut self, section: &Section, step: &Step, effects: &[Effect], observed: &Observed) {
+    /// Counts the rewrites in a step that is sent now, and reports them when they become a conflict. The Event may be lost among
+    /// many; the log and the report have it in any case.
+    pub(crate) async fn count_rewrites(
+        &mut self,
+        section: &Section,
+        step: &Step,
+        effects: &[Effect],
+        observed: &Observed,
+    ) {
         for effect in effects {
             let Some(is_conflict) = self.conflicts.sent(effect, Instant::now()) else { continue };
             self.metrics.contended_field();
-            if !is_conflict {
+            let what = &effect.what;
+            let is_new = is_conflict && section.index(|index| index.table.contended(&self.key, what, Instant::now()));
+            if !is_new {
                 continue;
             }
-            let fields = effect.what.fields(step, observed, section.policy());
-            let deed = if fields.is_empty() { effect.what.to_string() } else { format!("keeps changing {fields}") };
-            let is_new = section.index(|index| index.table.contended(&self.key, &effect.what, &deed, Instant::now()));
-            if is_new {
-                let contender = Contender { pair: self.key.clone(), what: effect.what.clone(), deed };
-                section.emit_event(PairEvent::contended(observed.local.as_deref(), contender));
+            let fields = what.fields(step, observed, section.policy());
+            let deed = if fields.is_empty() { what.to_string() } else { format!("keeps changing {fields}") };
+            let cause = format!("{} {deed}", self.other_writer(section, what).await);
+            tracing::warn!(section = %section.name(), key = %self.key, cause, "another writer keeps changing what the section writes");
+            let event = PairEvent::contended(&self.key.local, observed.local.as_deref(), what, &cause);
+            section.index(|index| index.table.contender_found(&self.key, what, cause));
+            section.emit_event(event);
+        }
+    }
+
+    /// Who undoes our writes of this part. Until the next of them the other field managers own the part. The newest comes first:
+    /// others may have created the object.
+    async fn other_writer(&self, section: &Section, what: &Contended) -> String {
+        let (cluster, key, kind) = match what.direction() {
+            Direction::Status => (section.remote_cluster(), &self.key.remote, section.remote_kind()),
+            Direction::Spec => (section.local_cluster(), &self.key.local, section.local_kind()),
+        };
+        let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
+        let subresource = if *what == Contended::Status && has_subresource { "status" } else { "" };
+        let secret = |name| Some((Arc::new(secret_kind()), ObjectKey::new(Arc::clone(&key.namespace), name)));
+        let written = match what {
+            Contended::Rejection => return format!("cluster {}", section.local_cluster().name()),
+            // A deletion leaves no field manager.
+            Contended::Object | Contended::Namespace | Contended::Removal(_) => {
+                return format!("a client of cluster {}", cluster.name());
             }
+            Contended::Secret(name) => secret(section.mapping().remote_secret_name(name).into()),
+            Contended::SecretHash(name) => secret(Arc::clone(name)),
+            Contended::Marks(Place::Namespace) => {
+                Some((Arc::new(namespaces()), ObjectKey::new("", Arc::clone(&key.namespace))))
+            }
+            _ => kind.map(|kind| (kind, key.clone())),
+        };
+        let names = match &written {
+            Some((kind, key)) => cluster.other_managers(kind, key, subresource).await,
+            None => Vec::new(),
+        };
+        match names.as_slice() {
+            [] => format!("another field manager on cluster {}", cluster.name()),
+            names => format!("field manager {} on cluster {}", names.join(", "), cluster.name()),
         }
     }
 }

@@ -76,7 +76,8 @@ pub(crate) fn namespaces() -> Kind {
     Kind::core("Namespace", "namespaces", false)
 }
 
-fn secret_kind() -> Kind {
+/// The kind of secrets.
+pub(crate) fn secret_kind() -> Kind {
     Kind::core("Secret", "secrets", true)
 }
 

@@ -107,10 +107,11 @@ impl PairReconciler {
             Rest::Paused => PairState::Paused,
             Rest::Contended => PairState::Pending,
             Rest::LeftOut(why) => {
-                if section.index(|index| index.table.leave_out(&self.key, why)) {
+                let (is_new, calm_in) = section.index(|index| index.table.leave_out(&self.key, why, now));
+                if is_new {
                     tracing::info!(section = %section.name(), key = %self.key, reason = why.reason(), "the object is left out");
                 }
-                return Outcome::Done;
+                return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
             Rest::Stranger => PairState::Stranger,
@@ -123,11 +124,12 @@ impl PairReconciler {
                 let is_held =
                     rest == Rest::Gone && section.mode() == Mode::Syncing && Waits::is_held_by_others(observed);
                 let waits = is_held.then(|| Waits::deleting(rest, observed, section.config()));
-                section.index(|index| match waits {
+                let calm_in = section.index(|index| match waits {
                     Some(waits) => {
                         index.table.ended(&self.key, PairState::Deleting, self.observed_at, Some(waits), now);
+                        None
                     }
-                    None => index.table.forget(&self.key),
+                    None => index.table.forget(&self.key, now),
                 });
                 if matches!(observed.namespace, Namespace::Present { .. }) {
                     section.requeue_namespace_owners(&self.key);
@@ -144,7 +146,7 @@ impl PairReconciler {
                 if section.index(|index| index.guard.clear(&self.key)) {
                     section.requeue_suspects();
                 }
-                return Outcome::Done;
+                return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
         };
         if let Some(waits) = Waits::left_alone(rest, observed, section.config(), section.policy()) {

@@ -29,7 +29,7 @@ use crate::cluster::Error;
 use crate::resource_sync::index::expectations::PairExpectations;
 use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::metrics::SyncMetrics;
-use crate::resource_sync::rules::conflicts::{ConflictTracker, Contended, effects};
+use crate::resource_sync::rules::conflicts::{ConflictTracker, Contended, effects, order};
 use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
@@ -134,6 +134,7 @@ impl Reconciler for PairReconciler {
         }
         self.observed_at = Instant::now();
         let mut observed = section.observe(&self.key);
+        self.conflicts.ordered(order(&observed));
         if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
             return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
         }
@@ -248,7 +249,11 @@ impl PairReconciler {
                 }
                 continue;
             }
-            self.count_rewrites(section, &step, &effects, &observed);
+            self.count_rewrites(section, &step, &effects, &observed).await;
+            // The question who undoes it takes its time.
+            if !section.caches_match_sessions() {
+                return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
+            }
             self.will_send(section, &step);
             let sending = match section.harm_of(&step, &observed) {
                 None => None,

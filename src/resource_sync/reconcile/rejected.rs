@@ -1,6 +1,6 @@
 //! Reports on the remote object what the local cluster rejects, since whoever ordered it looks there.
 //!
-//! The report is an annotation, written once for each reason, and an Event where those are permitted. No decision depends on
+//! The report is an annotation, written once for each reason and slowly if reasons take turns, and an Event where those are permitted. No decision depends on
 //! them: if the annotation can't be written, the failure still shows in the log, in an Event on the local cluster and in
 //! `/status`. The plan removes the annotation later.
 
@@ -14,7 +14,7 @@ use crate::cluster::Error;
 use crate::resource_sync::index::Index;
 use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::report::events::PairEvent;
-use crate::resource_sync::rules::conflicts::Contended;
+use crate::resource_sync::rules::conflicts::effects;
 use crate::resource_sync::rules::patch::desired_metadata;
 use crate::resource_sync::rules::plan::{self, Observed, Remote, Step};
 use crate::resource_sync::rules::waits::brief;
@@ -32,7 +32,8 @@ impl PairReconciler {
         // The text does not count: some webhooks word every refusal differently, and each write of the annotation triggers
         // another reconcile, which tries the step again.
         let reason = (order(section, observed), step.name(), *code);
-        let set_noted = |index: &mut Index| index.table.pair(&self.key, Instant::now()).told_rejection = Some(reason);
+        let key = self.key.clone();
+        let set_noted = |index: &mut Index| index.table.pair(&key, Instant::now()).told_rejection = Some(reason);
         let is_noted =
             section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.told_rejection == Some(reason)));
         if is_noted || section.mode() != Mode::Syncing {
@@ -43,6 +44,12 @@ impl PairReconciler {
             section.index(set_noted);
             return;
         };
+        let effects = effects(&note, observed, section.policy());
+        // The next attempt of the step repeats this.
+        if effects.iter().any(|effect| self.conflicts.wait(effect, Instant::now()).is_some()) {
+            return;
+        }
+        self.count_rewrites(section, &note, &effects, observed).await;
         // Credentials may have changed since the last step.
         if !section.caches_match_sessions() {
             return;
@@ -53,9 +60,10 @@ impl PairReconciler {
         self.expect(section, |expected| expected.set_unknown(&note, is_unknown));
         match result {
             Ok(written) => {
+                for effect in &effects {
+                    self.conflicts.wrote(effect);
+                }
                 self.record(section, &note, &written, observed);
-                // Removing the annotation after the error is no rewrite.
-                self.conflicts.took_back(&Contended::SyncError);
                 section.index(set_noted);
                 section.emit_event(PairEvent::rejected(remote, &section.config().local, step.name(), message));
             }

@@ -13,22 +13,15 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::Instant;
 
 use crate::actor::{BoxError, Inbox, Mailbox, Scope};
-use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Kind, Object, ObjectKey, Verb, Watch, other_managers};
+use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Object, ObjectKey, Verb, Watch};
 use crate::config::ClusterName;
 use crate::job::permission::EVENTS;
-use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::conflicts::Contended;
-use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::unkept::Unkept;
 use crate::resource_sync::section::Section;
 
 /// How many Events may wait to be written. A section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
-
-/// How often a contended object is read to find the other manager's name ...
-const LOOKS: usize = 5;
-/// ... with this time in between.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// An optional permission may be granted at any time: after a denial it is reviewed again after this time.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
@@ -46,21 +39,10 @@ pub struct PairEvent {
     uid: Option<Arc<str>>,
     kind: EventKind,
     note: String,
-    /// The other client is looked up when the Event is written.
-    contended: Option<Contender>,
+    /// Events with the same reason and action form one series.
+    action: &'static str,
     /// Whether it is about the remote object, and is written to the remote cluster.
     on_remote: bool,
-}
-
-/// A client that keeps undoing what the section writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contender {
-    /// The pair.
-    pub pair: PairKey,
-    /// The contended part.
-    pub what: Contended,
-    /// What the client does, after its name.
-    pub deed: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,14 +58,7 @@ enum EventKind {
 
 impl PairEvent {
     fn new(local: &Object, kind: EventKind, note: String) -> Self {
-        Self {
-            key: local.key.clone(),
-            uid: Some(Arc::clone(&local.uid)),
-            kind,
-            note,
-            contended: None,
-            on_remote: false,
-        }
+        Self { key: local.key.clone(), uid: Some(Arc::clone(&local.uid)), kind, note, action: "Sync", on_remote: false }
     }
 
     /// A step has failed. `local` is the local object, if it exists.
@@ -93,7 +68,7 @@ impl PairEvent {
             uid: local.map(|local| Arc::clone(&local.uid)),
             kind: EventKind::SyncFailed,
             note: format!("{step}: {reason}"),
-            contended: None,
+            action: "Sync",
             on_remote: false,
         }
     }
@@ -104,15 +79,14 @@ impl PairEvent {
         Self { on_remote: true, ..Self::new(remote, EventKind::SyncFailed, note) }
     }
 
-    /// Another client keeps undoing our writes. It is looked up when the Event is written. `local` is the local object, if it
-    /// exists.
-    pub fn contended(local: Option<&Object>, contender: Contender) -> Self {
+    /// Another client keeps undoing our writes: who does what. `local` is the local object, if it exists.
+    pub fn contended(key: &ObjectKey, local: Option<&Object>, what: &Contended, cause: &str) -> Self {
         Self {
-            key: contender.pair.local.clone(),
+            key: key.clone(),
             uid: local.map(|local| Arc::clone(&local.uid)),
             kind: EventKind::Contended,
-            note: String::new(),
-            contended: Some(contender),
+            note: format!("{cause}; towline writes it again every 30 seconds"),
+            action: what.action(),
             on_remote: false,
         }
     }
@@ -125,7 +99,7 @@ impl PairEvent {
             uid: local.map(|local| Arc::clone(&local.uid)),
             kind: EventKind::Paused,
             note: unclear.map_or_else(|| rule.to_owned(), |problem| format!("{problem}; {rule}")),
-            contended: None,
+            action: "Sync",
             on_remote: false,
         }
     }
@@ -218,19 +192,7 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             () = scope.draining() => return Ok(()),
             event = inbox.next() => event,
         };
-        let Some(mut event) = event else { return Ok(()) };
-        let mut action = "Sync";
-        if let Some(Contender { pair, what, deed }) = event.contended.take() {
-            action = what.action();
-            let others = tokio::select! {
-                () = scope.draining() => return Ok(()),
-                others = other_writers(&section, &what, &pair) => others,
-            };
-            let cause = format!("{others} {deed}");
-            event.note = format!("{cause}; towline writes it again every 30 seconds");
-            tracing::warn!(section = %section.name(), key = %event.key, note = event.note, "another writer keeps changing what the section writes");
-            section.index(|index| index.table.contender_found(&pair, &what, cause));
-        }
+        let Some(event) = event else { return Ok(()) };
         let destination = if event.on_remote { &mut at_remote } else { &mut at_local };
         let cluster = destination.cluster;
         let Some(session) = cluster.session() else { continue };
@@ -261,52 +223,13 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             type_: event.kind.event_type(),
             reason: event.kind.reason().into(),
             note: Some(event.note),
-            action: action.into(),
+            action: event.action.into(),
             secondary: None,
         };
         if let Err(error) = recorder.publish(&published, &reference).await {
             tracing::debug!(key = %event.key, %error, "event was not written");
         }
     }
-}
-
-/// The other managers of the contended object, in the words of the Event.
-///
-/// Right after our rewrite the other manager owns none of the fields and is not listed. It writes again while we wait, so this
-/// reads the object a moment later, and repeats that. The newest manager comes first: others may have created the object.
-async fn other_writers(section: &Section, what: &Contended, pair: &PairKey) -> String {
-    let (cluster, key, kind) = match what.direction() {
-        Direction::Status => (section.remote_cluster(), &pair.remote, section.remote_kind()),
-        Direction::Spec => (section.local_cluster(), &pair.local, section.local_kind()),
-    };
-    // A deletion leaves no field manager.
-    if matches!(what, Contended::Object | Contended::Namespace | Contended::Removal(_)) {
-        return format!("a client of cluster {}", cluster.name());
-    }
-    let secret = Kind::core("Secret", "secrets", true);
-    let (key, resource) = match what {
-        Contended::Secret(name) => {
-            let name = section.mapping().remote_secret_name(name);
-            (ObjectKey::new(Arc::clone(&key.namespace), name), Some(&secret.resource))
-        }
-        Contended::SecretHash(name) => {
-            (ObjectKey::new(Arc::clone(&key.namespace), Arc::clone(name)), Some(&secret.resource))
-        }
-        _ => (key.clone(), kind.as_ref().map(|kind| &kind.resource)),
-    };
-    let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
-    let subresource = if *what == Contended::Status && has_subresource { "status" } else { "" };
-    let somebody = format!("another field manager on cluster {}", cluster.name());
-    let (Some(session), Some(resource)) = (cluster.session(), resource) else { return somebody };
-    let client = session.connection.client();
-    for _ in 0..LOOKS {
-        tokio::time::sleep(BETWEEN_LOOKS).await;
-        let Some(names) = other_managers(&client, resource, &key, subresource).await else { break };
-        if !names.is_empty() {
-            return format!("field manager {} on cluster {}", names.join(", "), cluster.name());
-        }
-    }
-    somebody
 }
 
 #[cfg(test)]

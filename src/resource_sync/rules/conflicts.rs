@@ -1,9 +1,11 @@
 //! Conflicts: what we write is undone again and again, most often by another client.
 //!
-//! No write of ours is repeated without bound, whoever makes it necessary: each step has effects by which its repetitions are
-//! recognised. Each part of a pair that can be undone has a conflict of its own, so that a contended part does not delay the
-//! others. The first three rewrites within a minute are sent at once. From then on one is sent every 30 seconds, until no rewrite
-//! was needed for a minute. Pure: the caller passes the time in.
+//! No write of ours is repeated without bound, whoever makes it necessary. A write is a rewrite if the same part was written
+//! before and nothing new was asked for since: neither has the remote object changed ([`order`]), nor what is copied from the
+//! local side ([`Effect`]). What it was undone with, and on which object, does not count: another client may undo something else
+//! each time, or make the object anew. Each part of a pair that can be undone has a conflict of its own, so that a contended part
+//! does not delay the others. The first three rewrites within a minute are sent at once. From then on one is sent every 30
+//! seconds, until no rewrite was needed for a minute. Pure: the caller passes the time in.
 //!
 //! Status sync has a tracker of its own, since it never delays a write and only reports: it counts corrections whose distance
 //! is at most a minute or three intervals of its passes, whichever is longer, where this one counts within a window.
@@ -17,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::former::Place;
-use super::patch::LocalChange;
+use super::patch::{LocalChange, desired_metadata};
 use super::plan::{Observed, Policy, Step};
 use super::unkept;
 use crate::cluster::Object;
@@ -45,6 +47,10 @@ pub enum Contended {
     Generations,
     /// The removal of the error annotation from the remote object.
     SyncError,
+    /// The error annotation, which is written for each other rejection.
+    Rejection,
+    /// The adoption of the local object, which is made anew.
+    Adoption,
     /// The names of our marks: a daemon that writes the former names still runs.
     Marks(Place),
     /// The remote copy of the local secret of this name.
@@ -71,6 +77,8 @@ impl fmt::Display for Contended {
                 formatter.write_str("keeps raising the generation of the remote object, or changing its notes")
             }
             Self::SyncError => formatter.write_str("keeps changing the error annotation of the remote object"),
+            Self::Rejection => formatter.write_str("keeps rejecting the object for different reasons"),
+            Self::Adoption => formatter.write_str("keeps replacing the object, or removing this section's marks"),
             Self::Marks(_) => formatter.write_str("keeps changing this section's marks"),
             Self::Secret(name) => write!(formatter, "keeps changing the remote copy of secret {name}"),
             Self::SecretHash(name) => write!(formatter, "keeps changing the hash annotation of secret {name}"),
@@ -90,7 +98,8 @@ impl Contended {
             Self::Status => "SyncStatus",
             Self::Finalizer => "HoldRemote",
             Self::Generations => "NoteGenerations",
-            Self::SyncError => "NoteError",
+            Self::SyncError | Self::Rejection => "NoteError",
+            Self::Adoption => "Adopt",
             Self::Marks(_) => "RenewMarks",
             Self::Secret(_) => "UploadSecret",
             Self::SecretHash(_) => "NoteSecretHash",
@@ -107,6 +116,7 @@ impl Contended {
             | Self::Finalizer
             | Self::Generations
             | Self::SyncError
+            | Self::Rejection
             | Self::Secret(_)
             | Self::Marks(Place::Remote) => Direction::Status,
             Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
@@ -115,6 +125,7 @@ impl Contended {
             | Self::Marks(Place::Local | Place::Namespace)
             | Self::SecretHash(_)
             | Self::Object
+            | Self::Adoption
             | Self::Namespace
             | Self::Removal(_) => Direction::Spec,
         }
@@ -147,13 +158,13 @@ impl Contended {
     }
 }
 
-/// What a step writes, as far as another client can undo it.
+/// What a step writes, as far as it can be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
     /// The part that is written.
     pub what: Contended,
-    /// Fingerprint of the value and of the object that it is written to.
-    value: u64,
+    /// Hash of what is copied, where that can change while the remote object stays as it is.
+    source: u64,
     /// This reconciler has not written it before, and it is a rewrite all the same: the server's result has changed.
     drifted: bool,
     /// It is written for a reason of our own, and is never a rewrite.
@@ -166,74 +177,67 @@ fn hash_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// Hash of what the remote object orders, as the cache shows it: nothing that a section writes is in it.
+pub fn order(observed: &Observed) -> u64 {
+    hash_of(observed.remote_object().map(|remote| (&remote.uid, remote.deleting, &remote.content)))
+}
+
 /// The effects of a step.
 pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
     let server_result = &observed.server_result;
-    let local = observed.local.as_ref();
-    let effect = |what, value| Effect { what, value, drifted: false, ours: false };
-    // The remote object may be gone. The mark on the local one says which it was: another one of this name is another reason.
-    let removal = || {
-        let source = local.and_then(|local| policy.marks.value_of(local, &policy.marks.remote_uid));
-        vec![effect(Contended::Removal(step.name()), hash_of(source))]
-    };
-    let Some(remote) = observed.remote_object() else {
-        let removes =
-            matches!(step, Step::DeleteLocal | Step::ReleaseLocal(_) | Step::DeleteNamespace | Step::ReleaseNamespace);
-        return if removes { removal() } else { Vec::new() };
+    let copied = |what, source| Effect { what, source, drifted: false, ours: false };
+    let ordered = |what| vec![copied(what, 0)];
+    let uid = observed.remote_object().map(|remote| &remote.uid);
+    let metadata = || {
+        let of = |remote: &Arc<Object>| desired_metadata(remote, &observed.pair.local, policy, &observed.clusters);
+        hash_of(observed.remote_object().map(of))
     };
     match step {
         Step::PatchLocal(change) => {
-            let uid = local.map(|local| &local.uid);
+            let Some(remote) = observed.remote_object() else { return Vec::new() };
             let content = change.content.as_ref().map(|_| Effect {
                 drifted: server_result.is_rewrite(remote),
                 ours: server_result.content_is_written_again(),
-                ..effect(Contended::Content, hash_of((uid, &remote.content)))
+                ..copied(Contended::Content, 0)
             });
             let metadata = (!change.labels.is_empty() || !change.annotations.is_empty())
-                .then(|| effect(Contended::Metadata, hash_of((uid, &change.labels, &change.annotations))));
+                .then(|| copied(Contended::Metadata, metadata()));
             content.into_iter().chain(metadata).collect()
         }
         Step::WriteRemoteStatus => vec![Effect {
             ours: server_result.status_is_written_again(),
-            ..effect(Contended::Status, hash_of((&remote.uid, observed.status_to_write(policy))))
+            ..copied(Contended::Status, hash_of((uid, observed.status_to_write(policy))))
         }],
-        Step::AddFinalizer => vec![effect(Contended::Finalizer, hash_of(&remote.uid))],
-        Step::NoteGenerations { local, .. } => {
-            // Only a changed spec of the remote object or a changed local object is a reason for another note. The generation
-            // alone is none: an API server may raise it because of the note.
-            vec![effect(Contended::Generations, hash_of((&remote.uid, &remote.content, local)))]
-        }
-        Step::CreateLocal => vec![effect(Contended::Object, hash_of((&remote.uid, &remote.content)))],
-        Step::CreateNamespace => vec![effect(Contended::Namespace, hash_of(&remote.uid))],
-        Step::AdoptLocal(_) => {
-            vec![effect(Contended::Marks(Place::Local), hash_of((&remote.uid, local.map(|local| &local.uid))))]
-        }
-        Step::NoteError(None) => vec![effect(Contended::SyncError, hash_of(&remote.uid))],
-        Step::RenewMarks(renewal) => vec![effect(Contended::Marks(renewal.place), hash_of(&remote.uid))],
+        Step::AddFinalizer => ordered(Contended::Finalizer),
+        // The remote generation is no reason for another note: an API server may raise it because of the note.
+        Step::NoteGenerations { local, .. } => vec![copied(Contended::Generations, hash_of(local))],
+        Step::CreateLocal => ordered(Contended::Object),
+        Step::CreateNamespace => ordered(Contended::Namespace),
+        Step::AdoptLocal(_) => ordered(Contended::Adoption),
+        Step::NoteError(None) => ordered(Contended::SyncError),
+        Step::NoteError(Some(_)) => vec![copied(Contended::Rejection, metadata())],
+        Step::RenewMarks(renewal) => ordered(Contended::Marks(renewal.place)),
         Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
             let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
             let what = match step {
                 Step::UploadSecret(_) => Contended::Secret(Arc::clone(name)),
                 _ => Contended::SecretHash(Arc::clone(name)),
             };
-            let value = hash_of((&remote.uid, &secret.object.uid, &secret.hash));
-            vec![Effect { ours: secret.is_refresh(), ..effect(what, value) }]
+            vec![Effect { ours: secret.is_refresh(), ..copied(what, hash_of((uid, &secret.hash))) }]
         }
         Step::RemoveFinalizer
         | Step::ReleaseLocal(_)
         | Step::DeleteLocal
         | Step::DeleteNamespace
-        | Step::ReleaseNamespace => removal(),
-        // Noted once for each order and each sort of rejection.
-        Step::NoteError(Some(_)) => Vec::new(),
+        | Step::ReleaseNamespace => ordered(Contended::Removal(step.name())),
     }
 }
 
 /// The history of one part.
 #[derive(Debug, Default)]
 struct Conflict {
-    /// Fingerprint of the last write.
-    value: Option<u64>,
+    /// What was copied by the last write for the present order.
+    source: Option<u64>,
     /// The last rewrites.
     rewrites: VecDeque<Instant>,
     is_slow: bool,
@@ -241,7 +245,7 @@ struct Conflict {
 
 impl Conflict {
     fn is_rewrite(&self, effect: &Effect) -> bool {
-        !effect.ours && (effect.drifted || self.value == Some(effect.value))
+        !effect.ours && (effect.drifted || self.source == Some(effect.source))
     }
 
     fn expire(&mut self, now: Instant) {
@@ -258,12 +262,29 @@ impl Conflict {
 
 /// The conflicts of one pair.
 #[derive(Debug, Default)]
-pub struct ConflictTracker(BTreeMap<Contended, Conflict>);
+pub struct ConflictTracker {
+    /// What the remote object orders.
+    order: u64,
+    parts: BTreeMap<Contended, Conflict>,
+}
 
 impl ConflictTracker {
+    /// Records what the remote object orders now. Whatever another order makes necessary is no rewrite; what is copied from the
+    /// local side does not depend on it.
+    pub fn ordered(&mut self, order: u64) {
+        if std::mem::replace(&mut self.order, order) == order {
+            return;
+        }
+        for (what, conflict) in &mut self.parts {
+            if !matches!(what, Contended::Status | Contended::Secret(_) | Contended::SecretHash(_)) {
+                conflict.source = None;
+            }
+        }
+    }
+
     /// How long a write has to wait; `None` if it may be sent.
     pub fn wait(&mut self, effect: &Effect, now: Instant) -> Option<Duration> {
-        let conflict = self.0.get_mut(&effect.what)?;
+        let conflict = self.parts.get_mut(&effect.what)?;
         conflict.expire(now);
         if !conflict.is_rewrite(effect) || !conflict.is_slow {
             return None;
@@ -274,7 +295,7 @@ impl ConflictTracker {
 
     /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
     pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
-        let conflict = self.0.entry(effect.what.clone()).or_default();
+        let conflict = self.parts.entry(effect.what.clone()).or_default();
         conflict.expire(now);
         if !conflict.is_rewrite(effect) {
             return None;
@@ -289,45 +310,7 @@ impl ConflictTracker {
 
     /// Records that a write was acknowledged.
     pub fn wrote(&mut self, effect: &Effect) {
-        self.0.entry(effect.what.clone()).or_default().value = Some(effect.value);
-    }
-
-    /// Records that we have undone the write ourselves: the next one is no rewrite.
-    pub fn took_back(&mut self, what: &Contended) {
-        if let Some(conflict) = self.0.get_mut(what) {
-            conflict.value = None;
-        }
-    }
-
-    /// Records that a step was carried out: whatever it reverts was taken back by ourselves. What is made may be removed again,
-    /// and what is removed may be made again.
-    pub fn carried_out(&mut self, step: &Step) {
-        let removes = matches!(
-            step,
-            Step::RemoveFinalizer
-                | Step::ReleaseLocal(_)
-                | Step::DeleteLocal
-                | Step::DeleteNamespace
-                | Step::ReleaseNamespace
-        );
-        let makes = matches!(
-            step,
-            Step::AddFinalizer | Step::CreateNamespace | Step::CreateLocal | Step::AdoptLocal(_) | Step::PatchLocal(_)
-        );
-        for (what, conflict) in &mut self.0 {
-            let is_reverted = match what {
-                Contended::Removal(_) => makes,
-                Contended::Finalizer
-                | Contended::Metadata
-                | Contended::Marks(_)
-                | Contended::Object
-                | Contended::Namespace => removes,
-                _ => false,
-            };
-            if is_reverted {
-                conflict.value = None;
-            }
-        }
+        self.parts.entry(effect.what.clone()).or_default().source = Some(effect.source);
     }
 }
 
@@ -335,8 +318,8 @@ impl ConflictTracker {
 mod tests {
     use super::*;
 
-    fn effect(what: Contended, value: u64) -> Effect {
-        Effect { what, value, drifted: false, ours: false }
+    fn effect(what: Contended, source: u64) -> Effect {
+        Effect { what, source, drifted: false, ours: false }
     }
 
     /// Another client undoes every write at once. Returns the seconds of our writes.
@@ -409,44 +392,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_and_removed_in_turns_by_order_is_no_conflict() {
-        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
-        let (made, removed) = (effect(Contended::Object, 1), effect(Contended::Removal("delete_local"), 2));
-        for _ in 0..9 {
-            for (effect, step) in [(&made, Step::CreateLocal), (&removed, Step::DeleteLocal)] {
-                assert_eq!((conflicts.wait(effect, now), conflicts.sent(effect, now)), (None, None), "{step:?}");
-                conflicts.wrote(effect);
-                conflicts.carried_out(&step);
-            }
-        }
-        for (effect, step) in [(&made, Step::CreateLocal), (&removed, Step::DeleteLocal)] {
-            let found: Vec<_> = (0..4)
-                .map(|_| {
+    fn what_is_made_and_removed_in_turns_is_no_conflict_by_order_and_one_without() {
+        let turns = |order: fn(u64) -> u64| -> Vec<Option<bool>> {
+            let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+            let (made, removed) = (effect(Contended::Object, 0), effect(Contended::Removal("delete_local"), 0));
+            (0..8)
+                .map(|turn| {
+                    conflicts.ordered(order(turn));
+                    let effect = if turn % 2 == 0 { &made } else { &removed };
                     let found = conflicts.sent(effect, now);
                     conflicts.wrote(effect);
-                    conflicts.carried_out(&step);
                     found
                 })
-                .collect();
-            assert_eq!(found, [None, Some(false), Some(false), Some(true)], "{step:?} without the other");
-        }
+                .collect()
+        };
+        assert_eq!(turns(|turn| turn % 2), [None; 8], "another order before each");
+        let again = Some(false);
+        assert_eq!(turns(|_| 7), [None, None, again, again, again, again, Some(true), Some(true)]);
     }
 
     #[test]
-    fn what_we_write_again_or_took_back_ourselves_is_no_rewrite() {
+    fn another_order_and_what_we_write_for_a_reason_of_our_own_are_no_rewrites() {
         let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
-        let finalizer = effect(Contended::Finalizer, 1);
-        for _ in 0..5 {
-            assert_eq!(conflicts.sent(&finalizer, now), None);
-            conflicts.wrote(&finalizer);
-            conflicts.took_back(&Contended::Finalizer);
+        conflicts.wrote(&effect(Contended::Status, 1));
+        for order in 1..9 {
+            for what in [Contended::Content, Contended::Metadata, Contended::Rejection] {
+                let effect = effect(what, 1);
+                conflicts.ordered(order);
+                assert_eq!((conflicts.wait(&effect, now), conflicts.sent(&effect, now)), (None, None));
+                conflicts.wrote(&effect);
+            }
         }
+        assert_eq!(
+            conflicts.sent(&effect(Contended::Status, 1), now),
+            Some(false),
+            "no order is a reason for a status"
+        );
         let hourly = Effect { ours: true, drifted: true, ..effect(Contended::Content, 1) };
         for _ in 0..5 {
             assert_eq!((conflicts.wait(&hourly, now), conflicts.sent(&hourly, now)), (None, None));
             conflicts.wrote(&hourly);
         }
-        let drifted = Effect { drifted: true, ..effect(Contended::Metadata, 1) };
+        let drifted = Effect { drifted: true, ..effect(Contended::Object, 1) };
         assert_eq!(conflicts.sent(&drifted, now), Some(false), "what another reconciler had written");
     }
 }

@@ -7,7 +7,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::watch;
 
 use super::family_report::FamilyReport;
-use crate::cluster::{Cluster, FIELD_MANAGER, Kind, ObjectKey, other_managers};
+use crate::cluster::{Cluster, FIELD_MANAGER, Kind, ObjectKey};
 use crate::status_sync::config::StatusFamily;
 
 /// A conflict over the fields of an object.
@@ -27,10 +27,10 @@ impl ConflictReport {
     pub(super) async fn send(self) {
         let Some(session) = self.cluster.session() else { return };
         let client = session.connection.client();
-        let managers = other_managers(&client, &self.kind.resource, &self.object, self.subresource).await;
-        let who = match managers.as_deref() {
-            None | Some([]) => "another field manager".to_owned(),
-            Some(names) => format!("field manager {}", names.join(", ")),
+        let managers = self.cluster.other_managers(&self.kind, &self.object, self.subresource).await;
+        let who = match managers.as_slice() {
+            [] => "another field manager".to_owned(),
+            names => format!("field manager {}", names.join(", ")),
         };
         let (family, object) = (self.family.as_str(), &self.object);
         tracing::warn!(family, %object, who, "another writer keeps changing fields that the database decides");

@@ -1,12 +1,14 @@
 //! Rules 4 to 8 and 10: the remote object exists and is not terminating.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{FINALIZER, LOCAL_GENERATION, REMOTE_GENERATION, Scene, UPLOADED_HASH, object, terminating};
-use crate::cluster::Written;
+use super::{FINALIZER, LOCAL_GENERATION, REMOTE_GENERATION, REMOTE_UID, Scene, UPLOADED_HASH, object, terminating};
+use crate::cluster::{CanonicalJson, Written};
 use crate::resource_sync::rules::conflicts;
+use crate::resource_sync::rules::patch::LocalChange;
 use crate::resource_sync::rules::plan::{self, Namespace, Next, Rest, Step};
 use crate::resource_sync::rules::secrets::{RemoteSecret, SecretView};
 
@@ -281,19 +283,63 @@ fn a_version_of_an_unguarded_write_guards_nothing() {
     assert_eq!(&*after.remote_object().expect("the remote object").resource_version, "11");
 }
 
+/// What is ordered and what a step writes, by which repetitions are recognised.
+fn told_apart_by(scene: &Scene, step: &Step) -> (u64, Vec<conflicts::Effect>) {
+    let observed = scene.observed();
+    (conflicts::order(&observed), conflicts::effects(step, &observed, &scene.policy))
+}
+
 #[test]
 fn a_note_of_generations_that_makes_the_next_one_necessary_is_a_rewrite_and_one_after_a_change_is_not() {
     let note = Step::NoteGenerations { remote: 3, local: 5 };
-    let what = |scene: &Scene, note: &Step| conflicts::effects(note, &scene.observed(), &scene.policy);
     let scene = Scene::in_step("");
-    let first = what(&scene, &note);
-    assert_eq!(first.len(), 1);
+    let first = told_apart_by(&scene, &note);
+    assert_eq!(first.1.len(), 1);
     let mut raised = scene.clone();
     raised.remote["metadata"]["generation"] = json!(4);
     raised.remote["metadata"]["annotations"][REMOTE_GENERATION] = json!("3");
-    assert_eq!(what(&raised, &Step::NoteGenerations { remote: 4, local: 5 }), first, "only the generation was raised");
+    let again = Step::NoteGenerations { remote: 4, local: 5 };
+    assert_eq!(told_apart_by(&raised, &again), first, "only the generation was raised");
     let mut changed = scene.clone();
     changed.remote["spec"]["size"] = json!(3);
-    assert_ne!(what(&changed, &note), first, "another spec");
-    assert_ne!(what(&scene, &Step::NoteGenerations { remote: 3, local: 6 }), first, "another local object");
+    assert_ne!(told_apart_by(&changed, &note), first, "another spec");
+    let later = Step::NoteGenerations { remote: 3, local: 6 };
+    assert_ne!(told_apart_by(&scene, &later), first, "another local object");
+}
+
+#[test]
+fn a_rewrite_is_one_whatever_undid_it_and_whichever_object_it_is_written_to_unless_the_order_has_changed() {
+    let relabel = |label: &str| {
+        let labels = BTreeMap::from([(Arc::from(label), Some("ours".into()))]);
+        Step::PatchLocal(LocalChange { labels, content: Some(CanonicalJson::of(&json!({}))), ..LocalChange::default() })
+    };
+    let refusal = |text: &str| Step::NoteError(Some(text.into()));
+    let scene = Scene::in_step("");
+    let mut anew = scene.clone().foreign_local();
+    anew.local["metadata"]["uid"] = json!("another-uid");
+    anew.local["metadata"]["annotations"] = json!({REMOTE_UID: "another-remote"});
+    for (one, other) in [
+        (relabel("app"), relabel("tier")),
+        (refusal("create_local: no"), refusal("patch_local: not yet")),
+        (Step::AdoptLocal(LocalChange::default()), Step::AdoptLocal(LocalChange::default())),
+        (Step::CreateLocal, Step::CreateLocal),
+        (Step::DeleteLocal, Step::DeleteLocal),
+    ] {
+        let first = told_apart_by(&scene, &one);
+        assert!(!first.1.is_empty(), "{one:?}");
+        assert_eq!(told_apart_by(&anew, &other), first, "{one:?}");
+        for (field, value) in [("uid", "another"), ("deletionTimestamp", "2026-01-01T00:00:00Z")] {
+            let mut changed = scene.clone();
+            changed.remote["metadata"][field] = json!(value);
+            assert_ne!(told_apart_by(&changed, &one), first, "{one:?} after another {field}");
+        }
+        let mut changed = scene.clone();
+        changed.remote["spec"]["size"] = json!(9);
+        assert_ne!(told_apart_by(&changed, &one), first, "{one:?} after another spec");
+    }
+    let mut labelled = scene.clone();
+    labelled.remote["metadata"]["labels"] = json!({"app": "another"});
+    for step in [relabel("app"), refusal("patch_local: no")] {
+        assert_ne!(told_apart_by(&labelled, &step), told_apart_by(&scene, &step), "{step:?} after another label");
+    }
 }
