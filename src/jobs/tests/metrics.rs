@@ -116,10 +116,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_syncset_held", &[]),
-    (
-        "towline_syncset_released_total",
-        &[("why", &["wanted", "unlabelled", "another_owner", "adopted", "kept", "terminating"])],
-    ),
+    ("towline_syncset_released_total", &[("why", &["wanted", "unlabelled", "another_owner", "adopted", "kept"])]),
     ("towline_syncset_contended_total", &[]),
     ("towline_syncset_idle_clients", &[]),
     ("towline_dispatch_turns_total", &[("kind", &["follow", "all"])]),

@@ -84,8 +84,8 @@ impl<'a> Losses<'a> {
         };
         let release = Release::of(row, &found, self.applied, |object| self.wanted.winner(object).is_some());
         Ok(match release {
+            None if found.is_terminating() => Loss::Gone,
             None => Loss::Deleted,
-            Some(Release::Terminating) => Loss::Gone,
             Some(Release::Wanted) => self.stays(object, "it is wanted under another name of its kind"),
             Some(Release::Unlabelled) => self.stays(object, &format!("it has lost the label {MANAGED}")),
             Some(Release::AnotherOwner) => self.stays(object, "this syncset is not the one that sent it last"),

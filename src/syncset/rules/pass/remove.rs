@@ -180,14 +180,13 @@ impl Pass {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
                 let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
                 if let Some(release) = self.release(row, &seen) {
-                    if release == Release::Terminating {
-                        return self.wait_until_gone(removal, &seen.ending.unwrap_or_default());
-                    }
                     *self.releases.entry(release).or_default() += 1;
                     if is_another {
                         self.ledger.note_removed(&removal.object);
                     }
                     self.let_stay(&removal.object, removal.syncset);
+                } else if seen.is_terminating() {
+                    self.wait_until_gone(removal, &seen.ending.unwrap_or_default());
                 } else {
                     self.delete(Deletion::Unwanted(removal, seen));
                 }

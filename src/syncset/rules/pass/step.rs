@@ -393,8 +393,6 @@ pub enum Release {
     Adopted,
     /// It is marked to be kept.
     Kept,
-    /// It is being deleted already.
-    Terminating,
 }
 
 impl Release {
@@ -418,8 +416,6 @@ impl Release {
             Some(Self::Adopted)
         } else if seen.marks.keep {
             Some(Self::Kept)
-        } else if seen.is_terminating() {
-            Some(Self::Terminating)
         } else {
             None
         }
@@ -433,7 +429,6 @@ impl Release {
             Self::AnotherOwner => "it does not have the annotation of a syncset that has sent it",
             Self::Adopted => "it existed before, or was created by somebody else",
             Self::Kept => "it is marked to be kept",
-            Self::Terminating => "it is being deleted",
         }
     }
 
@@ -445,7 +440,6 @@ impl Release {
             Self::AnotherOwner => "another_owner",
             Self::Adopted => "adopted",
             Self::Kept => "kept",
-            Self::Terminating => "terminating",
         }
     }
 }
