@@ -20,6 +20,7 @@ use crate::config::{InvalidName, SectionName};
 use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
 use crate::job::output::{Format, Output};
+use crate::job::progress::telling;
 pub use client::{AdminUrl, Error, InvalidUrl};
 
 /// The command line of `towline`.
@@ -130,7 +131,7 @@ pub enum Remote {
         /// Only list the held changes by object, and approve nothing
         #[arg(long)]
         list: bool,
-        /// How to print the list.
+        /// How to print the list, or what was approved.
         #[command(flatten)]
         format: Format,
         /// How to reach the daemon.
@@ -145,6 +146,9 @@ pub enum Remote {
         /// The local cluster is gone for good: release the remote objects without it
         #[arg(long)]
         local_gone: bool,
+        /// How to print the answer.
+        #[command(flatten)]
+        format: Format,
         /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
@@ -157,6 +161,9 @@ pub enum Remote {
         section: SectionName,
         /// Only this object: NAMESPACE/NAME
         name: Option<String>,
+        /// How to print the answer.
+        #[command(flatten)]
+        format: Format,
         /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
@@ -181,6 +188,9 @@ pub enum Remote {
         /// Section of the running daemon
         #[arg(value_parser = section_name)]
         section: SectionName,
+        /// How to print the answer.
+        #[command(flatten)]
+        format: Format,
         /// How to reach the daemon.
         #[command(flatten)]
         access: Access,
@@ -243,11 +253,11 @@ impl Remote {
                     _ => table::held(&held),
                 })
             }
-            Self::Approve { section, name, list: false, access, .. } => {
-                change(access, &named("approve", section, name.as_deref())).await?
+            Self::Approve { section, name, list: false, format, access } => {
+                order(section, *format, access, &named("approve", section, name.as_deref())).await?
             }
-            Self::Resync { section, name, access } => {
-                change(access, &named("resync", section, name.as_deref())).await?
+            Self::Resync { section, name, format, access } => {
+                order(section, *format, access, &named("resync", section, name.as_deref())).await?
             }
             Self::Explain { section, name, format: Format { output }, admin } => {
                 let path = named("explain", section, Some(name));
@@ -257,20 +267,26 @@ impl Remote {
                     _ => lines(&explained),
                 })
             }
-            Self::Detach { section, local_gone, access } => {
-                change(access, &format!("/detach/{section}?local_gone={local_gone}")).await?
+            Self::Detach { section, local_gone, format, access } => {
+                order(section, *format, access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
-            Self::Attach { section, access } => change(access, &format!("/attach/{section}")).await?,
+            Self::Attach { section, format, access } => {
+                order(section, *format, access, &format!("/attach/{section}")).await?
+            }
         };
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
         Ok(exit)
     }
 }
 
-async fn change(access: &Access, path: &str) -> Result<String, Error> {
-    let token_file = access.token_file.as_deref();
-    let answer = client::ask(&access.admin, &Method::POST, path, token_file).await?;
-    Ok(indented(&answer))
+/// Sends an order to a section. Returns its answer as text.
+async fn order(section: &SectionName, format: Format, access: &Access, path: &str) -> Result<String, Error> {
+    let asking = client::ask(&access.admin, &Method::POST, path, access.token_file.as_deref());
+    let answer = telling(&format!("waiting for section {section}"), asking).await?;
+    Ok(format.output.document(&answer).unwrap_or_else(|| match format.output {
+        Output::Name => format!("{section}\n"),
+        _ => table::done(section.as_str(), &answer),
+    }))
 }
 
 /// A path of a section, with the name of an object in its query.
@@ -283,10 +299,6 @@ fn named(what: &str, section: &SectionName, name: Option<&str>) -> String {
 fn lines(document: &Value) -> String {
     let lines = document.get("lines").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     lines.fold(String::new(), |text, line| text + line + "\n")
-}
-
-fn indented(document: &Value) -> String {
-    format!("{document:#}\n")
 }
 
 #[cfg(test)]
@@ -378,6 +390,7 @@ mod tests {
             Command::Remote(Remote::Detach {
                 section: "databases".parse().expect("a name"),
                 local_gone: true,
+                format: Format::default(),
                 access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
             })
         );
@@ -476,8 +489,9 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_has_one_option_for_its_format() {
-        let commands = ["status", "approve", "get", "explain", "explain-section", "diff", "failures"];
+    fn what_has_an_answer_has_one_option_for_its_format() {
+        let of_sections = ["status", "approve", "detach", "attach", "resync-section", "explain-section"];
+        let commands = of_sections.into_iter().chain(["get", "explain", "diff", "failures"]);
         for name in commands {
             let line = command_line(JOBS);
             let command = line.find_subcommand(name).expect("a command");

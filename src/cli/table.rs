@@ -73,6 +73,32 @@ pub(super) fn held(held: &Value) -> String {
     if text.is_empty() { "nothing is held\n".to_owned() } else { text }
 }
 
+/// What a section answers to an order, in a sentence, with whether a restart remembers it where that is known.
+pub(super) fn done(section: &str, answer: &Value) -> String {
+    let count = |field: &str, one: &str, more: &str| {
+        let count = answer.get(field)?.as_u64()?;
+        Some(if count == 1 { format!("1 {one}") } else { format!("{count} {more}") })
+    };
+    let done = if let Some(overruled) = answer.get("overruled") {
+        format!("the clusters are approved as they are now: {}", plain(Some(overruled)))
+    } else if let Some(syncsets) = answer.get("approved").and_then(Value::as_array) {
+        let names = syncsets.iter().map(|held| plain(held.get("syncset"))).collect::<Vec<_>>().join(", ");
+        format!("deletions approved: {names}")
+    } else {
+        count("approved", "change is approved", "changes are approved")
+            .or_else(|| Some(format!("detaching, {}", count("detaching", "object is left", "objects are left")?)))
+            .or_else(|| Some(format!("attached again, with {}", count("attached", "object", "objects")?)))
+            .or_else(|| count("releases", "release is sent again", "releases are sent again"))
+            .unwrap_or_else(|| one_line(&answer.to_string()))
+    };
+    let remembered = match (answer.get("remembered"), answer.get("reason")) {
+        (Some(Value::Bool(true)), _) => "; a restart remembers that".to_owned(),
+        (_, Some(reason)) => format!("; {}", plain(Some(reason))),
+        _ => String::new(),
+    };
+    format!("{section}: {done}{remembered}\n")
+}
+
 /// The sections, the worst first.
 fn by_state(sections: Option<&Map<String, Value>>) -> Vec<(&String, &Value)> {
     let mut sections: Vec<_> = sections.into_iter().flatten().collect();
@@ -302,6 +328,29 @@ hu/orders-7   overwrite   was on edge before
         let whole = held(&json!({ "because": "another cluster answers as edge", "objects": [] }));
         assert_eq!(whole, "the whole section is held: another cluster answers as edge\n");
         assert_eq!(held(&json!({ "because": null, "objects": [] })), "nothing is held\n");
+    }
+
+    #[test]
+    fn an_order_is_answered_in_a_sentence() {
+        let forgotten = json!({"approved": 12, "remembered": false, "reason": "a restart forgets it: forbidden"});
+        for (answer, expected) in [
+            (json!({"approved": 1, "remembered": true}), "1 change is approved; a restart remembers that"),
+            (forgotten, "12 changes are approved; a restart forgets it: forbidden"),
+            (
+                json!({"approved": 0, "overruled": "another cluster answers as hub", "remembered": true}),
+                "the clusters are approved as they are now: another cluster answers as hub; a restart remembers that",
+            ),
+            (
+                json!({"approved": [{"syncset": "SyncSet a/b", "clusters": 2}, {"syncset": "SelectorSyncSet c", "clusters": 3}]}),
+                "deletions approved: SyncSet a/b, SelectorSyncSet c",
+            ),
+            (json!({"detaching": 3, "remembered": true}), "detaching, 3 objects are left; a restart remembers that"),
+            (json!({"attached": 1}), "attached again, with 1 object"),
+            (json!({"releases": 2}), "2 releases are sent again"),
+            (json!({"later": "x"}), "{\"later\":\"x\"}"),
+        ] {
+            assert_eq!(done("lane", &answer), format!("lane: {expected}\n"));
+        }
     }
 
     #[test]

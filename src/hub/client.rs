@@ -1,6 +1,7 @@
 //! `towline apply`, `get` and `delete`: clients of the API.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
@@ -8,12 +9,18 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::listing;
+use crate::cluster::full_text;
 use crate::documents::Kind;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, Load, complain};
 use crate::job::output::{Format, Output, aligned, padded, widths, yaml};
 use crate::job::progress::telling;
+
+/// Before a watch is begun again that has ended without an event.
+const RECONNECT: Duration = Duration::from_secs(1);
+/// The same, after several attempts.
+const LONGEST_RECONNECT: Duration = Duration::from_secs(10);
 
 /// `towline apply`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -202,17 +209,35 @@ fn of_one(path: &str) -> String {
     filters(namespace, None) + &selector
 }
 
-/// Prints what is there and each change, and continues where a watch has ended.
+/// Prints what is there and each change once, and continues where a watch has ended: its replica may have been restarted.
 async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -> Result<Exit, Error> {
-    let mut changes =
-        Changes { kind, output, first: Some(Vec::new()), widths: Vec::new(), version: None, problem: None };
+    let mut changes = Changes::new(kind, output);
+    let (mut pause, mut complained) = (RECONNECT, String::new());
     loop {
         let version = changes.version.iter().map(|version| format!("&resourceVersion={}", encode(version)));
         let path = format!("/v1/{}?watch=true{filters}{}", kind.plural(), version.collect::<String>());
-        client.watch(&path, |event| changes.note(event)).await?;
+        changes.begin();
+        let ended = client.watch(&path, |event| changes.note(event)).await;
         if let Some(told) = changes.problem.take() {
             return Err(Error::Problem { status: StatusCode::GONE, told });
         }
+        if changes.has_events {
+            (pause, complained) = (RECONNECT, String::new());
+        }
+        match ended {
+            Ok(()) if changes.has_events => continue,
+            Ok(()) => {}
+            Err(error) if changes.version.is_some() && error.is_outage() => {
+                let text = full_text(&error);
+                if text != complained {
+                    complain(&format!("{text}, trying again"));
+                    complained = text;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_RECONNECT);
     }
 }
 
@@ -220,20 +245,35 @@ async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -
 struct Changes {
     kind: Kind,
     output: Output,
-    /// The rows of what was there before, until that is complete: their cells decide how wide the columns are.
-    first: Option<Vec<Vec<String>>>,
+    /// The events of what was there before, until that is complete: a watch that ends earlier begins anew, and the cells decide how
+    /// wide the columns are.
+    first: Option<Vec<Value>>,
     widths: Vec<usize>,
     /// From where the next watch continues; none before the first bookmark, since what was there is not in the order of versions.
     version: Option<String>,
+    /// Whether anything has come of the watch.
+    has_events: bool,
     /// Why the server has ended it.
     problem: Option<String>,
 }
 
 impl Changes {
+    fn new(kind: Kind, output: Output) -> Self {
+        let (first, widths) = (Some(Vec::new()), Vec::new());
+        Self { kind, output, first, widths, version: None, has_events: false, problem: None }
+    }
+
+    /// Another watch begins.
+    fn begin(&mut self) {
+        self.has_events = false;
+        if let Some(first) = &mut self.first {
+            first.clear();
+        }
+    }
+
     fn note(&mut self, event: &Value) {
-        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
-        let nothing = Value::Null;
-        let object = event.get("object").unwrap_or(&nothing);
+        self.has_events = true;
+        let (kind, object) = parts(event);
         if kind == "ERROR" {
             self.problem = Some(told(object, StatusCode::GONE));
             return;
@@ -248,39 +288,52 @@ impl Changes {
             self.show_first();
             return;
         }
+        match &mut self.first {
+            Some(first) => first.push(event.clone()),
+            None => self.show(event),
+        }
+    }
+
+    fn show(&self, event: &Value) {
+        let (kind, object) = parts(event);
         match self.output {
             Output::Json => say(&event.to_string()),
             Output::Yaml => say(&format!("---\n{}", yaml(event).trim_end_matches('\n'))),
             Output::Name => say(&format!("{} {}", listing::name(self.kind, object), kind.to_lowercase())),
-            Output::Table | Output::Wide => {
-                let mut row = listing::row(self.kind, object, self.output == Output::Wide, Timestamp::now());
-                row.insert(0, kind.to_lowercase());
-                match &mut self.first {
-                    Some(first) => first.push(row),
-                    None => say(&padded(&row, &self.widths)),
-                }
-            }
+            Output::Table | Output::Wide => say(&padded(&self.row(event), &self.widths)),
         }
     }
 
-    /// The table of what was there.
+    fn row(&self, event: &Value) -> Vec<String> {
+        let (kind, object) = parts(event);
+        let row = listing::row(self.kind, object, self.output == Output::Wide, Timestamp::now());
+        [kind.to_lowercase()].into_iter().chain(row).collect()
+    }
+
+    /// What was there.
     fn show_first(&mut self) {
-        let Some(rows) = self.first.take() else { return };
-        if !matches!(self.output, Output::Table | Output::Wide) {
-            return;
+        let Some(events) = self.first.take() else { return };
+        if matches!(self.output, Output::Table | Output::Wide) {
+            let headings = listing::headings(self.kind, self.output == Output::Wide);
+            let headings: Vec<String> = ["EVENT"].into_iter().chain(headings).map(str::to_owned).collect();
+            let rows = events.iter().map(|event| self.row(event));
+            self.widths = widths(&[headings.clone()].into_iter().chain(rows).collect::<Vec<_>>());
+            // The word of later changes may be the longest.
+            if let Some(first) = self.widths.first_mut() {
+                *first = "modified".len().max(*first);
+            }
+            say(&padded(&headings, &self.widths));
         }
-        let headings = listing::headings(self.kind, self.output == Output::Wide);
-        let headings: Vec<String> = ["EVENT"].into_iter().chain(headings).map(str::to_owned).collect();
-        let rows: Vec<Vec<String>> = [headings].into_iter().chain(rows).collect();
-        self.widths = widths(&rows);
-        // The word of later changes may be the longest.
-        if let Some(first) = self.widths.first_mut() {
-            *first = "modified".len().max(*first);
-        }
-        for row in rows {
-            say(&padded(&row, &self.widths));
+        for event in &events {
+            self.show(event);
         }
     }
+}
+
+/// The type of an event, and its object.
+fn parts(event: &Value) -> (&str, &Value) {
+    const NOTHING: &Value = &Value::Null;
+    (event.get("type").and_then(Value::as_str).unwrap_or_default(), event.get("object").unwrap_or(NOTHING))
 }
 
 async fn delete(command: DeleteCommand) -> Result<Exit, Error> {
@@ -329,18 +382,15 @@ mod tests {
 
     #[test]
     fn a_watch_continues_after_the_newest_version_and_not_before_its_first_bookmark() {
-        let mut changes = Changes {
-            kind: Kind::Cluster,
-            output: Output::Table,
-            first: Some(Vec::new()),
-            widths: Vec::new(),
-            version: None,
-            problem: None,
-        };
+        let mut changes = Changes::new(Kind::Cluster, Output::Table);
         let event =
             |kind: &str, version: &str| json!({"type": kind, "object": {"name": "a", "resourceVersion": version}});
-        changes.note(&event("ADDED", "9"));
-        assert_eq!((changes.version.clone(), changes.first.as_ref().map(Vec::len)), (None, Some(1)));
+        // What ends before that begins anew, and nothing of it was shown.
+        for _ in 0..2 {
+            changes.begin();
+            changes.note(&event("ADDED", "9"));
+            assert_eq!((changes.version.clone(), changes.first.as_ref().map(Vec::len)), (None, Some(1)));
+        }
         changes.note(&event("BOOKMARK", "12"));
         changes.note(&event("MODIFIED", "13"));
         assert_eq!((changes.version.as_deref(), changes.first), (Some("13"), None));

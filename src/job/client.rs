@@ -15,7 +15,7 @@ use super::command::{Exit, Order, complain};
 use crate::cluster::full_text;
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::Kind;
-use crate::http::{Ask, BearerToken, Client, ClientSettings};
+use crate::http::{Ask, BearerToken, Client, ClientSettings, Retry};
 
 /// Longest wait for an answer: an apply of 1,000 documents takes some seconds.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -26,10 +26,10 @@ const LARGEST_ANSWER: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct HubAccess {
     /// The hub's API
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7070")]
+    #[arg(long, value_name = "URL", env = "TOWLINE_HUB", default_value = "http://127.0.0.1:7070")]
     hub: Uri,
     /// File with the token; not needed where the hub has no tokens
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "TOWLINE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// PEM file of certificate authorities that are trusted besides the system's
     #[arg(long, value_name = "FILE")]
@@ -100,6 +100,19 @@ pub fn task_or(exit: Exit, work: impl Future<Output = Result<Exit, Error>> + Sen
         })
     };
     Order::Task(work.boxed())
+}
+
+impl Error {
+    /// Whether the hub, or what is before it, may answer again soon.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Http(error) => matches!(error.retry(), Retry::Backoff | Retry::After(_)),
+            Self::Answer { status, .. } | Self::Problem { status, .. } => {
+                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Read { .. } | Self::Token { .. } | Self::Name(_) | Self::TooLarge => false,
+        }
+    }
 }
 
 /// Says what went wrong.

@@ -145,6 +145,64 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
     });
 }
 
+/// A watch goes on where it was when its replica is back, prints each change once, and says meanwhile why it waits.
+#[test]
+fn a_watch_outlives_its_replica_and_prints_each_change_once() {
+    run(async {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+        let listen = address.to_string();
+        let mut hub = Hub::start(&database("reconnect").await, &[("TOWLINE__HUB__LISTEN", &listen)]).await;
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-reconnect.yaml");
+        let (file, url) = (path.display().to_string(), hub.url.clone());
+        let apply = async |env: &str| {
+            std::fs::write(&path, MANIFESTS.replace("env: prod", &format!("env: {env}"))).expect("a file");
+            let (code, _, error) = towline(&["apply", "-f", &file, "--hub", &url], &[]).await;
+            assert_eq!(code, Some(0), "{error}");
+        };
+        apply("prod").await;
+        let binary = integration::programs::towline().await.expect("a binary");
+        for output in ["wide", "name"] {
+            let mut watching = tokio::process::Command::new(&binary)
+                .args(["get", "clusters", "-w", "-o", output])
+                .env("TOWLINE_HUB", &url)
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("it starts");
+            let mut printed = lines(watching.stdout.take().expect("its output"));
+            let mut complaints = lines(watching.stderr.take().expect("its complaints"));
+            if output == "wide" {
+                assert!(next(&mut printed).await.starts_with("EVENT"));
+            }
+            let first = next(&mut printed).await;
+            assert!(first.contains("west") && first.contains("added"), "{first}");
+            hub.towline.kill9().await.expect("it ends");
+            let complaint = next(&mut complaints).await;
+            assert!(complaint.contains(&listen) && complaint.ends_with(", trying again"), "{complaint}");
+            hub.towline.start_again().await.expect("it starts");
+            hub.towline.wait_ready(crate::world::LIMIT).await.expect("it is ready");
+            for env in ["test", "prod"] {
+                apply(env).await;
+                let line = next(&mut printed).await;
+                let expected = if output == "wide" { format!("env={env}") } else { "Cluster/foo/west".to_owned() };
+                assert!(line.contains("modified") && line.contains(&expected), "{line}");
+            }
+        }
+    });
+}
+
+type Printed<R> = tokio::io::Lines<tokio::io::BufReader<R>>;
+
+fn lines<R: tokio::io::AsyncRead>(output: R) -> Printed<R> {
+    tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(output))
+}
+
+async fn next<R: tokio::io::AsyncRead + Unpin>(lines: &mut Printed<R>) -> String {
+    let line = tokio::time::timeout(crate::world::LIMIT, lines.next_line()).await.expect("a line in time");
+    line.expect("it is text").expect("it goes on")
+}
+
 /// Where a program may colour what it prints, `NO_COLOR` keeps it from that.
 #[test]
 fn no_color_is_honoured() {
@@ -178,6 +236,9 @@ fn the_commands_show_their_token() {
             assert_eq!(code, Some(0), "{command:?}: {told} {error}");
             assert!(!error.contains("secret-of-ada"), "{error}");
         }
+        let env = [("TOWLINE_HUB", hub.url.as_str()), ("TOWLINE_TOKEN_FILE", own.as_str())];
+        let (code, _, error) = towline(&["get", "secrets"], &env).await;
+        assert_eq!(code, Some(0), "{error}");
     });
 }
 

@@ -99,7 +99,11 @@ fn a_detached_section_stays_detached_over_a_restart_until_it_is_attached_again()
         let mut section = three_pairs("remembered").await;
         assert_eq!(command(&section, &["attach", "remembered"]).await.status.code(), Some(1), "it is not detached");
         let done = command(&section, &["detach", "remembered"]).await;
-        assert!(String::from_utf8_lossy(&done.stdout).contains("\"remembered\": true"), "{done:?}");
+        let told = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            told.starts_with("remembered: detaching, ") && told.ends_with("; a restart remembers that\n"),
+            "{told}"
+        );
         section.report_has("its end", |report| report["mode"] == json!("detached")).await;
         let since = section.mark().await;
         section.towline.start_again().await.unwrap();
@@ -122,7 +126,8 @@ fn a_detached_section_stays_detached_over_a_restart_until_it_is_attached_again()
         section.remote_gone("b", "bills").await;
         section.towline.start_again().await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
-        assert!(command(&section, &["attach", "remembered"]).await.status.success());
+        let attached = command(&section, &["attach", "remembered", "-o", "name"]).await;
+        assert_eq!((attached.status.success(), &*attached.stdout), (true, &b"remembered\n"[..]));
         for (suffix, name) in [("a", "orders"), ("a", "later"), ("b", "orders")] {
             let holds = |remote: &kube::core::DynamicObject| remote.finalizers() == [FINALIZER];
             section.remote_has(suffix, name, holds).await;
@@ -161,7 +166,7 @@ fn an_edge_that_returns_after_it_was_given_up_loses_nothing_over_restarts_either
         }
         link.cut().await.unwrap();
         let done = integration::eventually("the detachment to be taken", LIMIT, async || {
-            let output = command(&section, &["detach", "returned", "--local-gone"]).await;
+            let output = command(&section, &["detach", "returned", "--local-gone", "-o", "json"]).await;
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             // Where its cluster is gone, the state can't be stored, and whoever detaches is told.
             if told.contains("\"remembered\": false") && told.contains("a restart forgets it") {
@@ -262,7 +267,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
         let approved = command(&section, &["approve", "approve"]).await;
         let told = String::from_utf8_lossy(&approved.stdout);
-        assert!(approved.status.success() && told.contains("\"remembered\": true"), "{approved:?}");
+        assert_eq!(told, "approve: 11 changes are approved; a restart remembers that\n", "{approved:?}");
         for number in 0..11 {
             section.local_gone("a", &format!("orders-{number}")).await;
         }

@@ -117,7 +117,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
             if approved.status.success() { Ok(told) } else { Err(format!("{approved:?}")) }
         };
         let told = integration::eventually("an approval", LIMIT, approve).await.unwrap();
-        assert!(told.contains("\"remembered\": false"), "{told}");
+        assert!(told.contains("; a restart forgets it: "), "{told}");
         section.local_gone("a", "o0").await;
         section.in_step().await;
     });
