@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::room::Room;
 use crate::{ControlPlane, Error, programs, users};
@@ -80,8 +80,13 @@ impl Helm {
         }
     }
 
-    /// Runs a command. Returns whether it succeeded, and what it prints.
-    pub async fn attempt(&self, args: &[&str]) -> Result<(bool, String), Error> {
+    /// Starts a command that is killed before it ends, with the value at the latest.
+    pub fn begin(&self, args: &[&str]) -> Result<Child, Error> {
+        let process = format!("helm {}", args.join(" "));
+        self.command(args).spawn().map_err(|source| Error::Process { action: "run", process, source })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("HELM_DRIVER", self.driver).kill_on_drop(true);
         for (variable, directory) in
@@ -89,8 +94,14 @@ impl Helm {
         {
             command.env(variable, self.room.join(directory));
         }
+        command
+    }
+
+    /// Runs a command. Returns whether it succeeded, and what it prints.
+    pub async fn attempt(&self, args: &[&str]) -> Result<(bool, String), Error> {
         let process = format!("helm {}", args.join(" "));
-        let output = command.output().await.map_err(|source| Error::Process { action: "run", process, source })?;
+        let output =
+            self.command(args).output().await.map_err(|source| Error::Process { action: "run", process, source })?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok((true, text(&output.stdout))) } else { Ok((false, text(&output.stderr))) }
     }

@@ -93,6 +93,8 @@ pub struct ControllerRef {
     pub uid: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
+    /// Its kind.
+    pub kind: Arc<str>,
 }
 
 /// One object, as a cache holds it.

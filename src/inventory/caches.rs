@@ -1,10 +1,10 @@
 //! What the caches show of releases.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::kinds::SECRET;
-use super::rules::contents::{Contents, INSTANCE};
+use super::rules::contents::{Contents, is_entry};
 use super::rules::identity::GivenId;
 use super::rules::index::Seen;
 use super::rules::revision::{Revisions, revisions as revisions_of};
@@ -20,9 +20,9 @@ pub(super) struct Caches {
     pub(super) ids: Arc<Watch>,
 }
 
-/// The release of each object that runs in one: of an object that is gone, or has another label, only this says where it was.
+/// What each object may belong to: of an object that is gone, or has another label, only this says where it was.
 #[derive(Default)]
-pub(super) struct Owners([HashMap<ObjectKey, Arc<str>>; 4]);
+pub(super) struct Owners([HashMap<ObjectKey, Vec<Arc<str>>>; 4]);
 
 /// The namespaces of releases that are stored in another one, by where they are stored and their names. Only their records tell.
 #[derive(Default)]
@@ -46,9 +46,25 @@ impl Homes {
         }
     }
 
-    /// Where releases of this namespace are stored elsewhere.
+    /// Where releases of this namespace are stored elsewhere. Of several places of one release the first by name counts, whichever was
+    /// seen first.
     fn of(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
         self.0.iter().filter(move |(_, home)| ***home == *namespace).map(|(stored, _)| stored)
+    }
+
+    /// What is stored there has changed: if that was the last revision, the place is forgotten.
+    pub(super) fn changed(&mut self, stored: &ObjectKey, caches: &Caches) {
+        if self.0.contains_key(stored) && !caches.stores(stored) {
+            self.0.remove(stored);
+        }
+    }
+
+    /// Forgets every place in which nothing is stored any more.
+    pub(super) fn retain_stored(&mut self, caches: &Caches) {
+        let objects = caches.releases.store().objects();
+        let stored: HashSet<(&str, &str)> =
+            objects.iter().filter_map(|object| Some((&*object.key.namespace, &**object.labels.get("name")?))).collect();
+        self.0.retain(|place, _| stored.contains(&(&*place.namespace, &*place.name)));
     }
 }
 
@@ -65,21 +81,31 @@ impl Caches {
         std::iter::once(&self.releases).chain(&self.contents).chain(std::iter::once(&self.ids))
     }
 
-    /// What a namespace shows; of one release only, if it is named.
-    pub(super) fn view(&self, namespace: &str, only: Option<&str>, homes: &Homes) -> NamespaceView {
+    /// Whether a revision of a release is stored there.
+    fn stores(&self, at: &ObjectKey) -> bool {
+        self.releases.store().in_namespace(&at.namespace).iter().any(|object| is_stored(object, at))
+    }
+
+    /// What a namespace shows; of one release only, if it is named. What is stored in a namespace that is denied is not looked at.
+    pub(super) fn view(
+        &self,
+        namespace: &str,
+        only: Option<&str>,
+        homes: &Homes,
+        denied: &BTreeSet<String>,
+    ) -> NamespaceView {
         let is_meant = |name: Option<&Arc<str>>| match (name, only) {
             (Some(name), Some(only)) => **name == *only,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        let is_stored = |object: &Arc<Object>, at: &ObjectKey| object.labels.get("name") == Some(&at.name);
         let stored = self.releases.store().in_namespace(namespace);
         let stored = stored.iter().filter(|object| is_meant(object.labels.get("name"))).filter(|object| {
             let name = object.labels.get("name").map(|name| ObjectKey::new(namespace, Arc::clone(name)));
             name.is_none_or(|key| homes.release(&key) == key)
         });
         let mut revisions = revisions_of(stored);
-        for at in homes.of(namespace).filter(|at| is_meant(Some(&at.name))) {
+        for at in homes.of(namespace).filter(|at| is_meant(Some(&at.name)) && !denied.contains(&*at.namespace)) {
             let elsewhere = self.releases.store().in_namespace(&at.namespace);
             // Whoever may write Secrets in another namespace does not replace what is stored in the release's own.
             for (name, found) in revisions_of(elsewhere.iter().filter(|object| is_stored(object, at))) {
@@ -89,11 +115,10 @@ impl Caches {
         let mut objects: HashMap<Arc<str>, [Vec<Arc<Object>>; 4]> = HashMap::new();
         for (kind, watch) in self.contents.iter().enumerate() {
             for object in watch.store().in_namespace(namespace) {
-                let Some(release) = object.labels.get(INSTANCE).filter(|name| is_meant(Some(name))).cloned() else {
-                    continue;
-                };
-                if let Some(list) = objects.entry(release).or_default().get_mut(kind) {
-                    list.push(object);
+                for owner in owners(&object).filter(|owner| is_entry(owner) || is_meant(Some(owner))) {
+                    if let Some(list) = objects.entry(Arc::clone(owner)).or_default().get_mut(kind) {
+                        list.push(Arc::clone(&object));
+                    }
                 }
             }
         }
@@ -110,32 +135,37 @@ impl Caches {
         objects.iter().map(|object| Arc::clone(&object.key.namespace)).chain(homes.0.values().cloned()).collect()
     }
 
-    /// The owners of all objects.
+    /// What all objects may belong to.
     pub(super) fn owners(&self) -> Owners {
-        let mut owners = Owners::default();
-        for (of_kind, watch) in owners.0.iter_mut().zip(&self.contents) {
+        let mut known = Owners::default();
+        for (of_kind, watch) in known.0.iter_mut().zip(&self.contents) {
             let objects = watch.store().objects();
-            *of_kind = objects.iter().filter_map(|object| Some((object.key.clone(), release(object)?))).collect();
+            *of_kind = objects.iter().map(|object| (object.key.clone(), owners(object).cloned().collect())).collect();
         }
-        owners
+        known
     }
 
-    /// The releases that a change of an object concerns: the one that it belongs to, and the one that it belonged to before.
-    pub(super) fn concerned(&self, owners: &mut Owners, kind: usize, key: &ObjectKey) -> Vec<ObjectKey> {
-        let (Some(watch), Some(of_kind)) = (self.contents.get(kind), owners.0.get_mut(kind)) else { return Vec::new() };
-        let now = watch.store().get(key).and_then(|object| release(&object));
-        let before = match &now {
-            Some(release) => of_kind.insert(key.clone(), Arc::clone(release)),
+    /// What a change of an object concerns: what it may belong to, and what it may have belonged to before.
+    pub(super) fn concerned(&self, known: &mut Owners, kind: usize, key: &ObjectKey) -> BTreeSet<Arc<str>> {
+        let (Some(watch), Some(of_kind)) = (self.contents.get(kind), known.0.get_mut(kind)) else {
+            return BTreeSet::new();
+        };
+        let now: Option<Vec<Arc<str>>> = watch.store().get(key).map(|object| owners(&object).cloned().collect());
+        let before = match now.clone() {
+            Some(owners) => of_kind.insert(key.clone(), owners),
             None => of_kind.remove(key),
         };
-        let mut names: Vec<Arc<str>> = now.into_iter().chain(before).collect();
-        names.dedup();
-        names.into_iter().map(|name| ObjectKey::new(Arc::clone(&key.namespace), name)).collect()
+        now.into_iter().chain(before).flatten().collect()
     }
 }
 
-fn release(object: &Object) -> Option<Arc<str>> {
-    object.labels.get(INSTANCE).cloned()
+fn is_stored(object: &Object, at: &ObjectKey) -> bool {
+    object.labels.get("name") == Some(&at.name)
+}
+
+/// What an object may belong to, as its projection has left it.
+fn owners(object: &Object) -> impl Iterator<Item = &Arc<str>> {
+    object.labels.keys()
 }
 
 impl NamespaceView {
@@ -144,12 +174,21 @@ impl NamespaceView {
         self.revisions.keys()
     }
 
-    /// What it shows of one release.
-    pub(super) fn seen(&mut self, name: &str) -> Seen {
+    /// What it shows of one release, with these entries of its manifest.
+    pub(super) fn seen(&self, name: &str, entries: &BTreeSet<Arc<str>>) -> Seen {
+        let mut objects: [Vec<Arc<Object>>; 4] = Default::default();
+        for found in std::iter::once(name)
+            .chain(entries.iter().map(|entry| &**entry))
+            .filter_map(|owner| self.objects.get(owner))
+        {
+            for (list, of_kind) in objects.iter_mut().zip(found) {
+                list.extend(of_kind.iter().cloned());
+            }
+        }
         Seen {
             revisions: self.revisions.get(name).cloned().unwrap_or_default(),
             given: self.given.clone(),
-            contents: Contents::of(self.objects.remove(name).unwrap_or_default()),
+            contents: Contents::of(objects),
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct InventoryConfig {
     /// From a release's first change to its post; `10s` by default, and at most one post a release in it. A shorter one tells the
     /// steps of an upgrade one by one.
     pub(crate) delay: Duration,
+    /// How long an operation of Helm takes at most; `10m` by default. A shorter one names deployments with a longer `--timeout` among the
+    /// problems while they run; after a longer one, a Helm that was killed is noticed later.
+    pub(crate) helm_timeout: Duration,
     /// Which changes are told; every change of a body by default.
     pub(crate) changes: Counts,
     /// How bodies are sent; a registration and a path for releases by default.
@@ -170,6 +173,7 @@ impl InventoryConfig {
             org_id: String::new(),
             context_name: String::new(),
             delay: Duration::from_secs(10),
+            helm_timeout: Duration::from_mins(10),
             changes: Counts::default(),
             wire: Wire::default(),
             helm_driver: Storage::default(),
@@ -193,6 +197,7 @@ impl InventoryConfig {
         fields.set_as::<Text, _>("org_id", &mut section.org_id);
         fields.set_as::<Text, _>("context_name", &mut section.context_name);
         fields.set_as::<PositiveDuration, _>("delay", &mut section.delay);
+        fields.set_as::<PositiveDuration, _>("helm_timeout", &mut section.helm_timeout);
         fields.set("changes", &mut section.changes);
         fields.set("wire", &mut section.wire);
         fields.set("helm_driver", &mut section.helm_driver);
@@ -207,6 +212,7 @@ impl InventoryConfig {
     pub(super) fn settings(&self) -> Settings {
         Settings {
             delay: self.delay,
+            helm_timeout: self.helm_timeout,
             counts: self.changes,
             wire: self.wire,
             max_releases: self.max_releases,
@@ -258,6 +264,7 @@ mod tests {
             ("org_id", ""),
             ("context_name", "edge-west"),
             ("delay", "7s"),
+            ("helm_timeout", "20m"),
             ("changes", "revision"),
             ("wire", "single"),
             ("helm_driver", "configmap"),
@@ -267,6 +274,7 @@ mod tests {
         let delay = Duration::from_secs(7);
         let expected = Settings {
             delay,
+            helm_timeout: Duration::from_mins(20),
             counts: Counts::Revision,
             wire: Wire::Single,
             max_releases: MAX_RELEASES,

@@ -150,10 +150,10 @@ mod tests {
         let (config_maps, _) = releases(&cluster, Storage::ConfigMap);
         assert_eq!((config_maps.resource.plural.as_str(), config_maps.fields.as_str()), ("configmaps", ""));
         for of in [Content::Service, Content::Ingress] {
-            assert_eq!(contents(&cluster, of).0.labels, "app.kubernetes.io/instance,app.kubernetes.io/managed-by=Helm");
+            assert_eq!(contents(&cluster, of).0.labels, "app.kubernetes.io/managed-by=Helm");
         }
         for of in [Content::Pod, Content::Volume] {
-            assert_eq!(contents(&cluster, of).0.labels, "app.kubernetes.io/instance");
+            assert_eq!(contents(&cluster, of).0.labels, "");
         }
     }
 }

@@ -24,6 +24,7 @@ use super::ignored::Marks;
 use super::kinds;
 use super::poster::{Deliver, Delivered};
 use super::record;
+use super::rules::contents::is_entry;
 use super::rules::index::{Index, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, Step, View};
 use super::rules::project::{Choice, Ignored, Project};
 use super::rules::release::{Recorded, Storage};
@@ -197,10 +198,20 @@ impl Run {
     fn note(&mut self, changed: Changed) {
         match changed {
             Changed::Project => self.projects = true,
-            Changed::Release(key) => self.changed.extend([self.homes.release(&key), key]),
+            Changed::Release(key) => {
+                let release = self.homes.release(&key);
+                self.homes.changed(&key, &self.reconciler.caches);
+                self.changed.extend([release, key]);
+            }
             Changed::Content(kind, key) => {
-                let concerned = self.reconciler.caches.concerned(&mut self.owners, kind, &key);
-                self.changed.extend(concerned);
+                for owner in self.reconciler.caches.concerned(&mut self.owners, kind, &key) {
+                    if is_entry(&owner) {
+                        let listing = self.index.iter().flat_map(|index| index.listing(&key.namespace, &owner));
+                        self.changed.extend(listing.cloned());
+                    } else {
+                        self.changed.insert(ObjectKey::new(Arc::clone(&key.namespace), owner));
+                    }
+                }
             }
             Changed::Namespace(namespace) => drop(self.changed_namespaces.insert(namespace)),
             Changed::Everything => (self.everything, self.projects) = (true, true),
@@ -395,24 +406,26 @@ impl Run {
     fn look(&mut self, now: Moment) {
         let Some(index) = &mut self.index else { return };
         let caches = &self.reconciler.caches;
+        let denied = index.project().spec.deny_namespaces.clone();
         if std::mem::take(&mut self.everything) {
             self.owners = caches.owners();
+            self.homes.retain_stored(caches);
             self.changed_namespaces.extend(caches.namespaces(&self.homes));
             self.changed_namespaces.extend(index.keys().map(|key| Arc::clone(&key.namespace)));
         }
         for namespace in std::mem::take(&mut self.changed_namespaces) {
             self.changed.retain(|key| key.namespace != namespace);
-            let mut view = caches.view(&namespace, None, &self.homes);
+            let view = caches.view(&namespace, None, &self.homes, &denied);
             let known = index.keys().filter(|key| key.namespace == namespace).map(|key| Arc::clone(&key.name));
             let names: BTreeSet<Arc<str>> = known.chain(view.names().cloned()).collect();
             for name in names {
-                let seen = view.seen(&name);
-                index.observe(&ObjectKey::new(Arc::clone(&namespace), name), seen, now);
+                let key = ObjectKey::new(Arc::clone(&namespace), name);
+                index.observe(&key, view.seen(&key.name, &index.unlabelled(&key)), now);
             }
         }
         for key in std::mem::take(&mut self.changed) {
-            let mut view = caches.view(&key.namespace, Some(&key.name), &self.homes);
-            index.observe(&key, view.seen(&key.name), now);
+            let view = caches.view(&key.namespace, Some(&key.name), &self.homes, &denied);
+            index.observe(&key, view.seen(&key.name, &index.unlabelled(&key)), now);
         }
     }
 
@@ -468,10 +481,10 @@ impl Run {
         match end {
             End::Read { key, version, object, outcome } => {
                 let stored = ObjectKey::new(Arc::clone(&object.namespace), Arc::clone(&key.name));
-                let outcome = outcome.and_then(|Recorded { namespace, facts }| {
-                    let home = namespace.as_deref().unwrap_or(&stored.namespace);
+                let outcome = outcome.and_then(|recorded| {
+                    let home = recorded.namespace.as_deref().unwrap_or(&stored.namespace);
                     self.homes.learn(&stored, home);
-                    if *home == *key.namespace { Ok(facts) } else { Err(ReadFailure::Elsewhere) }
+                    if *home == *key.namespace { Ok(recorded) } else { Err(ReadFailure::Elsewhere) }
                 });
                 index.read(&key, &version, outcome, now);
                 self.changed.extend([self.homes.release(&stored), key]);

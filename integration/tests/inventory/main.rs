@@ -11,11 +11,13 @@
 
 mod alone;
 mod answers;
+mod belongs;
 mod canary;
 mod costs;
 mod delivery;
 mod elected;
 mod forged;
+mod killed;
 mod projects;
 mod walk;
 mod world;

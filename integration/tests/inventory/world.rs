@@ -120,8 +120,19 @@ impl World {
         Self::on(name, Sink::start().await.unwrap(), &[]).await
     }
 
+    /// With a project, and the controllers of workloads.
+    pub(crate) async fn with_workloads(name: &str) -> Self {
+        let options = Options::named(name).with_workloads("10.2.0.0/24").with_crds(&[crds::HOSSTED_PROJECTS]);
+        let world = Self::of(options, Sink::start().await.unwrap()).await;
+        world.project("main", &json!({})).await;
+        world
+    }
+
     async fn on(name: &str, sink: Sink, crds: &[&'static str]) -> Self {
-        let options = Options { controller_manager: false, ..Options::named(name) }.with_crds(crds);
+        Self::of(Options { controller_manager: false, ..Options::named(name) }.with_crds(crds), sink).await
+    }
+
+    async fn of(options: Options, sink: Sink) -> Self {
         let plane = Arc::new(ControlPlane::start(options).await.unwrap());
         let admin = plane.client(users::ADMIN).await.unwrap();
         grant_inventory(&admin, None).await.unwrap();

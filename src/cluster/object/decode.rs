@@ -60,7 +60,12 @@ impl From<PartialObjectMeta<Decoded>> for Decoded {
                 .owner_references
                 .unwrap_or_default()
                 .into_iter()
-                .map(|owner| RawOwner { uid: owner.uid.into(), name: owner.name.into(), controller: owner.controller })
+                .map(|owner| RawOwner {
+                    uid: owner.uid.into(),
+                    name: owner.name.into(),
+                    kind: owner.kind.into(),
+                    controller: owner.controller,
+                })
                 .collect(),
             managed_fields: metadata.managed_fields.unwrap_or_default().into_iter().map(RawManager::from).collect(),
         };
@@ -208,7 +213,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         .owner_references
         .into_iter()
         .find(|owner| owner.controller == Some(true))
-        .map(|owner| ControllerRef { uid: owner.uid, name: owner.name });
+        .map(|owner| ControllerRef { uid: owner.uid, name: owner.name, kind: owner.kind });
     let object = Box::new(Object {
         key: ObjectKey { namespace: metadata.namespace, name: metadata.name },
         uid: metadata.uid,
@@ -269,6 +274,8 @@ struct RawOwner {
     uid: Arc<str>,
     #[serde(default)]
     name: Arc<str>,
+    #[serde(default)]
+    kind: Arc<str>,
     #[serde(default)]
     controller: Option<bool>,
 }

@@ -1,7 +1,9 @@
 //! What runs in a release: pods, services, volume claims and ingresses, as they are reported.
 //!
 //! The caches hold of each object only its item of the report ([`Content::projection`]), so that a watch event which changes nothing
-//! that is reported changes nothing in the body either.
+//! that is reported changes nothing in the body either. Most objects name their release in a label. Where a chart does not set it, the
+//! release's manifest lists the object, or what has made it: so each object holds, as its labels, what it may belong to
+//! ([`Content::owners`]), as the name of a release or as [entries](entry) of a manifest.
 
 use std::sync::Arc;
 
@@ -13,8 +15,10 @@ use crate::cluster::{CanonicalJson, Object, Projection};
 
 /// The label with the release's name.
 pub(in crate::inventory) const INSTANCE: &str = "app.kubernetes.io/instance";
-/// The selector of services and ingresses.
-const BY_HELM: &str = "app.kubernetes.io/instance,app.kubernetes.io/managed-by=Helm";
+/// The selector of services and ingresses: Helm itself sets this label on all objects of a manifest.
+const BY_HELM: &str = "app.kubernetes.io/managed-by=Helm";
+/// The label of a pod with the end of its `ReplicaSet`'s name, behind the name of the Deployment.
+const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The most objects of a kind that a report lists.
 const MOST: usize = 1000;
 
@@ -55,26 +59,53 @@ impl Content {
         }
     }
 
-    /// Which objects belong to a release of Helm's. Charts leave `managed-by` out of the templates of pods and claims: a template may not
-    /// change with the selector, so they repeat only the labels by which the objects are selected.
+    /// Which objects may belong to a release of Helm's. Pods and claims that controllers make have no label of Helm's, and those of
+    /// older charts none of the release's, either.
     pub(in crate::inventory) fn selector(self) -> &'static str {
         match self {
             Self::Service | Self::Ingress => BY_HELM,
-            Self::Pod | Self::Volume => INSTANCE,
+            Self::Pod | Self::Volume => "",
         }
     }
 
-    /// Reduces an object as it comes from the watch to its item, and the label with its release.
+    /// Reduces an object as it comes from the watch to its item, and what it may belong to.
     pub(in crate::inventory) fn projection(self) -> Projection {
         Arc::new(move |object| {
             let status = object.status.take().map_or(Value::Null, |status| status.value());
             object.content = CanonicalJson::of(&Value::Object(self.trimmed(&object.content.value(), &status)));
+            let owners = self.owners(object).into_iter().map(Arc::from);
+            object.labels = owners.map(|owner: Arc<str>| (Arc::clone(&owner), owner)).collect();
             object.annotations.clear();
             object.finalizers.clear();
             object.owned = Vec::new();
             object.controller = None;
-            object.labels.retain(|label, _| &**label == INSTANCE);
         })
+    }
+
+    /// What an object may belong to. What made a pod follows from the names that the control plane gives, so that nothing else is read.
+    fn owners(self, object: &Object) -> Vec<String> {
+        let name = &*object.key.name;
+        let mut owners: Vec<String> = object.labels.get(INSTANCE).map(ToString::to_string).into_iter().collect();
+        match (self, &object.controller) {
+            (Self::Pod, None) => owners.push(entry("Pod", name)),
+            (Self::Pod, Some(controller)) => {
+                let template = object.labels.get(TEMPLATE_HASH);
+                let behind = template.and_then(|hash| controller.name.strip_suffix(&**hash)?.strip_suffix('-'));
+                owners.push(entry(&controller.kind, &controller.name));
+                owners.extend(match &*controller.kind {
+                    "ReplicaSet" => behind.map(|deployment| entry("Deployment", deployment)),
+                    "Job" => before_number(&controller.name).map(|cron_job| entry("CronJob", cron_job)),
+                    _ => None,
+                });
+            }
+            (Self::Volume, _) => {
+                owners.push(entry("PersistentVolumeClaim", name));
+                owners.extend(before_number(name).map(entry_of_claims));
+            }
+            (Self::Service, _) => owners.push(entry("Service", name)),
+            (Self::Ingress, _) => owners.push(entry("Ingress", name)),
+        }
+        owners
     }
 
     /// The fields of an item but its name and its namespace.
@@ -109,6 +140,27 @@ impl Content {
     }
 }
 
+/// An object that a manifest lists. No release has such a name.
+pub(in crate::inventory) fn entry(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
+}
+
+/// The claims that a `StatefulSet` makes: `TEMPLATE-NAME-ORDINAL`.
+pub(in crate::inventory) fn entry_of_claims(template_and_name: &str) -> String {
+    entry("volumeClaimTemplates", template_and_name)
+}
+
+/// Whether it is [an entry](entry) of a manifest, not the name of a release.
+pub(in crate::inventory) fn is_entry(owner: &str) -> bool {
+    owner.contains('/')
+}
+
+/// What precedes `-NUMBER`.
+fn before_number(name: &str) -> Option<&str> {
+    let (before, number) = name.rsplit_once('-')?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(before)
+}
+
 /// The elements of a list; none where there is no list.
 fn elements<'v>(content: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
     content.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
@@ -137,6 +189,8 @@ impl Contents {
         let mut contents = Self::default();
         for (list, of_kind) in contents.lists.iter_mut().zip(&mut objects) {
             of_kind.sort_by(|one, other| one.key.name.cmp(&other.key.name));
+            // A label and the manifest may both name it.
+            of_kind.dedup_by(|one, other| one.key == other.key);
             contents.is_truncated |= of_kind.len() > MOST;
             list.extend(of_kind.iter().take(MOST).map(|object| item(object)));
         }
@@ -214,16 +268,45 @@ mod tests {
     }
 
     #[test]
-    fn the_caches_hold_the_items_and_the_label_of_the_release_alone() {
+    fn the_caches_hold_the_items_and_what_they_may_belong_to_alone() {
         let pod = json!({"metadata": {"name": "a", "namespace": "n", "labels": {(INSTANCE): "keycloak", "secret": "canary"},
             "annotations": {"note": "canary"}, "finalizers": ["f"]}, "spec": {"containers": [{"image": "i", "args": ["canary"]}]}});
         let object = held(Content::Pod, &pod);
         assert_eq!(object.content.as_str(), r#"{"image":"i","images":["i"],"status":""}"#);
         assert!(!format!("{object:?}").contains("canary") && object.status.is_none(), "{object:?}");
-        assert_eq!(
-            object.labels.iter().map(|(label, name)| (&**label, &**name)).collect::<Vec<_>>(),
-            [(INSTANCE, "keycloak")]
-        );
+        assert_eq!(object.labels.keys().map(|owner| &**owner).collect::<Vec<_>>(), ["Pod/a", "keycloak"]);
+    }
+
+    #[test]
+    fn what_has_made_an_object_is_known_by_the_names_that_the_control_plane_gives() {
+        let owners = |content: Content, name: &str, labels: Value, controller: Option<(&str, &str)>| {
+            let owner =
+                controller.map(|(kind, name)| json!({"kind": kind, "name": name, "uid": "u", "controller": true}));
+            let metadata = json!({"name": name, "namespace": "n", "labels": labels, "ownerReferences": owner.into_iter().collect::<Vec<_>>()});
+            let owners = held(content, &json!({ "metadata": metadata }))
+                .labels
+                .keys()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>();
+            owners.join(" ")
+        };
+        let hash = json!({"pod-template-hash": "7d4b9"});
+        for (labels, controller, expected) in [
+            (json!({}), None, "Pod/p"),
+            (hash.clone(), Some(("ReplicaSet", "web-7d4b9")), "Deployment/web ReplicaSet/web-7d4b9"),
+            (hash, Some(("ReplicaSet", "web")), "ReplicaSet/web"),
+            (json!({}), Some(("ReplicaSet", "web-7d4b9")), "ReplicaSet/web-7d4b9"),
+            (json!({(INSTANCE): "w"}), Some(("StatefulSet", "web-1")), "StatefulSet/web-1 w"),
+            (json!({}), Some(("DaemonSet", "web")), "DaemonSet/web"),
+            (json!({}), Some(("Job", "once")), "Job/once"),
+            (json!({}), Some(("Job", "nightly-29388123")), "CronJob/nightly Job/nightly-29388123"),
+        ] {
+            assert_eq!(owners(Content::Pod, "p", labels, controller), expected);
+        }
+        let claim = owners(Content::Volume, "data-web-0", json!({}), None);
+        assert_eq!(claim, "PersistentVolumeClaim/data-web-0 volumeClaimTemplates/data-web");
+        assert_eq!(owners(Content::Service, "s", json!({(INSTANCE): "w"}), None), "Service/s w");
+        assert_eq!(owners(Content::Ingress, "i", json!({}), None), "Ingress/i");
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +74,8 @@ pub(crate) enum Wire {
 pub(in crate::inventory) struct Settings {
     /// From a release's first change to its post.
     pub(in crate::inventory) delay: Duration,
+    /// How long an operation of Helm takes at most.
+    pub(in crate::inventory) helm_timeout: Duration,
     /// Which changes are sent.
     pub(in crate::inventory) counts: Counts,
     /// How bodies are sent.
@@ -231,6 +233,21 @@ impl Index {
     /// Every release that is known.
     pub(in crate::inventory) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.releases.keys()
+    }
+
+    /// What the manifest of a release lists of objects that do not name it.
+    pub(in crate::inventory) fn unlabelled(&self, key: &ObjectKey) -> BTreeSet<Arc<str>> {
+        let known = self.releases.get(key).and_then(|release| release.known.as_ref());
+        known.map(|known| known.unlabelled.clone()).unwrap_or_default()
+    }
+
+    /// The releases of a namespace whose manifests have this entry.
+    pub(in crate::inventory) fn listing(&self, namespace: &str, entry: &str) -> impl Iterator<Item = &ObjectKey> {
+        let lists = |release: &Release| release.known.as_ref().is_some_and(|known| known.unlabelled.contains(entry));
+        self.releases
+            .iter()
+            .filter(move |(key, release)| *key.namespace == *namespace && lists(release))
+            .map(|(key, _)| key)
     }
 
     /// Where releases are stored that are not stored in their own namespaces, and these, as the status remembers them.

@@ -1,5 +1,7 @@
 //! What the cluster shows of a release.
 
+use std::collections::BTreeSet;
+
 use super::release::{Known, Release, Work};
 use super::{Index, Moment};
 use crate::cluster::ObjectKey;
@@ -35,13 +37,13 @@ enum Standing {
 impl Index {
     /// Takes what the caches show of a release, and decides whether something is to be sent.
     pub(in crate::inventory) fn observe(&mut self, key: &ObjectKey, seen: Seen, now: Moment) {
-        if self.project.spec.deny_namespaces.contains(&*key.namespace) {
+        if self.is_denied(key, seen.revisions.newest.as_ref()) {
             self.forget(key);
             return;
         }
         let Seen { revisions: Revisions { newest, reported }, given, contents } = seen;
         let release = self.releases.entry(key.clone()).or_default();
-        release.work = Work::of(newest.as_ref(), release.work.take(), now);
+        release.work = Work::of(newest.as_ref(), release.work.take(), self.settings.helm_timeout, now);
         // Nobody ends the work of a Helm that was killed: what runs is the revision before.
         let newest = if release.is_stuck() { reported.or(newest) } else { newest };
         let is_new = release.newest.as_ref().map(|known| &known.version) != newest.as_ref().map(|seen| &seen.version);
@@ -93,6 +95,14 @@ impl Index {
         self.compare(key, told, stage, contents, now);
     }
 
+    /// Whether a release is in a namespace that is denied, or was last stored in one.
+    fn is_denied(&self, key: &ObjectKey, newest: Option<&Revision>) -> bool {
+        let denied = &self.project.spec.deny_namespaces;
+        let stored_in = || self.releases.get(key)?.entry.as_ref().map(|entry| entry.stored_in.as_str());
+        denied.contains(&*key.namespace)
+            || newest.is_none() && stored_in().is_some_and(|stored| denied.contains(stored))
+    }
+
     /// Gives a release its id. It is in the status before anything is sent, and not earlier: with what is about to be sent.
     fn identify(&mut self, key: &ObjectKey, given: &GivenId, told: &Known, stage: Stage) {
         let new_id = self.releases.get(key).is_some_and(|release| release.entry.is_none()).then(|| self.new_id());
@@ -103,7 +113,7 @@ impl Index {
             revision: told.revision,
             stage,
             facts: told.facts.clone(),
-            version: told.version.to_string(),
+            version: told.stored_version(),
             stored_in: String::new(),
             sent_hash: String::new(),
             sent: 0,
@@ -134,11 +144,12 @@ impl Index {
         let Some(release) = self.releases.get_mut(key) else { return };
         let Some(body) = body else { return };
         let differs = release.differs(&body, &told, stage, self.settings.counts);
-        let is_rewritten = |entry: &&mut Entry| *entry.version != *told.version || entry.facts != told.facts;
+        let version = told.stored_version();
+        let is_rewritten = |entry: &&mut Entry| entry.version != version || entry.facts != told.facts;
         if let Some(entry) = release.entry.as_mut().filter(|_| !differs).filter(is_rewritten) {
             // The record was written again and says the same: it need not be read after a restart. Or the status had no room for all
             // that it says.
-            entry.version = told.version.to_string();
+            entry.version = version;
             entry.facts = told.facts.clone();
             self.status.is_dirty = true;
         }
@@ -192,6 +203,7 @@ fn standing(release: &Release) -> Standing {
                 version: entry.version.as_str().into(),
                 revision: entry.revision,
                 facts: entry.facts.clone(),
+                unlabelled: BTreeSet::new(),
             });
             Standing::Reported(told, Stage::Uninstalled)
         }

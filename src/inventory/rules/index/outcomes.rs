@@ -7,7 +7,7 @@ use super::release::Known;
 use super::steps::PostKey;
 use super::{Index, Moment};
 use crate::cluster::ObjectKey;
-use crate::inventory::rules::release::{Facts, Undecodable};
+use crate::inventory::rules::release::{Recorded, Undecodable};
 use crate::inventory::rules::status::Rejection;
 
 /// The longest time that the API may ask to wait.
@@ -78,7 +78,7 @@ impl Index {
         &mut self,
         key: &ObjectKey,
         version: &Arc<str>,
-        outcome: Result<Facts, ReadFailure>,
+        outcome: Result<Recorded, ReadFailure>,
         now: Moment,
     ) {
         self.reads = self.reads.saturating_sub(1);
@@ -86,8 +86,9 @@ impl Index {
         release.is_reading = false;
         let Some(newest) = release.newest.as_ref().filter(|newest| newest.version == *version) else { return };
         match outcome {
-            Ok(facts) => {
-                release.known = Some(Known { version: Arc::clone(version), revision: newest.number, facts });
+            Ok(Recorded { facts, unlabelled, .. }) => {
+                let (version, revision) = (Arc::clone(version), newest.number);
+                release.known = Some(Known { version, revision, facts, unlabelled });
                 release.unread = None;
                 (release.reading, release.unreadable) = Default::default();
             }

@@ -1,5 +1,6 @@
 //! One release: what was acknowledged, what the cluster shows, and what is to be sent.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +17,6 @@ use crate::inventory::rules::revision::{Revision, Stage};
 use crate::inventory::rules::status::{Entry, Rejection};
 use crate::inventory::rules::text::brief;
 
-/// Helm is done sooner, or was killed. `--wait` waits for five minutes by default.
-const LONGEST_WORK: Duration = Duration::from_mins(10);
-
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
@@ -28,6 +26,15 @@ pub(super) struct Known {
     pub(super) revision: u64,
     /// What it says.
     pub(super) facts: Facts,
+    /// What its manifest lists of objects that do not name the release themselves.
+    pub(super) unlabelled: BTreeSet<Arc<str>>,
+}
+
+impl Known {
+    /// The version as the status holds it: none where the manifest is needed, so that the record is read again after a restart.
+    pub(super) fn stored_version(&self) -> String {
+        if self.unlabelled.is_empty() { self.version.to_string() } else { String::new() }
+    }
 }
 
 /// A body that is to be sent.
@@ -58,23 +65,23 @@ pub(super) struct Work {
     number: u64,
     /// When it was seen first.
     since: Moment,
-    /// It has lasted so long that Helm was probably killed.
+    /// It has lasted longer than Helm should take: nobody can tell from the record whether it still runs.
     is_stuck: bool,
 }
 
 impl Work {
     /// The work that the newest revision shows, after what was known of it.
-    pub(super) fn of(newest: Option<&Revision>, before: Option<Self>, now: Moment) -> Option<Self> {
+    pub(super) fn of(newest: Option<&Revision>, before: Option<Self>, timeout: Duration, now: Moment) -> Option<Self> {
         let newest = newest.filter(|newest| newest.stage == Stage::UnderWay)?;
         let known = before.filter(|before| before.version == newest.version);
         let since = known.map_or(now, |known| known.since);
-        let is_stuck = now.at.saturating_duration_since(since.at) >= LONGEST_WORK;
+        let is_stuck = now.at.saturating_duration_since(since.at) >= timeout;
         Some(Self { version: Arc::clone(&newest.version), number: newest.number, since, is_stuck })
     }
 
     /// When it has lasted for too long, unless that is known.
-    pub(super) fn stuck_at(&self) -> Option<Instant> {
-        if self.is_stuck { None } else { self.since.at.checked_add(LONGEST_WORK) }
+    pub(super) fn stuck_at(&self, timeout: Duration) -> Option<Instant> {
+        if self.is_stuck { None } else { self.since.at.checked_add(timeout) }
     }
 }
 
@@ -122,14 +129,18 @@ pub(super) struct Release {
 impl Release {
     /// A release that a status remembers.
     pub(super) fn remembered(entry: Entry) -> Self {
-        let known =
-            Known { version: entry.version.as_str().into(), revision: entry.revision, facts: entry.facts.clone() };
+        let known = Known {
+            version: entry.version.as_str().into(),
+            revision: entry.revision,
+            facts: entry.facts.clone(),
+            unlabelled: BTreeSet::new(),
+        };
         let is_uncertain = !entry.sending_hash.is_empty();
         let failure = entry.rejected.as_ref().map(Refusal::of);
         Self { known: Some(known), entry: Some(entry), is_uncertain, failure, ..Self::default() }
     }
 
-    /// Whether Helm has worked on a revision for so long that it was probably killed.
+    /// Whether Helm has worked on a revision for longer than it should.
     pub(super) fn is_stuck(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.is_stuck)
     }
@@ -138,7 +149,7 @@ impl Release {
     pub(super) fn interrupted(&self) -> Option<String> {
         let work = self.work.as_ref().filter(|work| work.is_stuck)?;
         Some(format!(
-            "Helm has worked on revision {} since {} or longer and was probably interrupted: roll the release back or uninstall it",
+            "an operation of Helm on revision {} has been pending since {} or longer: if no Helm runs any more, roll the release back or uninstall it",
             work.number,
             clock(work.since.wall)
         ))
@@ -234,8 +245,8 @@ impl Release {
         self.is_uncertain = false;
         if let Some(entry) = &mut self.entry {
             entry.revision = told.revision;
+            entry.version = told.stored_version();
             entry.facts = told.facts;
-            entry.version = told.version.to_string();
             entry.stage = stage;
             entry.sent_hash.clone_from(&body.hash);
             entry.sending_hash.clear();

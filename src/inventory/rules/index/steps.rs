@@ -123,7 +123,7 @@ impl Index {
     fn stuck(&self, wake: &mut Wake, now: Instant) -> Vec<ObjectKey> {
         let mut stuck = Vec::new();
         for (key, work) in self.releases.iter().filter_map(|(key, release)| Some((key, release.work.as_ref()?))) {
-            match work.stuck_at() {
+            match work.stuck_at(self.settings.helm_timeout) {
                 Some(due) if due <= now => stuck.push(key.clone()),
                 Some(due) => wake.at(due),
                 None => {}

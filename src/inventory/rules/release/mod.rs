@@ -1,23 +1,29 @@
 //! What is read of a release: Helm's record of it, decoded while it is read.
 //!
 //! A Secret of Helm's driver holds the release as JSON, usually compressed by gzip, in base64; the API server encodes it once more. A
-//! `ConfigMap` holds Helm's base64 as it is. A record of 900 KB may unpack to many megabytes, of which three short strings are of
-//! interest: all else passes by, and nothing of it is held.
+//! `ConfigMap` holds Helm's base64 as it is. A record of 900 KB may unpack to many megabytes, of which a few short strings and the names
+//! of some objects of the manifest are of interest: all else passes by, and nothing of it is held.
 
+mod manifest;
 mod shortened;
 
+use std::collections::BTreeSet;
 use std::io::{self, BufReader, Read};
+use std::sync::Arc;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::read::DecoderReader;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
+use self::manifest::Manifest;
 use self::shortened::Shortened;
 use super::text::tame;
 
 /// The most bytes that a release may have unpacked.
 const LARGEST: u64 = 64 << 20;
+/// The most bytes of a string, as it is written, of which the manifest is the longest one. The end of a longer one is not read.
+const LONGEST: usize = 4 << 20;
 /// How gzip begins. Helm, too, tells by this whether a record is compressed.
 const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
 
@@ -39,6 +45,8 @@ pub(in crate::inventory) struct Recorded {
     pub(in crate::inventory) namespace: Option<String>,
     /// What is told of it.
     pub(in crate::inventory) facts: Facts,
+    /// What its manifest lists of objects that do not name the release themselves.
+    pub(in crate::inventory) unlabelled: BTreeSet<Arc<str>>,
 }
 
 /// How a release is stored.
@@ -65,7 +73,11 @@ pub(in crate::inventory) enum Undecodable {
 #[derive(Deserialize)]
 struct Record {
     #[serde(default)]
+    name: String,
+    #[serde(default)]
     namespace: Option<String>,
+    #[serde(default)]
+    manifest: Manifest,
     info: Info,
     chart: Chart,
 }
@@ -109,15 +121,19 @@ fn unpack(mut packed: impl Read) -> Result<Recorded, Undecodable> {
 
 fn read(document: impl Read) -> Result<Recorded, Undecodable> {
     let mut bounded = document.take(LARGEST + 1);
-    let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(Shortened::new(bounded.by_ref())));
+    let mut deserializer =
+        serde_json::Deserializer::from_reader(BufReader::new(Shortened::new(bounded.by_ref(), LONGEST)));
     let record = Record::deserialize(&mut deserializer).and_then(|record| deserializer.end().map(|()| record));
     drop(deserializer);
     if bounded.limit() == 0 {
         return Err(Undecodable::TooLarge);
     }
-    let Record { namespace, info, chart: Chart { metadata } } = record.map_err(|_| Undecodable::Malformed)?;
+    let record = record.map_err(|_| Undecodable::Malformed)?;
+    let Record { name, namespace, manifest, info, chart: Chart { metadata } } = record;
+    let namespace = namespace.filter(|namespace| is_namespace(namespace));
     Ok(Recorded {
-        namespace: namespace.filter(|namespace| is_namespace(namespace)),
+        unlabelled: manifest.unlabelled(&name, namespace.as_deref()),
+        namespace,
         facts: Facts {
             updated: tame(&info.last_deployed),
             chart: tame(&metadata.name),

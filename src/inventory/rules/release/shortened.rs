@@ -6,8 +6,6 @@
 
 use std::io::{self, Read};
 
-/// The bytes of a string, as it is written, that are left. 1,024 characters take at most twelve bytes each.
-const LONGEST: usize = 12 << 10;
 /// More levels than any chart has. Go's decoder has 10,000.
 const DEEPEST: usize = 10_000;
 
@@ -36,6 +34,8 @@ enum Place {
 /// A reader of JSON, with its long strings cut.
 pub(super) struct Shortened<R> {
     inner: R,
+    /// The bytes of a string, as it is written, that are left.
+    longest: usize,
     place: Place,
     depth: usize,
     /// Whether the last escape was the first half of a pair, which may not be cut off.
@@ -45,8 +45,8 @@ pub(super) struct Shortened<R> {
 }
 
 impl<R> Shortened<R> {
-    pub(super) fn new(inner: R) -> Self {
-        Self { inner, place: Place::Structure, depth: 0, is_half: false, digits: 0 }
+    pub(super) fn new(inner: R, longest: usize) -> Self {
+        Self { inner, longest, place: Place::Structure, depth: 0, is_half: false, digits: 0 }
     }
 
     /// Whether a byte is passed on.
@@ -68,7 +68,7 @@ impl<R> Shortened<R> {
                     self.is_half = false;
                     (Place::Structure, true)
                 }
-                _ if length >= LONGEST && !self.is_half && is_first(byte) => {
+                _ if length >= self.longest && !self.is_half && is_first(byte) => {
                     (if byte == b'\\' { Place::DroppedEscape } else { Place::Dropped }, false)
                 }
                 b'\\' => (Place::Escape(length + 1), true),
@@ -140,9 +140,11 @@ mod tests {
 
     use super::*;
 
+    const LONGEST: usize = 12 << 10;
+
     fn shortened(text: &str) -> io::Result<String> {
         let mut read = String::new();
-        Shortened::new(text.as_bytes()).read_to_string(&mut read)?;
+        Shortened::new(text.as_bytes(), LONGEST).read_to_string(&mut read)?;
         Ok(read)
     }
 

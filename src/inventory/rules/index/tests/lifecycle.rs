@@ -130,7 +130,11 @@ fn helm_that_was_killed_is_a_problem_after_ten_minutes_and_what_runs_is_told_wit
     assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]"]);
     let problems = world.index.summary().problems;
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
-    assert!(problem.reason.starts_with("Helm has worked on revision 2 since 22:04:"), "{}", problem.reason);
+    assert!(
+        problem.reason.starts_with("an operation of Helm on revision 2 has been pending since 22:04:"),
+        "{}",
+        problem.reason
+    );
     let explained = world.index.explain(&key("web"), world.now).expect("it is known").0;
     assert!(explained.contains(&problem.reason), "{explained:?}");
     world.pods("web", &["r"]);

@@ -12,7 +12,7 @@ use super::super::*;
 use crate::cluster::object::Decoded;
 use crate::inventory::rules::contents::{Content, Contents};
 use crate::inventory::rules::identity::GivenId;
-use crate::inventory::rules::release::Facts;
+use crate::inventory::rules::release::{Facts, Recorded};
 use crate::inventory::rules::revision::{Revision, Revisions, Stage};
 
 pub(super) const DELAY: Duration = Duration::from_secs(10);
@@ -55,7 +55,13 @@ pub(super) fn project(spec: &Value, status: &Value) -> Project {
 }
 
 pub(super) fn settings() -> Settings {
-    Settings { delay: DELAY, max_releases: 2000, status_room: STATUS_ROOM, ..Settings::default() }
+    Settings {
+        delay: DELAY,
+        helm_timeout: Duration::from_mins(10),
+        max_releases: 2000,
+        status_room: STATUS_ROOM,
+        ..Settings::default()
+    }
 }
 
 impl World {
@@ -185,7 +191,8 @@ impl World {
         });
         let stored = self.live.get(key).map(|live| [live.newest.as_ref(), live.reported.as_ref()]);
         let is_same = stored.into_iter().flatten().flatten().any(|revision| revision.version == *version);
-        let outcome = facts.filter(|_| is_same).ok_or(ReadFailure::Changed);
+        let recorded = |facts| Recorded { facts, ..Recorded::default() };
+        let outcome = facts.filter(|_| is_same).map(recorded).ok_or(ReadFailure::Changed);
         self.index.read(key, version, outcome, self.now);
         self.observe(key);
     }
