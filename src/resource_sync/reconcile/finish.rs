@@ -73,7 +73,7 @@ impl PairReconciler {
                         .chain(std::iter::once(failure(step, &error)))
                         .collect();
                     self.record_failures(section, observed, failures, now);
-                    // Whatever can be tried again soonest decides.
+                    // The first of them that is tried again by itself decides. If there is none, the pair waits.
                     let outcome = std::iter::once(retry)
                         .chain(beside.iter().map(|(_, error)| error.retry()))
                         .map(|retry| self.outcome(section, retry))
