@@ -98,6 +98,7 @@ pub struct ControllerRef {
 }
 
 /// One object, as a cache holds it.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the object")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Namespace and name.
@@ -133,6 +134,8 @@ pub struct Object {
     pub whole: Option<CanonicalJson>,
     /// `status`, if there is one.
     pub status: Option<CanonicalJson>,
+    /// Of Secrets: it is the token of a service account.
+    pub is_account_token: bool,
 }
 
 impl Object {

@@ -447,10 +447,11 @@ fn tokens_of_service_accounts_are_left_out_and_named() {
             "type": "kubernetes.io/service-account-token",
             "metadata": {"annotations": {"kubernetes.io/service-account.name": "robot"}},
         });
+        make_secret(&section.local_secrets("a"), "token-of-the-edge", &token).await;
         make_secret(&section.remote_secrets("a"), "robot-token", &token).await;
         make_secret(&section.remote_secrets("a"), "plain", &json!({"stringData": {"colour": "blue"}})).await;
         section
-            .report_has("the token by name and the other secret in step", |report| {
+            .report_has("the hub's token by name and the other secret in step", |report| {
                 let left_out = &report["left_out"];
                 left_out["objects"] == json!(1)
                     && left_out["first"][0]["key"] == json!("tokens-a/robot-token")

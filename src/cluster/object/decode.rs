@@ -182,7 +182,11 @@ impl<'de> Deserialize<'de> for Decoded {
                         }
                     }
                 }
-                Ok(assemble(metadata, CanonicalJson::of(&Value::Object(content)), status))
+                let is_account_token =
+                    content.get("type").is_some_and(|kind| kind == "kubernetes.io/service-account-token");
+                let mut decoded = assemble(metadata, CanonicalJson::of(&Value::Object(content)), status);
+                decoded.object.is_account_token = is_account_token;
+                Ok(decoded)
             }
         }
 
@@ -231,6 +235,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         content,
         whole: None,
         status,
+        is_account_token: false,
     });
     Decoded { meta, object }
 }

@@ -325,5 +325,6 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         content: CanonicalJson::of(&serde_json::Value::Object(serde_json::Map::new())),
         whole: None,
         status: None,
+        is_account_token: false,
     }
 }

@@ -42,8 +42,7 @@ pub fn is_state(local: &Object, policy: &Policy) -> bool {
 
 /// Whether an object is a token that a cluster made for one of its service accounts.
 pub fn is_token(object: &Object, policy: &Policy) -> bool {
-    policy.has_tokens
-        && object.content.value().get("type").is_some_and(|kind| kind == "kubernetes.io/service-account-token")
+    policy.has_tokens && object.is_account_token
 }
 
 /// Whether the object itself proves that this section created or adopted it.

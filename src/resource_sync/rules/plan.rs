@@ -255,12 +255,17 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
 
 /// The stored state of a section, of any daemon and on either side, is never synced, and neither are tokens.
 pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
-    let sides = || observed.remote_object().into_iter().chain(&observed.local);
-    if policy.has_tokens && sides().any(|object| ownership::is_token(object, policy)) {
+    let mut sides = observed.remote_object().into_iter().chain(&observed.local);
+    if sides.any(|object| ownership::is_token(object, policy)) {
         // An earlier release has put it there.
-        let holds = observed.is_held_here(policy);
-        let rest = Next::Rest(Rest::LeftOut(LeftOut::ServiceAccountToken));
-        return Some(if holds { Next::Do(Step::RemoveFinalizer) } else { rest });
+        if observed.is_held_here(policy) {
+            return Some(Next::Do(Step::RemoveFinalizer));
+        }
+        // Only what would be copied otherwise is left out, and the local cluster has tokens of its own.
+        let is_wanted = matches!(observed.remote, Remote::Present(_));
+        let rest =
+            if is_wanted { Rest::LeftOut(LeftOut::ServiceAccountToken) } else { Rest::Unclaimed(Unproven::Unmarked) };
+        return Some(Next::Rest(rest));
     }
     if !policy.has_states {
         return None;
