@@ -15,6 +15,8 @@ use crate::rules_world::*;
 
 /// All objects that are made by hand have this label, so that a section leaves alone what controllers make of them.
 const CHOSEN: &str = "sweep=yes";
+/// A Service with an address that somebody chose.
+const ORDERED: &str = "ordered";
 /// What both sides are asked to show in the end.
 type Holds = fn(&Value, &Value) -> bool;
 
@@ -31,6 +33,8 @@ struct Row {
     change: Value,
     /// Merged into the status on the edge, and expected on the hub.
     status: Option<Value>,
+    /// Merged into the object on the edge before it changes on the hub, and expected to stay.
+    injected: Option<Value>,
     /// Of the two objects, the hub's first.
     holds: Option<Holds>,
     settings: &'static str,
@@ -82,6 +86,12 @@ impl Row {
     }
 
     #[must_use]
+    fn injected(mut self, injected: Value) -> Self {
+        self.injected = Some(injected);
+        self
+    }
+
+    #[must_use]
     fn holds(mut self, holds: Holds) -> Self {
         self.holds = Some(holds);
         self
@@ -90,8 +100,8 @@ impl Row {
 
 /// A namespaced kind.
 fn inside(version: &'static str, kind: &'static str, plural: &'static str, content: Value, change: Value) -> Row {
-    let (namespaced, name, status, holds, settings) = (true, "sweep", None, None, "");
-    Row { version, kind, plural, namespaced, name, content, change, status, holds, settings, world: "sweep" }
+    let (namespaced, name, status, injected, holds, settings) = (true, "sweep", None, None, None, "");
+    Row { version, kind, plural, namespaced, name, content, change, status, injected, holds, settings, world: "sweep" }
 }
 
 /// A cluster-scoped kind.
@@ -148,6 +158,12 @@ fn services() -> Vec<Row> {
                     && port(edge).is_number()
             },
         ),
+        service(
+            json!({"type": "NodePort", "clusterIP": "10.0.0.9", "ports": [{"port": 80, "nodePort": 30009}]}),
+            json!({"spec": {"ports": [{"port": 81, "nodePort": 30010}]}}),
+        )
+        .named(ORDERED)
+        .holds(|_, edge| at(edge, "/spec/clusterIP") == "10.0.0.9"),
         service(json!({"clusterIP": "None", "ports": ports}), more_ports.clone())
             .named("headless")
             .holds(|_, edge| at(edge, "/spec/clusterIP") == "None"),
@@ -162,7 +178,8 @@ fn plain() -> Vec<Row> {
     vec![
         inside("v1", "ConfigMap", "configmaps", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}})),
         inside("v1", "Secret", "secrets", json!({"data": {"a": "MQ=="}}), json!({"data": {"a": "Mg=="}})),
-        inside("v1", "ServiceAccount", "serviceaccounts", json!({}), json!({"automountServiceAccountToken": false})),
+        inside("v1", "ServiceAccount", "serviceaccounts", json!({}), json!({"automountServiceAccountToken": false}))
+            .holds(|hub, edge| has(hub, "/secrets/0") && !has(edge, "/secrets")),
         inside(
             "v1",
             "LimitRange",
@@ -208,10 +225,18 @@ fn workloads() -> Vec<Row> {
     vec![
         inside("v1", "Pod", "pods", json!({"spec": pod("x:1")}), json!({"spec": pod("x:2")}))
             .status(json!({"phase": "Running", "message": "from the edge"}))
-            .holds(|hub, edge| has(hub, "/spec/nodeName") && !has(edge, "/spec/nodeName")),
+            .holds(|hub, edge| {
+                let filled_in = ["/spec/nodeName", "/spec/priorityClassName"];
+                filled_in.into_iter().all(|field| has(hub, field) && !has(edge, field))
+            }),
         inside("v1", "ReplicationController", "replicationcontrollers",
             json!({"spec": {"replicas": 0, "template": template("x:1")}}), json!({"spec": {"minReadySeconds": 5}})),
         inside("apps/v1", "ReplicaSet", "replicasets", workload(&json!({"replicas": 0})), json!({"spec": {"minReadySeconds": 5}})),
+        // Two controllers write the status on the hub, and agree where nothing runs and each counts its own generations.
+        Row {
+            settings: "observed_generation = \"translate\"",
+            ..inside("apps/v1", "Deployment", "deployments", workload(&json!({"replicas": 0})), json!({"spec": {"template": template("x:2")}}))
+        },
         inside("apps/v1", "StatefulSet", "statefulsets", workload(&json!({"replicas": 0, "serviceName": "a"})), json!({"spec": {"template": template("x:2")}})),
         inside("apps/v1", "DaemonSet", "daemonsets", workload(&json!({})), json!({"spec": {"template": template("x:2")}})),
         inside("batch/v1", "Job", "jobs",
@@ -278,7 +303,8 @@ fn roles_and_classes() -> Vec<Row> {
         outside("v1", "Namespace", "namespaces", json!({}), label()).named("sweep-namespace"),
         outside(rbac, "ClusterRole", "clusterroles", json!({"rules": read}), write),
         outside(rbac, "ClusterRole", "clusterroles",
-            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"sweep-part": "yes"}}]}}), label())
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"sweep-part": "yes"}}]}}),
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"sweep-part": "yes"}}, {"matchLabels": {"sweep-part": "more"}}]}}))
             .named("sweep-aggregated")
             .holds(|hub, edge| at(hub, "/rules/0/resources/0") == "nodes" && at(edge, "/rules/0/resources/0") == "pods"),
         outside(rbac, "ClusterRoleBinding", "clusterrolebindings",
@@ -306,6 +332,8 @@ fn extensions() -> Vec<Row> {
             "rules": [{"apiGroups": ["none.sweep.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}],
         }]})
     };
+    let mut injected_webhooks = webhooks(5);
+    injected_webhooks["metadata"] = json!({"annotations": {"cert-manager.io/inject-ca-from": "sweep/sweep"}});
     vec![
         outside(
             "admissionregistration.k8s.io/v1",
@@ -314,6 +342,15 @@ fn extensions() -> Vec<Row> {
             webhooks(5),
             webhooks(6),
         ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+            injected_webhooks,
+            webhooks(6),
+        )
+        .named("sweep-injected")
+        .injected(json!({"webhooks": [{"name": "a.sweep.example", "clientConfig": {"caBundle": "Zg=="}}]})),
         outside(
             "admissionregistration.k8s.io/v1",
             "MutatingWebhookConfiguration",
@@ -446,7 +483,8 @@ fn with_mirror_too_what_clusters_fill_in_stays_and_all_is_at_rest() {
     run(async {
         let kinds = ["ConfigMap", "Service", "ServiceAccount", "ReplicaSet", "DaemonSet", "Job"];
         let mut rows = rows();
-        rows.retain(|row| kinds.contains(&row.kind));
+        // An address can be chosen once.
+        rows.retain(|row| kinds.contains(&row.kind) && row.name != ORDERED);
         for row in &mut rows {
             row.world = "reflected";
         }
@@ -472,21 +510,14 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), &namespace);
         account_is_there(&accounts, "default").await;
     }
+    if let Some(pod) = rows.iter().find(|row| row.kind == "Pod") {
+        admission_fills_in(&hub, pod).await;
+    }
     for row in &rows {
         let made = row.api(&hub).create(&PostParams::default(), &row.object()).await;
         made.expect(row.kind);
     }
-    // What a scheduler does.
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(hub.clone(), &namespace);
-    let binding = json!({
-        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "sweep"},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-of-the-hub"},
-    });
-    if rows.iter().any(|row| row.kind == "Pod") {
-        let bound: Result<Value, _> =
-            pods.create_subresource("binding", "sweep", &PostParams::default(), &binding).await;
-        bound.unwrap();
-    }
+    controllers_act(&hub, &rows, &namespace).await;
     let messenger =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "messenger", "labels": {"sweep": "yes"}}});
     let messages: Api<DynamicObject> = Api::namespaced_with(hub.clone(), &messages, &config_maps());
@@ -515,6 +546,9 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
     for row in &rows {
         object_that(&row.api(&edge), &format!("{} {} on the edge", row.kind, row.name), row.name, |_| true).await;
     }
+    for (row, injected) in rows.iter().filter_map(|row| Some((row, row.injected.as_ref()?))) {
+        row.api(&edge).patch(row.name, &PatchParams::default(), &Patch::Strategic(injected)).await.expect(row.kind);
+    }
     for row in &rows {
         // A pod's containers have to be merged with what admission has added to them.
         let is_pod = row.kind == "Pod";
@@ -525,6 +559,10 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
     for row in &rows {
         let what = format!("the change of {} {} on the edge", row.kind, row.name);
         object_that(&row.api(&edge), &what, row.name, |local| contains(&value(local), &row.change)).await;
+    }
+    for (row, injected) in rows.iter().filter_map(|row| Some((row, row.injected.as_ref()?))) {
+        let local = value(&row.api(&edge).get(row.name).await.unwrap());
+        assert!(contains(&local, injected), "{local}");
     }
     for (row, status) in rows.iter().filter_map(|row| Some((row, row.status.as_ref()?))) {
         let patch = Patch::Merge(json!({"status": status}));
@@ -554,6 +592,41 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
     }
 }
 
+/// What controllers and a scheduler do on the hub.
+async fn controllers_act(hub: &Client, rows: &[Row], namespace: &str) {
+    // Under the name of the one process in which a distribution runs them all.
+    for row in rows.iter().filter(|row| row.kind == "ServiceAccount") {
+        let by_k3s = PatchParams { field_manager: Some("k3s".to_owned()), ..PatchParams::default() };
+        let token = Patch::Merge(json!({"secrets": [{"name": "token-of-the-hub"}]}));
+        row.api(hub).patch(row.name, &by_k3s, &token).await.unwrap();
+    }
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(hub.clone(), namespace);
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "sweep"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-of-the-hub"},
+    });
+    if rows.iter().any(|row| row.kind == "Pod") {
+        let bound: Result<Value, _> =
+            pods.create_subresource("binding", "sweep", &PostParams::default(), &binding).await;
+        bound.unwrap();
+    }
+}
+
+/// Lets the hub's admission fill in a class, and waits until it does so.
+async fn admission_fills_in(hub: &Client, pod: &Row) {
+    let class = json!({"metadata": {"name": "default-of-the-hub"}, "value": 11, "globalDefault": true});
+    let classes: Api<k8s_openapi::api::scheduling::v1::PriorityClass> = Api::all(hub.clone());
+    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    eventually("a class in a new pod on the hub", LIMIT, async || {
+        let tried = PostParams { dry_run: true, ..PostParams::default() };
+        let tried = pod.api(hub).create(&tried, &pod.object()).await.map_err(|error| error.to_string())?;
+        let tried = value(&tried);
+        if has(&tried, "/spec/priorityClassName") { Ok(()) } else { Err(tried.to_string()) }
+    })
+    .await
+    .unwrap();
+}
+
 async fn is_in_step(towline: &Towline, section: &str, expected: usize) {
     eventually(format!("all of section {section} to be in step"), LIMIT, async || {
         let report = towline.admin().section(section).await.map_err(|error| error.to_string())?;
@@ -575,6 +648,36 @@ async fn account_is_there(accounts: &Api<k8s_openapi::api::core::v1::ServiceAcco
     })
     .await
     .unwrap();
+}
+
+#[test]
+fn replicas_that_an_autoscaler_sets_on_the_edge_stay_and_all_is_at_rest() {
+    run(async {
+        let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        // The hub's own controller counts other pods in the status.
+        let settings = "local_fields = [\"/spec/replicas\"]\nwrite_back = false";
+        let section = Section::start("scaled", deployments, settings).await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "web", &workload(&json!({"replicas": 1}))).await;
+        section.local_has("a", "web", |local| local.data["spec"]["replicas"] == 1).await;
+        // Fewer than the least need no metrics.
+        let scaler = json!({"metadata": {"name": "web"}, "spec": {"minReplicas": 2, "maxReplicas": 3,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+        let scalers: Api<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler> =
+            Api::namespaced(section.edge.clone(), &section.namespace("a"));
+        scalers.create(&PostParams::default(), &serde_json::from_value(scaler).unwrap()).await.unwrap();
+        section.local_has("a", "web", |local| local.data["spec"]["replicas"] == 2).await;
+        section.quiet_with(&workload(&json!({"replicas": 0}))).await;
+        let since = section.mark().await;
+        section.quiet().await;
+        assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "it rests");
+        section.patch_remote("a", "web", &json!({"spec": {"replicas": 3, "template": template("x:2")}})).await;
+        let image = "/spec/template/spec/containers/0/image";
+        let local = section.local_has("a", "web", |local| at(&value(local), image) == "x:2").await;
+        assert_eq!(local.data["spec"]["replicas"], 2);
+        section.quiet().await;
+        assert_eq!(section.counted("a", since).await, (counts([]), counts([("patch deployments", 1)])));
+    });
 }
 
 #[test]

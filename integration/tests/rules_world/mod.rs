@@ -67,10 +67,11 @@ async fn start() -> World {
     // As long as the clusters, which end with the process.
     let [leaflets, loose, strict]: [&'static str; 3] =
         [leaflets_manifest(), widgets_of_the_hub(), widgets_of_the_edge()].map(|manifest| &*manifest.leak());
-    // Built-in kinds have their controllers on both sides, and the two give Services different addresses.
+    // Built-in kinds have their controllers on both sides. The two give Services different addresses, since those at the beginning
+    // of a range are kept for whoever asks for a certain one.
     let hub = Options::named("hub").with_workloads("10.0.0.0/24").with_crds(&kinds).with_crds(&[loose]);
     let mut edge =
-        Options::named("edge").with_workloads("10.1.0.0/24").with_crds(&kinds).with_crds(&[strict, leaflets]);
+        Options::named("edge").with_workloads("10.0.0.0/16").with_crds(&kinds).with_crds(&[strict, leaflets]);
     let policy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("edge-audit-policy.yaml");
     std::fs::write(&policy, deletes_with_their_bodies()).expect("the audit policy is written");
     // The last of two equal flags counts.

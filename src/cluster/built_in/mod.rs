@@ -5,8 +5,9 @@
 //! are pure.
 //!
 //! Many of these fields may also be ordered (a fixed `clusterIP`, a claim for one certain volume). The record of field managers
-//! (`managedFields`) tells the difference: an API server allocates values after it has noted the fields of a request, and its
-//! controllers write under names of their own ([`is_control_plane`]).
+//! (`managedFields`) tells the difference: an API server allocates values, and its admission plugins fill them in, after it has
+//! noted the fields of a request. Controllers write under names of their own ([`is_control_plane`]), or say by an annotation
+//! what they have filled in.
 
 mod table;
 
@@ -51,6 +52,8 @@ enum When {
     Always,
     /// Unless somebody ordered it.
     NotOrdered,
+    /// If the controller that filled it in says so by this annotation.
+    Annotated(&'static str),
     /// By what the object ordered otherwise.
     Manifest(fn(&Manifest<'_>) -> bool),
     /// By the value, whoever ordered it.
@@ -78,6 +81,8 @@ impl BuiltIn {
 
     /// Reduces an object to its portable part, with the record of its field managers.
     pub fn reduce(&self, object: &mut Object, managers: &[ManagedFieldsEntry]) {
+        let annotations: Vec<Arc<str>> = object.annotations.keys().cloned().collect();
+        let annotations: Vec<&str> = annotations.iter().map(AsRef::as_ref).collect();
         object.hidden_annotations |= self.take_keys(&mut object.annotations);
         object.hidden_labels |= self.take_keys(&mut object.labels);
         if self.has_own_status {
@@ -91,7 +96,6 @@ impl BuiltIn {
             .filter_map(|entry| Some(&entry.fields_v1.as_ref()?.0))
             .filter(|fields| !is_empty(fields))
             .collect();
-        let annotations: Vec<&str> = object.annotations.keys().map(AsRef::as_ref).collect();
         let manifest = Manifest { content: &before, annotations: &annotations };
         let mut whole = before.clone();
         self.take_fields(&mut whole, &manifest, &ordered, |field| field.kept);
@@ -126,6 +130,7 @@ impl BuiltIn {
             let is_own = |value: &Value, is_ordered: bool| match field.when {
                 When::Always => true,
                 When::NotOrdered => !is_ordered,
+                When::Annotated(annotation) => manifest.annotations.contains(&annotation),
                 When::Manifest(holds) => holds(manifest),
                 When::Value(holds) => holds(value),
                 When::NotOrderedValue(holds) => !is_ordered && holds(value),
@@ -141,12 +146,16 @@ impl BuiltIn {
     }
 }
 
-/// Whether a field manager is a component of a control plane.
+/// Whether a field manager is a component of a control plane. A component that names no manager writes under the name of its
+/// process: distributions that run the whole control plane in one process have one name for all components.
 fn is_control_plane(manager: &str) -> bool {
-    matches!(
-        manager,
-        "kube-controller-manager" | "kube-apiserver" | "kube-scheduler" | "kubelet" | "openshift-controller-manager"
-    ) || manager.ends_with("cloud-controller-manager")
+    let components =
+        ["kube-controller-manager", "kube-apiserver", "kube-scheduler", "kubelet", "openshift-controller-manager"];
+    // K3s, MicroK8s and MicroShift.
+    let single_processes = ["k3s", "kubelite", "microshift"];
+    components.contains(&manager)
+        || single_processes.contains(&manager)
+        || manager.ends_with("cloud-controller-manager")
 }
 
 /// Whether a key matches a pattern: it is the pattern, or begins with what is before the `*` at the pattern's end.

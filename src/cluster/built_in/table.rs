@@ -27,6 +27,8 @@ const IS_AGGREGATED: When =
 /// An injector of each cluster fills it in.
 const IS_INJECTED: When = When::Manifest(is_injected);
 const IS_TOKEN: When = When::Value(is_token);
+/// The binder of volumes puts this on a claim whose volume it has chosen, and on a volume whose claim it has chosen.
+const IS_BOUND: When = When::Annotated("pv.kubernetes.io/bound-by-controller");
 
 fn is_injected(manifest: &Manifest<'_>) -> bool {
     manifest
@@ -75,11 +77,25 @@ pub(super) const KINDS: &[BuiltIn] = &[
             field(&["spec", "initContainers", "*", "volumeMounts", "*"], IS_TOKEN),
             // Admission computes these from classes, and refuses another value.
             field(&["spec", "priority"], When::Always),
+            field(&["spec", "priorityClassName"], When::NotOrdered),
             field(&["spec", "preemptionPolicy"], When::NotOrdered),
             field(&["spec", "overhead"], When::Always),
+            field(&["spec", "nodeSelector"], When::NotOrdered),
             field(&["spec", "tolerations", "*"], When::Value(is_default_toleration)),
+            field(&["spec", "tolerations"], When::NotOrdered),
+            // An update can't change them; they debug this one pod.
+            field(&["spec", "ephemeralContainers"], When::Always),
         ],
-        keys: &["cni.projectcalico.org/*", "k8s.v1.cni.cncf.io/network-status", "k8s.ovn.org/*", "openshift.io/scc"],
+        keys: &[
+            "kubernetes.io/limit-ranger",
+            // Copied from the node.
+            "topology.kubernetes.io/region",
+            "topology.kubernetes.io/zone",
+            "cni.projectcalico.org/*",
+            "k8s.v1.cni.cncf.io/network-status",
+            "k8s.ovn.org/*",
+            "openshift.io/scc",
+        ],
         ..NONE
     },
     BuiltIn {
@@ -92,10 +108,7 @@ pub(super) const KINDS: &[BuiltIn] = &[
     BuiltIn {
         plural: "persistentvolumeclaims",
         kind: "PersistentVolumeClaim",
-        fields: &[
-            field(&["spec", "volumeName"], When::NotOrdered),
-            field(&["spec", "storageClassName"], When::NotOrdered),
-        ],
+        fields: &[field(&["spec", "volumeName"], IS_BOUND), field(&["spec", "storageClassName"], When::NotOrdered)],
         keys: &["pv.kubernetes.io/*", "volume.kubernetes.io/*", "volume.beta.kubernetes.io/storage-provisioner"],
         has_own_status: true,
         ..NONE
@@ -106,9 +119,10 @@ pub(super) const KINDS: &[BuiltIn] = &[
         fields: &[
             field(&["spec", "claimRef", "uid"], When::Always),
             field(&["spec", "claimRef", "resourceVersion"], When::Always),
-            field(&["spec", "claimRef", "apiVersion"], When::NotOrdered),
-            field(&["spec", "claimRef", "kind"], When::NotOrdered),
-            field(&["spec", "claimRef"], When::NotOrdered),
+            // The binder adds them to a reference that names a claim, and they are the same for each claim.
+            field(&["spec", "claimRef", "apiVersion"], When::Always),
+            field(&["spec", "claimRef", "kind"], When::Always),
+            field(&["spec", "claimRef"], IS_BOUND),
         ],
         keys: &["pv.kubernetes.io/*", "volume.kubernetes.io/*"],
         has_own_status: true,

@@ -80,6 +80,25 @@ fn a_generated_selector_is_not_portable_and_a_manual_one_is() {
     assert_eq!((object.content.value(), object.whole), (json!({"spec": job(true)["spec"]}), None));
 }
 
+const BOUND: &str = "pv.kubernetes.io/bound-by-controller";
+
+#[test]
+fn what_a_control_plane_writes_was_not_ordered_whatever_its_process_is_called() {
+    let secrets = |manager: &str| {
+        let fields = json!({"f:secrets": {".": {}, "k:{\"name\":\"token\"}": {".": {}, "f:name": {}}}});
+        let metadata = json!({"name": "a", "managedFields": [by(manager, &fields)]});
+        let account = json!({"metadata": metadata, "secrets": [{"name": "token"}]});
+        reduced("", "serviceaccounts", &account).content.value().get("secrets").cloned()
+    };
+    for manager in ["kube-controller-manager", "openshift-controller-manager", "k3s", "kubelite", "microshift"] {
+        assert_eq!(secrets(manager), None, "{manager}");
+    }
+    // K3s applies the manifests in a folder of its server under the first of these names.
+    for manager in ["deploy@node-1", "kubectl-client-side-apply", "kubectl", "helm", "k0s", "rke2"] {
+        assert_eq!(secrets(manager), Some(json!([{"name": "token"}])), "{manager}");
+    }
+}
+
 #[test]
 fn what_the_binder_writes_is_not_portable_and_what_a_user_binds_is() {
     let claim = |manager: &str| {
@@ -94,29 +113,33 @@ fn what_the_binder_writes_is_not_portable_and_what_a_user_binds_is() {
             "spec": {"volumeName": "v"}, "status": {"phase": "Bound"},
         })
     };
-    let bound = reduced("", "persistentvolumeclaims", &claim("kube-controller-manager"));
-    assert_eq!((bound.content.value(), bound.status), (json!({"spec": {}}), None));
-    assert_eq!(
-        bound.annotations.keys().map(AsRef::as_ref).collect::<Vec<&str>>(),
-        ["volume.beta.kubernetes.io/storage-class"]
-    );
+    // The annotation proves it, whatever the binder's process is called.
+    for manager in ["kube-controller-manager", "a-distribution-of-its-own"] {
+        let mut bound = claim(manager);
+        bound["metadata"]["annotations"][BOUND] = json!("yes");
+        let bound = reduced("", "persistentvolumeclaims", &bound);
+        assert_eq!((bound.content.value(), bound.status), (json!({"spec": {}}), None));
+        assert_eq!(
+            bound.annotations.keys().map(AsRef::as_ref).collect::<Vec<&str>>(),
+            ["volume.beta.kubernetes.io/storage-class"]
+        );
+    }
     let ordered = reduced("", "persistentvolumeclaims", &claim("kubectl"));
     assert_eq!(ordered.content.value(), json!({"spec": {"volumeName": "v"}}));
+    // Syncsets send what is written in the manifest.
+    let mut manifest = claim("kubectl");
+    manifest["metadata"]["annotations"][BOUND] = json!("yes");
+    BuiltIn::of_kind("", "PersistentVolumeClaim").expect("a row").reduce_manifest(&mut manifest);
+    assert_eq!(manifest["spec"], json!({"volumeName": "v"}));
     let reference = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "1"});
-    let volume = |fields: &Value| {
-        let managers = [
-            by("kubectl", fields),
-            by("kube-controller-manager", &json!({"f:spec": {"f:claimRef": {"f:uid": {}, "f:kind": {}}}})),
-        ];
-        reduced(
-            "",
-            "persistentvolumes",
-            &json!({"metadata": {"name": "v", "managedFields": managers}, "spec": {"claimRef": reference}}),
-        )
+    let volume = |annotations: &Value| {
+        let managers = [by("a-distribution-of-its-own", &json!({"f:spec": {"f:claimRef": {}}}))];
+        let metadata = json!({"name": "v", "annotations": annotations, "managedFields": managers});
+        let object = json!({"metadata": metadata, "spec": {"claimRef": reference}});
+        reduced("", "persistentvolumes", &object).content.value()
     };
-    assert_eq!(volume(&json!({"f:spec": {"f:capacity": {}}})).content.value(), json!({"spec": {}}));
-    let ordered = volume(&json!({"f:spec": {"f:claimRef": {"f:name": {}, "f:namespace": {}}}}));
-    assert_eq!(ordered.content.value(), json!({"spec": {"claimRef": {"namespace": "n", "name": "a"}}}));
+    assert_eq!(volume(&json!({BOUND: "yes"})), json!({"spec": {}}));
+    assert_eq!(volume(&json!({})), json!({"spec": {"claimRef": {"namespace": "n", "name": "a"}}}));
 }
 
 #[test]
@@ -141,7 +164,7 @@ fn what_admission_adds_to_a_pod_is_not_portable() {
     let toleration = |seconds: i64| json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
     let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
     let pod = json!({
-        "metadata": {"name": "a"},
+        "metadata": {"name": "a", "managedFields": [by("kubectl", &json!({"f:spec": {"f:tolerations": {}}}))]},
         "spec": {
             "nodeName": "n", "serviceAccountName": "default", "serviceAccount": "default", "priority": 0,
             "tolerations": [toleration(300), toleration(60)],
@@ -166,6 +189,74 @@ fn what_admission_adds_to_a_pod_is_not_portable() {
     assert_eq!(wanted["spec"]["containers"][1], pod["spec"]["containers"][1]);
     assert_eq!(wanted["spec"]["volumes"], pod["spec"]["volumes"]);
     assert_eq!((&wanted["spec"]["nodeName"], &wanted["spec"]["containers"][0]["image"]), (&json!("n"), &json!("x:2")));
+}
+
+/// By field that an admission plugin may fill in: its value, and the record of who ordered it, if anybody can. `false`: nobody can.
+#[test]
+fn what_admission_fills_into_a_field_is_not_portable_and_what_is_ordered_there_is() {
+    let one = |field: &str, value: Value| (json!({field: value}), json!({format!("f:{field}"): {}}), true);
+    let computed = |field: &str, value: Value| (json!({field: value}), json!({format!("f:{field}"): {}}), false);
+    let selector = json!({"pool": "sandboxed"});
+    let toleration = json!([{"key": "sandboxed", "operator": "Exists"}]);
+    let debugger = json!([{"name": "debugger", "image": "x:1"}]);
+    let rows = [
+        // ServiceAccount.
+        ("", "pods", one("serviceAccountName", json!("default"))),
+        ("", "pods", one("serviceAccount", json!("default"))),
+        ("", "pods", one("imagePullSecrets", json!([{"name": "pull"}]))),
+        // Priority.
+        ("", "pods", one("priorityClassName", json!("usual"))),
+        ("", "pods", one("preemptionPolicy", json!("Never"))),
+        ("", "pods", computed("priority", json!(7))),
+        // RuntimeClass.
+        ("", "pods", computed("overhead", json!({"cpu": "1m"}))),
+        ("", "pods", one("nodeSelector", selector)),
+        ("", "pods", one("tolerations", toleration)),
+        // No plugin, but a subresource of its own.
+        ("", "pods", computed("ephemeralContainers", debugger)),
+        // DefaultStorageClass, DefaultIngressClass.
+        ("", "persistentvolumeclaims", one("storageClassName", json!("usual"))),
+        ("networking.k8s.io", "ingresses", one("ingressClassName", json!("usual"))),
+    ];
+    for (group, plural, (spec, fields, may_be_ordered)) in rows {
+        let content = |fields: &Value| {
+            let metadata = json!({"name": "a", "managedFields": [by("kubectl", &json!({"f:spec": fields}))]});
+            reduced(group, plural, &json!({"metadata": metadata, "spec": spec})).content.value()
+        };
+        assert_eq!(content(&fields) == json!({"spec": spec}), may_be_ordered, "{spec} is ordered");
+        assert_eq!(content(&json!({"f:hostname": {}})), json!({"spec": {}}), "{spec} is filled in");
+    }
+}
+
+/// What the second column of the docs' table has to name for a kind, and whether with a `*`.
+fn named_in_docs(kind: &BuiltIn) -> BTreeMap<&str, bool> {
+    let mut named: BTreeMap<&str, bool> = kind.keys.iter().map(|key| (*key, false)).collect();
+    for field in kind.fields {
+        let name = field.path.iter().rfind(|part| **part != "*").expect("a name");
+        let may_be_ordered = matches!(field.when, When::NotOrdered | When::NotOrderedValue(_));
+        *named.entry(name).or_default() |= may_be_ordered;
+    }
+    named
+}
+
+#[test]
+fn the_docs_have_the_table() {
+    let page = include_str!("../../../docs/resource-sync.md");
+    let (_, table) = page.split_once("| kind | left to each cluster |\n|---|---|\n").expect("the table");
+    let mut missing: Vec<&str> = table::KINDS.iter().map(|row| row.kind).collect();
+    for line in table.lines().take_while(|line| line.starts_with('|')) {
+        let [_, kinds, left, _] = line.split('|').collect::<Vec<&str>>()[..] else { panic!("two columns: {line}") };
+        let parts: Vec<&str> = left.split('`').collect();
+        let named: BTreeMap<&str, bool> =
+            (1..parts.len()).step_by(2).map(|at| (parts[at], parts[at + 1].starts_with('*'))).collect();
+        for kind in kinds.split(", ").filter_map(|kind| kind.split_whitespace().next()) {
+            let row = table::KINDS.iter().find(|row| row.kind == kind).expect(kind);
+            assert_eq!(named, named_in_docs(row), "{kind}");
+            assert_eq!(left.contains("the status"), row.has_own_status, "{kind}");
+            missing.retain(|missing| *missing != kind);
+        }
+    }
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]
