@@ -69,8 +69,11 @@ fn items(fields: &mut Map<String, Value>) -> Option<Vec<Value>> {
     let of = fields.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"))?;
     let is_list = of.is_empty() || matches!(Kind::of_name(of), Some(Kind::SyncSet | Kind::SelectorSyncSet));
     let item_kind = Some(of.to_owned()).filter(|of| !of.is_empty());
-    let Some(Value::Array(mut items)) = (if is_list { fields.get_mut("items").map(Value::take) } else { None }) else {
-        return None;
+    let mut items = match fields.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        // As Go writes and reads a list that is empty.
+        None | Some(Value::Null) if is_list => Vec::new(),
+        _ => return None,
     };
     if let Some(kind) = item_kind {
         for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|item| !item.contains_key("kind")) {
@@ -174,7 +177,9 @@ mod tests {
         let text = format!(
             "apiVersion: hive.openshift.io/v1\nkind: SelectorSyncSetList\nmetadata: {{resourceVersion: '7'}}\nitems:\n- {item}\
              ---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: hive.openshift.io/v1\n  kind: SyncSet\n  {item}\
-             ---\napiVersion: hive.openshift.io/v1\nkind: SyncSetList\nitems: []\n"
+             ---\napiVersion: hive.openshift.io/v1\nkind: SyncSetList\nitems: []\n\
+             ---\napiVersion: hive.openshift.io/v1\nkind: SyncSetList\nitems: null\n\
+             ---\napiVersion: hive.openshift.io/v1\nkind: SelectorSyncSetList\n---\napiVersion: v1\nkind: List\nitems: null\n"
         );
         let kinds: Vec<_> = of_yaml(&text).into_iter().map(|manifest| manifest.expect("a document").kind).collect();
         assert_eq!(kinds, [Kind::SelectorSyncSet, Kind::SyncSet]);

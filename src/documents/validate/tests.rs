@@ -371,6 +371,44 @@ fn what_hive_writes_for_a_default_is_the_default_and_a_mode_that_is_not_kept_is_
     }
 }
 
+/// Go writes a nil list or map as null, and reads null as an empty one.
+#[test]
+fn a_list_or_map_that_is_null_is_empty() {
+    let resource = |metadata: Value| {
+        let mut resource = config_map("a");
+        resource["metadata"]
+            .as_object_mut()
+            .expect("an object")
+            .extend(metadata.as_object().expect("an object").clone());
+        json!({"resources": [resource]})
+    };
+    let selector = |selector: Value| json!({"clusterDeploymentSelector": selector});
+    let expression = json!({"key": "a", "operator": "Exists", "values": null});
+    for (kind, given) in [
+        (Kind::SyncSet, json!({"resources": null})),
+        (Kind::SyncSet, json!({"patches": null})),
+        (Kind::SyncSet, json!({"secretMappings": null})),
+        (Kind::SyncSet, json!({"clusterDeploymentRefs": null})),
+        (Kind::SyncSet, json!({"clusterRefs": null, "clusterDeploymentRefs": null})),
+        (
+            Kind::SyncSet,
+            resource(json!({"labels": null, "annotations": null, "ownerReferences": null, "finalizers": null})),
+        ),
+        (Kind::SelectorSyncSet, json!({"clusterNamespaces": null})),
+        (Kind::SelectorSyncSet, selector(json!(null))),
+        (Kind::SelectorSyncSet, selector(json!({"matchLabels": null, "matchExpressions": null}))),
+        (Kind::SelectorSyncSet, selector(json!({"matchExpressions": [expression]}))),
+    ] {
+        assert_eq!(spec(kind, given.clone()).err(), None, "{given}");
+    }
+    for (kind, given) in [
+        (Kind::SyncSet, json!({"spec": null, "labels": null, "annotations": null, "finalizers": null})),
+        (Kind::Secret, json!({"data": null, "type": null, "immutable": null})),
+    ] {
+        assert_eq!(checked(kind, given.clone()).err(), None, "{given}");
+    }
+}
+
 #[test]
 fn aliases_in_all_patches_together_make_no_more_than_a_document() {
     let wide = format!("a: &a {{x: {}}}\nb: [{}]\n", "y".repeat(1000), vec!["*a"; 1500].join(", "));
