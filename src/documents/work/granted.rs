@@ -14,6 +14,8 @@ use crate::documents::{Holder, WorkClaim};
 pub struct Work {
     /// The cluster's id.
     pub cluster: Uuid,
+    /// `namespace/name`, as operators know it; the id if its document is gone.
+    pub name: String,
     /// The number of the grant.
     pub token: i64,
     /// The number of requests that it serves, with all before.
@@ -59,7 +61,7 @@ impl Work {
 impl fmt::Debug for Work {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("Work");
-        shown.field("cluster", &self.cluster).field("token", &self.token).field("wanted", &self.wanted);
+        shown.field("cluster", &self.name).field("token", &self.token).field("wanted", &self.wanted);
         shown.field("attempts", &self.attempts).field("urgent", &self.urgent).finish_non_exhaustive()
     }
 }

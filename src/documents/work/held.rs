@@ -18,6 +18,8 @@ pub(in crate::documents) struct HeldWork {
 }
 
 struct Entry {
+    /// As operators know the cluster.
+    name: String,
     token: i64,
     fence: Fence,
     since: Instant,
@@ -54,15 +56,21 @@ impl HeldWork {
     }
 
     /// A request sent at `sent` was granted. `None` if the answer came too late.
-    pub(super) fn granted(&self, cluster: Uuid, token: i64, sent: Duration) -> Option<(Registration, cluster::Claim)> {
-        let fence = Fence::new(&cluster.to_string(), self.clock);
+    pub(super) fn granted(
+        &self,
+        cluster: Uuid,
+        name: &str,
+        token: i64,
+        sent: Duration,
+    ) -> Option<(Registration, cluster::Claim)> {
+        let fence = Fence::new(name, self.clock);
         fence.open(sent + HELD_FOR);
         let claim = fence.claim().ok()?;
-        let entry = Entry { token, fence: fence.clone(), since: Instant::now() };
+        let entry = Entry { name: name.to_owned(), token, fence: fence.clone(), since: Instant::now() };
         self.entries.send_modify(|entries| {
             if let Some(earlier) = entries.insert(cluster, entry) {
                 // It had ended in the database, or the cluster would not have been granted again.
-                earlier.lose(cluster, "granted again");
+                earlier.lose("granted again");
             }
         });
         Some((Registration { held: self.clone(), cluster, token, fence }, claim))
@@ -117,7 +125,7 @@ impl HeldWork {
             if entries.get(&cluster).is_some_and(holds)
                 && let Some(entry) = entries.remove(&cluster)
             {
-                entry.lose(cluster, reason);
+                entry.lose(reason);
             }
             // Only new claims are waited for.
             false
@@ -126,9 +134,9 @@ impl HeldWork {
 }
 
 impl Entry {
-    fn lose(&self, cluster: Uuid, reason: &'static str) {
+    fn lose(&self, reason: &'static str) {
         self.fence.close();
-        tracing::warn!(%cluster, token = self.token, reason, "work claim lost");
+        tracing::warn!(cluster = self.name, token = self.token, reason, "work claim lost");
     }
 }
 
@@ -174,7 +182,7 @@ mod tests {
         let (held, cluster) = (held(), Uuid::new_v4());
         let sent = held.now();
         advance(seconds(3)).await;
-        let (_registration, claim) = held.granted(cluster, 7, sent).expect("it is granted");
+        let (_registration, claim) = held.granted(cluster, "team-a/west-1", 7, sent).expect("it is granted");
         assert_eq!(claim.check(), Ok(seconds(17)), "it counts from when the request was sent");
         advance(seconds(10)).await;
         held.answered(&held.list(), &[cluster.to_string()], held.now().saturating_sub(seconds(1)));
@@ -190,8 +198,8 @@ mod tests {
     async fn what_a_renewal_does_not_return_is_lost_at_once_and_alone() {
         let held = held();
         let (kept, lost) = (Uuid::new_v4(), Uuid::new_v4());
-        let (_one, kept_claim) = held.granted(kept, 3, held.now()).expect("it is granted");
-        let (_other, lost_claim) = held.granted(lost, 4, held.now()).expect("it is granted");
+        let (_one, kept_claim) = held.granted(kept, "team-a/west-1", 3, held.now()).expect("it is granted");
+        let (_other, lost_claim) = held.granted(lost, "team-a/west-1", 4, held.now()).expect("it is granted");
         held.answered(&held.list(), &[kept.to_string()], held.now());
         assert!(kept_claim.check().is_ok() && lost_claim.check().is_err());
         assert_eq!(tokens(&held), [(kept, 3)]);
@@ -200,12 +208,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_says_nothing_about_claims_that_came_after_its_renewal() {
         let (held, cluster) = (held(), Uuid::new_v4());
-        let (first, first_claim) = held.granted(cluster, 3, held.now()).expect("it is granted");
+        let (first, first_claim) = held.granted(cluster, "team-a/west-1", 3, held.now()).expect("it is granted");
         let asked = held.list();
         drop(first);
         assert!(first_claim.check().is_err(), "what is dropped is closed");
-        let (_second, second_claim) = held.granted(cluster, 4, held.now()).expect("it is granted");
-        let (_new, new_claim) = held.granted(Uuid::new_v4(), 1, held.now()).expect("it is granted");
+        let (_second, second_claim) = held.granted(cluster, "team-a/west-1", 4, held.now()).expect("it is granted");
+        let (_new, new_claim) = held.granted(Uuid::new_v4(), "team-a/west-1", 1, held.now()).expect("it is granted");
         held.answered(&asked, &[], held.now());
         assert!(second_claim.check().is_ok() && new_claim.check().is_ok());
         assert_eq!(held.list().len(), 2);
@@ -216,9 +224,9 @@ mod tests {
         let (held, cluster) = (held(), Uuid::new_v4());
         let sent = held.now();
         advance(seconds(20)).await;
-        assert!(held.granted(cluster, 3, sent).is_none());
+        assert!(held.granted(cluster, "team-a/west-1", 3, sent).is_none());
         assert_eq!(held.list(), []);
-        let (_registration, claim) = held.granted(cluster, 4, held.now()).expect("it is granted");
+        let (_registration, claim) = held.granted(cluster, "team-a/west-1", 4, held.now()).expect("it is granted");
         let asked = held.list();
         advance(seconds(21)).await;
         held.answered(&asked, &[cluster.to_string()], held.now());
@@ -229,8 +237,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_claim_that_ended_unnoticed_is_closed_by_the_next_one_and_does_not_end_it() {
         let (held, cluster) = (held(), Uuid::new_v4());
-        let (old, old_claim) = held.granted(cluster, 3, held.now()).expect("it is granted");
-        let (_new, new_claim) = held.granted(cluster, 5, held.now()).expect("it is granted");
+        let (old, old_claim) = held.granted(cluster, "team-a/west-1", 3, held.now()).expect("it is granted");
+        let (_new, new_claim) = held.granted(cluster, "team-a/west-1", 5, held.now()).expect("it is granted");
         assert!(old_claim.check().is_err() && new_claim.check().is_ok());
         drop(old);
         assert!(new_claim.check().is_ok());
@@ -244,7 +252,7 @@ mod tests {
         let waiting = tokio::spawn(async move { other.becomes_held().await });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        let granted = held.granted(Uuid::new_v4(), 1, held.now()).expect("it is granted");
+        let granted = held.granted(Uuid::new_v4(), "team-a/west-1", 1, held.now()).expect("it is granted");
         waiting.await.unwrap();
         assert_eq!(held.give_up().len(), 1);
         assert!(granted.1.check().is_err());

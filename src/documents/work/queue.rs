@@ -39,7 +39,8 @@ macro_rules! granted {
        ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
      from next where w.cluster = next.cluster \
      returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
-       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8"
+       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
+       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text)"
     };
 }
 /// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
@@ -213,8 +214,10 @@ impl WorkQueue {
         let Ok(cluster) = cluster.parse() else { return Ok(None) };
         let (token, attempts): (i64, i32) = (column(query, row, 1)?, column(query, row, 3)?);
         let (wanted, urgent, seconds) = (column(query, row, 2)?, column(query, row, 4)?, column(query, row, 5)?);
-        let granted = self.held.granted(cluster, token, sent).map(|(registration, claim)| Work {
+        let name: String = column(query, row, 6)?;
+        let granted = self.held.granted(cluster, &name, token, sent).map(|(registration, claim)| Work {
             cluster,
+            name,
             token,
             wanted,
             attempts: u32::try_from(attempts).unwrap_or_default(),
