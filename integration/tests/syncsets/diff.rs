@@ -370,6 +370,47 @@ fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
 }
 
 /// A gate in CI: of a file with several documents all faults are told at once, and what is right is compared.
+/// Whose an object is, a diff decides as a pass does: the marks of another hub's syncset prove that it is not ours, and on another
+/// cluster than the first one nothing is ours that was there before.
+#[test]
+fn a_diff_takes_nothing_for_ours_that_a_pass_would_not() {
+    run(async {
+        let stage = Stage::new("diff-owners").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let maps = stage.maps(plane).await;
+        let last_applied = ("kubectl.kubernetes.io/last-applied-configuration", json!("{}"));
+        let other = ("towline.dev/syncset-id", json!("00000000-0000-4000-8000-000000000001"));
+        for (name, marks) in [("of-hive", vec![last_applied.clone()]), ("of-another-hub", vec![last_applied, other])] {
+            let annotations: serde_json::Map<String, Value> =
+                marks.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+            let metadata =
+                json!({"name": name, "labels": {"hive.openshift.io/managed": "true"}, "annotations": annotations});
+            let map = serde_json::from_value(json!({"metadata": metadata, "data": {"value": "one"}})).unwrap();
+            let params = PostParams { field_manager: Some("hive6-clustersync".to_owned()), ..PostParams::default() };
+            maps.create(&params, &map).await.unwrap();
+        }
+        let map = |name: &str| stage.config_map(name, &json!({"value": "two"}));
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resources": [map("of-another-hub"), map("of-hive")]});
+        let proposed = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base", "spec": spec});
+        let taken = |name: &str| format!("ConfigMap diff-owners/{name}: .data.value");
+        let told = stage.compared(&proposed).await;
+        let expected = format!("create 0  change 2  delete 0  conflict 1   {}", taken("of-another-hub"));
+        assert!(told.contains(&expected) && !told.contains(&taken("of-hive")), "{told}");
+        stage.sql.execute("update towline_pace set home = 'another'", &[]).await.unwrap();
+        let told = stage.compared(&proposed).await;
+        assert!(told.contains("conflict 2") && told.contains(&taken("of-hive")), "{told}");
+        // A pass agrees: it deletes neither of them when they are dropped.
+        let mut stored = proposed.clone();
+        stored["spec"]["resourceApplyMode"] = json!("Sync");
+        stage.create("syncsets", &stored).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.wants("base", &[]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        stage.has(plane, &[("of-another-hub", json!({"value": "two"})), ("of-hive", json!({"value": "two"}))]).await;
+    });
+}
+
 #[test]
 fn a_diff_does_not_end_at_the_first_document_that_is_wrong() {
     run(async {

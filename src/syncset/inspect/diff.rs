@@ -19,7 +19,7 @@ use super::compared::{ClusterReference, Compared, DiffedObject, shortened};
 use super::explain::spoken;
 use super::losses::{Losses, dropped};
 use super::selection::{case, missing, reference, selected, spread};
-use super::trial::{self, Trial};
+use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
 use crate::documents::{Document, Key, Kind, Weight};
@@ -32,7 +32,7 @@ use crate::syncset::rules::name::{ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::object::left_alone;
 use crate::syncset::rules::parse;
 use crate::syncset::rules::pass::{Input, Progress};
-use crate::syncset::rules::rows::{AppliedRow, Failure};
+use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Rendered, Rendering};
 use crate::syncset::rules::wanted::{Deletions, Wanted, placed};
 use crate::syncset::store::{Candidate, ClusterPlace, Snapshot, StoreError};
@@ -246,7 +246,9 @@ impl Inspector {
         let kinds = client.served(&kinds, ANSWER_WITHIN).await;
         let trial = Trial::new(client.unclaimed(ANSWER_WITHIN), &kinds, rendered, syncset.header.behavior);
         let wanted = Wanted::new(live, applied, |object| trial.scope(object));
-        let tried = try_all(&trial, rendered, |object| wanted.winner(object) == Some(position), applied, compared);
+        let known = Known { store: &self.store, snapshot: &snapshot, applied, wanted: &wanted };
+        let is_winner = |object: &ObjectRef| wanted.winner(object) == Some(position);
+        let tried = try_all(&trial, rendered, is_winner, known, compared);
         tried.await.map_err(of_cluster)?;
         let mut losses = Losses::new(&mut client, &kinds, applied, &wanted);
         for row in dropped(syncset, applied, &wanted) {
@@ -280,7 +282,7 @@ async fn try_all(
     trial: &Trial<'_>,
     rendered: &Rendered,
     is_winner: impl Fn(&ObjectRef) -> bool,
-    applied: &[AppliedRow],
+    known: Known<'_>,
     compared: &mut Compared,
 ) -> Result<(), Error> {
     let mut again = Vec::new();
@@ -290,10 +292,9 @@ async fn try_all(
             compared.superseded += 1;
             continue;
         }
-        let is_adopted = applied.iter().any(|row| row.object == object && row.adopted);
-        let tried = trial.object(desired, is_adopted).await?;
+        let tried = trial.object(desired, known).await?;
         if tried.may_be_outdated {
-            again.push((desired, object, is_adopted));
+            again.push((desired, object));
         } else {
             compared.note(&object, tried.verdict);
             compared.note_left_alone(&object, &left_alone(&desired.body));
@@ -317,8 +318,8 @@ async fn try_all(
     if !again.is_empty() {
         sleep_until(outdated_until).await;
     }
-    for (desired, object, is_adopted) in again {
-        compared.note(&object, trial.object(desired, is_adopted).await?.verdict);
+    for (desired, object) in again {
+        compared.note(&object, trial.object(desired, known).await?.verdict);
         compared.note_left_alone(&object, &left_alone(&desired.body));
     }
     Ok(())

@@ -11,19 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::conflict::{conflicts, told};
 use super::fields::taken;
-use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Request};
+use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Request, full_text};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::{SYNCSET_ID, left_alone};
+use crate::syncset::rules::object::left_alone;
 use crate::syncset::rules::ownership::without;
-use crate::syncset::rules::pass::{Manager, Seen};
+use crate::syncset::rules::pass::{Manager, Release, Seen, telling};
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
+use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
 use crate::syncset::rules::unions;
-use crate::syncset::rules::wanted::{Scope, group_defined_by, is_namespace};
+use crate::syncset::rules::wanted::{Scope, Wanted, group_defined_by, is_namespace};
+use crate::syncset::store::{PassStore, Snapshot, StoreError};
 use crate::syncset::work::{By, Place, seen, taken_over};
 
 /// The code of a kind without strategic merge patches.
@@ -119,6 +120,51 @@ pub(super) fn kinds(rendered: &Rendered) -> BTreeSet<KindId> {
     of_objects.chain(of_patches).collect()
 }
 
+/// What decides whose an object is, beside the object itself: what a pass would know.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'k> {
+    pub(super) store: &'k PassStore,
+    pub(super) snapshot: &'k Snapshot,
+    /// All rows of the cluster.
+    pub(super) applied: &'k [AppliedRow],
+    pub(super) wanted: &'k Wanted,
+}
+
+impl Known<'_> {
+    fn rows_of(&self, object: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
+        self.applied.iter().filter(move |row| row.object == *object)
+    }
+
+    /// Whether this is not the cluster to which the document led first, as far as it was found out.
+    fn is_elsewhere(&self) -> bool {
+        self.snapshot.pace.as_ref().is_some_and(|pace| pace.is_elsewhere(pace.identity.as_deref()))
+    }
+
+    /// An object that is there, and whether it existed before us.
+    async fn seen(&self, object: &ObjectRef, before: &Metadata) -> Result<(Seen, bool), StoreError> {
+        let mut seen = seen(before);
+        if let Some(syncset) = seen.marks.syncset {
+            seen.of_this_hub = self.store.knows(self.snapshot, syncset).await?;
+        }
+        let is_adopted = match telling(self.rows_of(object)) {
+            // A pass does not look at what it knows.
+            Some(row) if row.uid.as_ref() == Some(&seen.uid) => row.adopted,
+            Some(row) => seen.is_adopted(row.uid.as_deref(), row.adopted, self.is_elsewhere()),
+            None => seen.is_adopted(None, false, self.is_elsewhere()),
+        };
+        Ok((seen, is_adopted))
+    }
+
+    /// Whether a pass may delete an object to create it again.
+    fn may_delete(&self, object: &ObjectRef, seen: &Seen, is_adopted: bool) -> bool {
+        let is_wanted = |other: &ObjectRef| other != object && self.wanted.winner(other).is_some();
+        self.rows_of(object).any(|row| {
+            let row = AppliedRow { uid: Some(seen.uid.clone()), adopted: is_adopted, ..row.clone() };
+            Release::of(&row, seen, self.applied, is_wanted).is_none()
+        })
+    }
+}
+
 /// Tries what a syncset wants on a cluster.
 pub(super) struct Trial<'k> {
     cluster: Cluster,
@@ -148,9 +194,8 @@ impl<'k> Trial<'k> {
         }
     }
 
-    /// What would become of an object. `is_adopted` says that it is known to have existed before us. An error says that the cluster
-    /// does not answer.
-    pub(super) async fn object(&self, desired: &Desired, is_adopted: bool) -> Result<Tried, Error> {
+    /// What would become of an object. An error says that the cluster does not answer.
+    pub(super) async fn object(&self, desired: &Desired, known: Known<'_>) -> Result<Tried, Error> {
         let (kind, key) = match self.place(&desired.api_version, &desired.object) {
             Ok(place) => place,
             Err(NoPlace::Unread(error)) => return settled(error).map(Tried::from),
@@ -160,16 +205,26 @@ impl<'k> Trial<'k> {
             Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text).into()),
         };
         let desired = if kind.namespaced { desired.clone() } else { desired.clone().without_namespace() };
-        // As a pass marks it.
-        let mark = match self.behavior {
-            Behavior::CreateOnly => None,
-            _ if desired.may_adopt => Some(false),
-            _ => is_adopted.then_some(true),
-        };
         let before = match self.cluster.read_metadata(kind, &key).await {
             Ok(before) => before,
             Err(error) => return settled(error).map(Tried::from),
         };
+        let found = match &before {
+            None => None,
+            Some(before) => match known.seen(&desired.object, before).await {
+                Ok(found) => Some(found),
+                Err(error) => return Ok(Verdict::Failed(full_text(&error)).into()),
+            },
+        };
+        let is_adopted = found.as_ref().is_some_and(|(_, is_adopted)| *is_adopted);
+        // As a pass marks it.
+        let mark = match self.behavior {
+            Behavior::CreateOnly => None,
+            _ if desired.may_adopt && !known.is_elsewhere() => Some(false),
+            _ => is_adopted.then_some(true),
+        };
+        let may_recreate = desired.may_recreate
+            && found.is_some_and(|(seen, is_adopted)| known.may_delete(&desired.object, &seen, is_adopted));
         let mut body = desired.sent(mark, None);
         let pointers = left_alone(&body);
         if before.is_some() && !pointers.is_empty() {
@@ -195,7 +250,7 @@ impl<'k> Trial<'k> {
             Behavior::CreateOnly => Verdict::Same,
             Behavior::CreateOrUpdate => {
                 let patched = self.patched(kind, &key, &desired.object, &body, PatchType::Strategic).await;
-                if is_invalid(&patched) && self.is_recreated(kind, &key, &desired, is_adopted, &before).await? {
+                if is_invalid(&patched) && may_recreate && self.is_valid_as_new(kind, &key, &desired).await? {
                     return Ok(Verdict::Recreate.into());
                 }
                 compared(&before, patched, is_same_patched)?
@@ -203,10 +258,7 @@ impl<'k> Trial<'k> {
             Behavior::Apply => match self.cluster.change(apply()).await {
                 Err(Error::Conflict { message, exists: false }) => {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
-                    let Seen { marks, of_hive, .. } = seen(&before);
-                    let is_proven = marks.syncset.is_some() || of_hive;
-                    let is_ours = !is_adopted && is_proven && marks.managed && !marks.adopted;
-                    let owners = owners(&message, &body, &before, &taken_over(&before, is_ours));
+                    let owners = owners(&message, &body, &before, &taken_over(&before, !is_adopted));
                     match compared(&before, forced, is_same_applied)? {
                         Verdict::Failed(text) => Verdict::Failed(text),
                         verdict if owners.is_empty() => verdict,
@@ -215,7 +267,7 @@ impl<'k> Trial<'k> {
                 }
                 Err(error @ Error::Rejected { code: INVALID, .. }) => {
                     match self.refused(kind, &key, &desired, &body, error).await? {
-                        Verdict::Failed(_) if self.is_recreated(kind, &key, &desired, is_adopted, &before).await? => {
+                        Verdict::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
                             return Ok(Verdict::Recreate.into());
                         }
                         verdict => verdict,
@@ -231,23 +283,8 @@ impl<'k> Trial<'k> {
         Ok(verdict.into())
     }
 
-    /// Whether a pass would delete and create an object again that it can't change: as a pass decides it, by who the object belongs to,
-    /// and whether it would be valid as a new one.
-    async fn is_recreated(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        desired: &Desired,
-        is_adopted: bool,
-        before: &Metadata,
-    ) -> Result<bool, Error> {
-        let marks = seen(before).marks;
-        let own = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(SYNCSET_ID));
-        let own = own.and_then(Value::as_str).and_then(|id| id.parse().ok());
-        let is_ours = marks.managed && marks.syncset == own && !marks.adopted && !marks.keep;
-        if !desired.may_recreate || is_adopted || !is_ours {
-            return Ok(false);
-        }
+    /// Whether an object that can't be changed would be valid as a new one.
+    async fn is_valid_as_new(&self, kind: &Kind, key: &ObjectKey, desired: &Desired) -> Result<bool, Error> {
         let create = Request::create(kind, key, &desired.body).by(Manager::Update.as_str()).tried();
         match self.cluster.change(create).await {
             Err(Error::Conflict { exists: true, .. }) => Ok(true),
@@ -415,7 +452,7 @@ fn owners(message: &str, body: &serde_json::Value, before: &Metadata, ours: &[&s
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

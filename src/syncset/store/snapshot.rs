@@ -247,11 +247,15 @@ impl PassStore {
         rows.iter().map(|row| id(row, 0)).collect()
     }
 
-    /// Whether a syncset is one of this hub's: it exists, or something that it has sent is still to be deleted somewhere.
-    pub async fn knows(&self, syncset: Uuid) -> Result<bool, StoreError> {
+    /// Whether a syncset is one of this hub's: it exists, or something that it has sent is still to be deleted somewhere. Those of the
+    /// cluster are in its snapshot.
+    pub async fn knows(&self, snapshot: &Snapshot, syncset: Uuid) -> Result<bool, StoreError> {
         const QUERY: &str = "known_syncset";
         const TEXT: &str = "select exists (select from towline_documents d where d.kind in ('syncsets', 'selectorsyncsets') \
                and d.id = $1::text::uuid) or exists (select from towline_result r where r.syncset = $1::text::uuid)";
+        if snapshot.knows(syncset) {
+            return Ok(true);
+        }
         let syncset = syncset.to_string();
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, TEXT, &[(&syncset as _, Type::TEXT)]).await?;
@@ -303,7 +307,7 @@ impl Snapshot {
     }
 
     /// Whether a syncset is one of this cluster's, or was.
-    pub fn knows(&self, syncset: Uuid) -> bool {
+    fn knows(&self, syncset: Uuid) -> bool {
         let mut known = self.candidates.iter().map(|candidate| candidate.id);
         known.any(|id| id == syncset) || self.results.iter().any(|result| result.syncset == syncset)
     }

@@ -481,7 +481,7 @@ impl Worker {
                     match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), hand).await {
                         Ok(mut reply) => {
                             if let Some((syncset, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
-                                *is_known = read.snapshot.knows(syncset) || self.store.knows(syncset).await?;
+                                *is_known = self.store.knows(&read.snapshot, syncset).await?;
                             }
                             if let Some((behavior, is_success)) = pass.sent(&reply) {
                                 self.observer.sent(behavior, is_success, asked.elapsed());

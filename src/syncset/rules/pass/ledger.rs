@@ -49,6 +49,12 @@ pub(super) fn is_undetermined(row: &AppliedRow) -> bool {
     row.adopted && row.uid.is_none() && row.content.is_none()
 }
 
+/// Of the rows of an object, the one that says what is known of it; none if nothing is.
+pub fn telling<'r>(rows: impl Iterator<Item = &'r AppliedRow>) -> Option<&'r AppliedRow> {
+    let determined = rows.filter(|row| !is_undetermined(row));
+    determined.max_by_key(|row| (row.uid.is_some(), row.content.is_some(), row.adopted))
+}
+
 impl Ledger {
     pub(super) fn new(applied: Vec<AppliedRow>, patched: Vec<PatchedRow>, results: Vec<ResultRow>) -> Self {
         let mut ledger = Self::default();
@@ -82,10 +88,7 @@ impl Ledger {
 
     /// What is known of an object; none if nothing is, so that the next write is the first contact.
     pub(super) fn facts(&self, object: &ObjectRef) -> Option<Facts> {
-        let row = self
-            .rows_of(object)
-            .filter(|row| !is_undetermined(row))
-            .max_by_key(|row| (row.uid.is_some(), row.content.is_some(), row.adopted))?;
+        let row = telling(self.rows_of(object))?;
         Some(Facts {
             uid: row.uid.clone(),
             version: row.version.clone(),

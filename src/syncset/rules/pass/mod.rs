@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+pub use ledger::telling;
 pub use run::Pass;
 pub use step::{
     Answer, Compared, End, Ending, List, Manager, Marks, Outcome, PRUNE, Page, Progress, Refusal, Refused, Release,

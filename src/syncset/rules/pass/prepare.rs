@@ -179,9 +179,8 @@ impl Pass {
     }
 }
 
-/// What existed is ours only if that is proven, and never what has another UID than the object that was ours. Before an apply, the
-/// fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21). Until that is
-/// done nothing is noted of what we own, so that each pass looks again.
+/// Before an apply, the fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21).
+/// Until that is done nothing is noted of what we own, so that each pass looks again.
 fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
     item.state = ItemState::Ready;
     item.is_known = true;
@@ -190,10 +189,7 @@ fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
         Some(seen) if seen.is_terminating() => item.state = terminating(item),
         Some(seen) => {
             let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
-            // That it is ours may have been found out before, by what an apply that followed has taken over.
-            let is_same = item.facts.uid.is_some() && !is_another && seen.marks.managed && !seen.marks.adopted;
-            let is_ours = is_same || (seen.is_proven() && !elsewhere);
-            let adopted = item.facts.adopted || !is_ours || is_another;
+            let adopted = seen.is_adopted(item.facts.uid.as_deref(), item.facts.adopted, elsewhere);
             item.is_absent = false;
             item.last_other = seen.last_other;
             let Takeover { ours, with_hive } = seen.takeover;

@@ -260,9 +260,20 @@ impl Seen {
         self.ending.is_some()
     }
 
+    /// Whether an object that is looked at before it is sent existed before us, so that it is never deleted. `uid` and `was_adopted` are what
+    /// is known of it so far, and `elsewhere` that this is not the cluster to which the document led first. What existed is ours only if
+    /// that is proven, and never what has another UID than the object that was ours.
+    pub fn is_adopted(&self, uid: Option<&str>, was_adopted: bool, elsewhere: bool) -> bool {
+        let is_another = uid.is_some_and(|uid| uid != self.uid);
+        // That it is ours may have been found out before, by what an apply that followed has taken over.
+        let is_same = uid.is_some() && !is_another && self.marks.managed && !self.marks.adopted;
+        let is_ours = is_same || (self.is_proven() && !elsewhere);
+        was_adopted || !is_ours || is_another
+    }
+
     /// Whether an object of which nothing is known is proven to be a syncset's of this hub, or Hive's. The label proves nothing: anybody
     /// may copy it. The marks of another hub's syncset say whose it is, whoever has written to it before.
-    pub(super) fn is_proven(&self) -> bool {
+    fn is_proven(&self) -> bool {
         let is_proven = if self.marks.syncset.is_some() { self.of_this_hub } else { self.of_hive };
         is_proven && self.marks.managed && !self.marks.adopted
     }
