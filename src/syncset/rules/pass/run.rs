@@ -535,13 +535,19 @@ impl Pass {
         let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
         let mut retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
         retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Look));
-        let soonest = [Retry::Backoff, Retry::Look].into_iter().find(|retry| retries.contains(retry));
+        let awaits_judgement = deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0));
+        // No wait for a look is longer than the back-off of as many attempts.
+        let mut by_time = [Retry::Look, Retry::Backoff];
+        if awaits_judgement {
+            by_time.reverse();
+        }
+        let soonest = by_time.into_iter().find(|retry| retries.contains(retry));
         Outcome {
             end,
             writes,
             results: self.ledger.results().cloned().collect(),
             retry: soonest.or(retries.first().copied()),
-            awaits_judgement: deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0)),
+            awaits_judgement,
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),

@@ -537,6 +537,25 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
     }
 }
 
+/// The wait for a look is the shorter one. While nothing is looked at, since a judgement is waited for, what fails is not tried each second.
+#[test]
+fn what_fails_beside_an_object_that_is_not_gone_does_not_put_off_the_look_at_that() {
+    for (deletions, expected) in [(Deletions::Allowed, Retry::Look), (Deletions::NotJudged, Retry::Backoff)] {
+        let (before, bad) = (base().maps(&["a", "b"]), set(SelectorSyncSet, "bad").maps(&["z"]));
+        let (mut world, mut store) = with(&[before.clone()]);
+        world.objects.get_mut(&map("a")).expect("it is there").finalizers = vec!["example.com/wait".to_owned()];
+        world.refusals.insert(format!("APPLY {}", map("z")), Refusal::Forbidden);
+        let mut sets = [before.maps(&["b"]), bad];
+        assert_eq!(outcome(&mut world, &mut store, &sets).retry, Some(Retry::Look));
+        assert_eq!(failure(&store, sets[1].id).0, Reason::Forbidden);
+        if deletions == Deletions::NotJudged {
+            sets[0] = sets[0].clone().maps(&[]);
+            sets[0].deletions = deletions;
+        }
+        assert_eq!(outcome(&mut world, &mut store, &sets).retry, Some(expected));
+    }
+}
+
 #[test]
 fn what_is_on_its_way_out_holds_up_no_namespace() {
     let namespace = object("", "Namespace", "", "n");
