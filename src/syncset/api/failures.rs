@@ -10,6 +10,7 @@ use crate::db::{Row, Type, column};
 use crate::documents::{IS_WHOLE, ListError, Problem};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::inspect::ClusterReference;
+use crate::syncset::overview::unreachable_within;
 
 const QUERY: &str = "syncset_failures";
 /// Groups of an answer unless its request says.
@@ -31,11 +32,17 @@ pub(super) const PARAMETERS: &[QueryParameter] = &[
 
 /// Failures, grouped.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct SyncSetFailureList {
     /// The groups with the most clusters, these first.
     items: Vec<SyncSetFailure>,
     /// How many groups there are.
     total: i64,
+    /// How many clusters do not answer or have a kubeconfig that is refused, without those that are paused: what is applied there is not
+    /// known. `ClusterSync`s say why, and since when.
+    unreachable: usize,
+    /// The first of them, by namespace and name.
+    unreachable_clusters: Vec<ClusterReference>,
 }
 
 /// A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
@@ -127,7 +134,8 @@ async fn read(
     }
     let total = column::<Option<i64>>(QUERY, first, 9)?.unwrap_or_default();
     let items = rows.iter().filter_map(|row| group(row).transpose()).collect::<Result<_, _>>()?;
-    Ok(SyncSetFailureList { items, total })
+    let (unreachable, first) = unreachable_within(&api.database, names, prefixes).await?;
+    Ok(SyncSetFailureList { items, total, unreachable, unreachable_clusters: references(first) })
 }
 
 /// A row; none for that which says that nothing fails.
@@ -135,7 +143,6 @@ fn group(row: &Row) -> Result<Option<SyncSetFailure>, ListError> {
     let Some(kind) = column::<Option<String>>(QUERY, row, 1)? else { return Ok(None) };
     let namespace: String = column(QUERY, row, 2)?;
     let (namespaces, clusters): (Vec<String>, Vec<String>) = (column(QUERY, row, 7)?, column(QUERY, row, 8)?);
-    let clusters = namespaces.into_iter().zip(clusters);
     Ok(Some(SyncSetFailure {
         kind,
         namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
@@ -143,6 +150,10 @@ fn group(row: &Row) -> Result<Option<SyncSetFailure>, ListError> {
         reason: column(QUERY, row, 4)?,
         message: column(QUERY, row, 5)?,
         count: column(QUERY, row, 6)?,
-        clusters: clusters.map(|(namespace, name)| ClusterReference { namespace, name }).collect(),
+        clusters: references(namespaces.into_iter().zip(clusters)),
     }))
+}
+
+fn references(clusters: impl IntoIterator<Item = (String, String)>) -> Vec<ClusterReference> {
+    clusters.into_iter().map(|(namespace, name)| ClusterReference { namespace, name }).collect()
 }

@@ -60,8 +60,10 @@ fn names(answer: &Value) -> BTreeSet<String> {
 /// The groups as a table; a wide one shortens nothing.
 fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     let groups: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
+    let unreachable = unreachable(answer);
     if groups.is_empty() {
-        return vec!["no syncset fails".to_owned()];
+        let of_others = if unreachable.is_some() { " on the clusters that answer" } else { "" };
+        return [format!("no syncset fails{of_others}")].into_iter().chain(unreachable).collect();
     }
     let headings = ["CLUSTERS", "SYNCSET", "REASON", "MESSAGE", "ON"].map(str::to_owned).to_vec();
     let rows: Vec<_> = [headings].into_iter().chain(groups.iter().map(|group| row(group, is_wide))).collect();
@@ -70,7 +72,25 @@ fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     if let Some(more) = total.and_then(|total| total.checked_sub(groups.len())).filter(|more| *more > 0) {
         lines.push(format!("and {more} further groups: --limit shows more"));
     }
+    lines.extend(unreachable);
     lines
+}
+
+/// Which clusters say nothing of what is applied there, if there are some.
+fn unreachable(answer: &Value) -> Option<String> {
+    let count = answer.get("unreachable").and_then(Value::as_u64).filter(|count| *count > 0)?;
+    let named = answer.get("unreachableClusters").and_then(Value::as_array).into_iter().flatten();
+    let mut named: Vec<String> = named.map(cluster).collect();
+    if u64::try_from(named.len()).is_ok_and(|named| named < count) {
+        named.push("…".to_owned());
+    }
+    let clusters = if count == 1 { "cluster is" } else { "clusters are" };
+    Some(format!("{count} {clusters} unreachable: {}; why: `towline get clustersyncs`", named.join(", ")))
+}
+
+/// `team-a/west-1`.
+fn cluster(reference: &Value) -> String {
+    format!("{}/{}", text(reference, "namespace"), text(reference, "name"))
 }
 
 fn text(value: &Value, field: &str) -> String {
@@ -87,8 +107,7 @@ fn syncset(group: &Value) -> String {
 fn row(group: &Value, is_wide: bool) -> Vec<String> {
     let count = group.get("count").and_then(Value::as_u64).unwrap_or_default();
     let clusters = group.get("clusters").and_then(Value::as_array).into_iter().flatten();
-    let clusters = clusters.map(|cluster| format!("{}/{}", text(cluster, "namespace"), text(cluster, "name")));
-    let mut shown: Vec<String> = clusters.take(if is_wide { usize::MAX } else { MOST_CLUSTERS }).collect();
+    let mut shown: Vec<String> = clusters.map(cluster).take(if is_wide { usize::MAX } else { MOST_CLUSTERS }).collect();
     if count > u64::try_from(shown.len()).unwrap_or(u64::MAX) {
         shown.push("…".to_owned());
     }
@@ -135,5 +154,11 @@ mod tests {
         assert!(wide[1].contains(&"m".repeat(100)) && wide[1].ends_with("foo/a, foo/b, foo/c, …"), "{wide:?}");
         assert_eq!(Vec::from_iter(names(&answer)), ["SelectorSyncSet/monitoring", "SyncSet/foo/base"]);
         assert_eq!(lines(&json!({"total": 0, "items": []}), false), ["no syncset fails"]);
+        let mut silent =
+            json!({"total": 0, "items": [], "unreachable": 3, "unreachableClusters": [cluster("a"), cluster("b")]});
+        let told = "3 clusters are unreachable: foo/a, foo/b, …; why: `towline get clustersyncs`";
+        assert_eq!(lines(&silent, false), ["no syncset fails on the clusters that answer", told]);
+        silent["items"] = answer["items"].clone();
+        assert_eq!(lines(&silent, false).last().map(String::as_str), Some(told));
     }
 }

@@ -17,6 +17,8 @@ use crate::syncset::rules::status::Unreachable;
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
 const MOST_UNREACHABLE: i64 = 20;
+/// Clusters that do not answer and are named beside failures.
+const FIRST_UNREACHABLE: usize = 5;
 
 /// The state of a cluster: the first one that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,8 +112,17 @@ pub struct DispatcherState {
     pub lag: Option<Duration>,
 }
 
+/// What may pause a cluster, of those whose documents may pause them: by parameter $1.
+macro_rules! marks {
+    () => {
+        "case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
+           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks"
+    };
+}
+
 /// Clusters by state; those whose documents may pause them with what says so, of which equal ones are counted together.
-const STATES: &str = "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
+const STATES: &str = concat!(
+    "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
      held as materialized ( \
        select r.cluster from towline_guard g join towline_result r on r.syncset = g.syncset \
          where g.held and (g.gone or r.pending_deletions) \
@@ -120,28 +131,40 @@ const STATES: &str = "with failing as materialized (select distinct cluster from
      state as ( \
        select case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
            when h.cluster is not null then 'held' \
-           when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, \
-         case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
-           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks \
-       from clusters c left join towline_pace p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
+           when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
+    marks!(),
+    " from clusters c left join towline_pace p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
          left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
        where c.kind = 'clusters' and c.deleted_at is null) \
-     select state, count(*), marks::text from state group by state, marks";
+     select state, count(*), marks::text from state group by state, marks"
+);
 /// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
 const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
        extract(epoch from now() - f.since)::float8 \
      from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
      left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
-/// As many as are shown, and their `ClusterSync`s.
-const UNREACHABLE: &str = "select u.namespace || '/' || u.name, u.marks::text, (s.status->'conditions')::text \
-     from (select c.namespace, c.name, \
-         case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
-           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks, \
-         p.retry_at is null as is_refused, p.last_contact \
-       from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
-       where p.reachable = false and c.deleted_at is null order by 4 desc, p.last_contact desc nulls first, 1, 2 limit $2) u \
+/// As many as are shown, and their `ClusterSync`s. Clusters that may be paused come last, since those that are paused are left out.
+const UNREACHABLE: &str = concat!(
+    "select u.namespace || '/' || u.name, u.marks::text, (s.status->'conditions')::text \
+     from (select * from (select c.namespace, c.name, ",
+    marks!(),
+    ", p.retry_at is null as is_refused, p.last_contact \
+           from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+           where p.reachable = false and c.deleted_at is null) s \
+         order by s.marks is not null, s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
      left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
-     order by u.is_refused desc, u.last_contact desc nulls first, 1";
+     order by u.is_refused desc, u.last_contact desc nulls first, 1"
+);
+/// The clusters in these namespaces that are not reachable, all if $2 is null: counted together if the same pauses them, with the first.
+const UNREACHABLE_WITHIN: &str = concat!(
+    "select count(*), marks::text, (array_agg(namespace order by namespace, name))[1:5], (array_agg(name order by namespace, name))[1:5] \
+     from (select c.namespace, c.name, ",
+    marks!(),
+    " from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+       where p.reachable = false and c.deleted_at is null and ($2::text[] is null or c.namespace = any($2) \
+         or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))) u \
+     group by marks"
+);
 /// The rest, which indexes answer.
 const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
        greatest(m.base, (select max(version) from towline_log)), \
@@ -249,6 +272,30 @@ async fn unreachable(database: &Database, now: Timestamp) -> Result<Vec<Unreacha
         });
     }
     Ok(found)
+}
+
+/// How many clusters are not reachable, and namespace and name of the first ones: of those in these namespaces, or in some whose names begin
+/// like this; all without names. Those that are paused do not count.
+pub(in crate::syncset) async fn unreachable_within(
+    database: &Database,
+    names: Option<&[String]>,
+    prefixes: &[String],
+) -> Result<(usize, Vec<(String, String)>), db::Error> {
+    const QUERY: &str = "count_unreachable_clusters";
+    let (keys, now) = (PAUSES.map(str::to_owned).to_vec(), Timestamp::now());
+    let params = [(&keys as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY)];
+    let (mut count, mut first) = (0, Vec::new());
+    for row in &database.all(QUERY, UNREACHABLE_WITHIN, &params).await? {
+        if pauses(column(QUERY, row, 1)?, now) {
+            continue;
+        }
+        count += number(column(QUERY, row, 0)?);
+        let (namespaces, clusters): (Vec<String>, Vec<String>) = (column(QUERY, row, 2)?, column(QUERY, row, 3)?);
+        first.extend(namespaces.into_iter().zip(clusters));
+    }
+    first.sort();
+    first.truncate(FIRST_UNREACHABLE);
+    Ok((count, first))
 }
 
 /// What the conditions of a `ClusterSync` say of it.

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub use self::applied::{Applied, SelectorApplied};
-pub(super) use self::counts::UnreachableCluster;
 pub use self::counts::{Counted, DispatcherState, FailingSyncset, Standing};
+pub(super) use self::counts::{UnreachableCluster, unreachable_within};
 use super::dispatch::DispatchError;
 use super::metrics::SyncsetMetrics;
 use crate::actor::{BoxError, ChildSpec, Scope};
