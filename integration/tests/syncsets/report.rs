@@ -180,10 +180,10 @@ fn one_held_syncset_is_approved_by_its_name() {
     });
 }
 
-/// A kubeconfig that is refused waits for somebody: that is not well, and one command says which, why and since when. What was refused
-/// is looked at again when a process is started that allows it.
+/// A kubeconfig that is refused waits for somebody: that is not well, and one command says which, why and since when. A replica that
+/// allows it serves the cluster without a resync, also if one that does not has refused it since.
 #[test]
-fn a_refused_kubeconfig_is_told_and_looked_at_again_at_the_next_start() {
+fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
     run(async {
         let stage = Stage::with("refusing", crate::world::SYNCSETS, 1).await;
         let plane = crate::world::edge(0).await;
@@ -227,18 +227,61 @@ fn a_refused_kubeconfig_is_told_and_looked_at_again_at_the_next_start() {
         let row = told.lines().nth(1).unwrap_or_default();
         assert!(row.contains("Unreachable") && row.contains("insecure-skip-tls-verify"), "{told}");
 
-        let Stage { database, sql, replicas, namespace } = stage;
-        for replica in replicas {
-            replica.towline().terminate(LIMIT).await.unwrap();
-        }
         let section = format!("{}\nallow = [\"insecure-tls\"]", crate::world::SYNCSETS);
-        let replica = integration::hub::Replica::run(&database, &section, &[]).await.unwrap();
-        replica.wait_ready(LIMIT).await.unwrap();
-        let stage = Stage { database, sql, replicas: vec![replica], namespace };
+        let newer = integration::hub::Replica::run(&stage.database, &section, &[]).await.unwrap();
+        newer.wait_ready(LIMIT).await.unwrap();
+        let map = |value: usize| stage.config_map("site", &json!({"value": value.to_string()}));
+        let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "refusing"}});
+        stage.syncset("base", "Upsert", &[space.clone(), map(0)]).await;
+        stage.has(plane, &[("site", json!({"value": "0"}))]).await;
+        let mut value = 0;
+        eventually("the older replica to refuse it once more", LIMIT, async || {
+            value += 1;
+            stage.wants("base", &[space.clone(), map(value)]).await;
+            let refused = "select count(*) from towline_pace where reachable = false and retry_at is null";
+            match stage.sql.query_one(refused, &[]).await.unwrap().get(0) {
+                1_i64 => Ok(()),
+                _ => Err(format!("it was applied {value} times")),
+            }
+        })
+        .await
+        .unwrap();
+        let mut stage = stage;
+        std::mem::replace(&mut stage.replicas[0], newer).towline().terminate(LIMIT).await.unwrap();
+        stage.has(plane, &[("site", json!({"value": value.to_string()}))]).await;
         report(&stage, "the cluster in step, without a resync", |report| {
             report["clusters"]["in_step"] == 1 && report["refused_kubeconfigs"] == 0 && report["well"] == true
         })
         .await;
+    });
+}
+
+/// Those that are paused are not served on purpose. They neither hide the others nor count as unreachable.
+#[test]
+fn a_cluster_that_does_not_answer_is_named_beside_any_number_of_paused_ones() {
+    run(async {
+        let stage = Stage::new("hidden").await;
+        assert_eq!(stage.command(&["failures"]).await, "no syncset fails\n");
+        for number in 0..20 {
+            let name = format!("paused-{number}");
+            let document = json!({"namespace": "hidden", "name": name, "kubeconfig": "k", "paused": true});
+            stage.create("clusters", &document).await;
+        }
+        stage.at_rest().await;
+        // As it was when somebody paused them.
+        let silent = "insert into towline_pace (cluster, kubeconfig_generation, attempts, reachable) \
+             select id, 0, 0, false from clusters on conflict (cluster) do update set reachable = false, retry_at = null";
+        assert_eq!(stage.sql.execute(silent, &[]).await.unwrap(), 20);
+        stage.create("clusters", &json!({"namespace": "hidden", "name": "silent", "kubeconfig": "k"})).await;
+        stage.unreachable("silent").await;
+        let found = report(&stage, "one unreachable cluster", |report| report["clusters"]["unreachable"] == 1).await;
+        let named: Vec<&Value> = found["not_in_step"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
+        assert_eq!((&found["clusters"]["paused"], named), (&json!(20), vec![&json!("hidden/silent")]), "{found}");
+        let told = stage.command(&["failures"]).await;
+        let expected = "no syncset fails on the clusters that answer\n\
+             1 cluster is unreachable: hidden/silent; why: `towline get clustersyncs`\n";
+        assert_eq!(told, expected);
+        assert_eq!(stage.command(&["failures", "-n", "elsewhere"]).await, "no syncset fails\n");
     });
 }
 

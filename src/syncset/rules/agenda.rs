@@ -62,10 +62,10 @@ pub enum Agenda {
     Gone,
     /// Nothing while it is paused.
     Paused(Pause),
-    /// Nothing, since it does not answer: it is asked again at that time, or never without a new kubeconfig or a resync.
+    /// Nothing, since it does not answer: it is asked again at that time.
     Silent {
         /// When.
-        retry_at: Option<Timestamp>,
+        retry_at: Timestamp,
     },
     /// Nothing, since it has asked to be left alone.
     Throttled {
@@ -146,7 +146,7 @@ impl Agenda {
         // A new kubeconfig may lead elsewhere. A resync asks a silent cluster at once, and not one that answers and has asked to wait.
         if let Some(pace) = pace.filter(|pace| pace.asked_generation == cluster.kubeconfig_generation) {
             match pace.retry_at {
-                retry_at if is_silent && next_full.is_some() && retry_at.is_none_or(|retry_at| retry_at > now) => {
+                Some(retry_at) if is_silent && next_full.is_some() && retry_at > now => {
                     return Self::Silent { retry_at };
                 }
                 Some(until) if !is_silent && until > now => return Self::Throttled { until },
@@ -403,23 +403,20 @@ mod tests {
     fn changes_do_not_wake_a_silent_cluster_and_its_time_a_resync_and_a_kubeconfig_do() {
         let silent = PaceRow { reachable: Some(false), retry_at: Some(at(10)), ..pace() };
         let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
-        assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: Some(at(10)) });
-        let never = PaceRow { retry_at: None, ..silent.clone() };
-        assert_eq!(of(&never, at(9000)), Agenda::Silent { retry_at: None });
+        assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: at(10) });
         let probe = |agenda| match agenda {
             Agenda::Pass(PassAgenda { probe, .. }) => probe,
             other => panic!("{other:?}"),
         };
         assert_eq!(probe(of(&silent, at(10))), Probe::Due, "its time has come");
-        assert_eq!(probe(of(&PaceRow { next_full: None, ..never.clone() }, at(1))), Probe::Demanded, "a resync");
-        let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..never.clone() };
+        let refused = PaceRow { retry_at: None, ..silent.clone() };
+        assert_eq!(probe(of(&refused, at(1))), Probe::Due, "another replica may allow what this kubeconfig needs");
+        assert_eq!(probe(of(&PaceRow { next_full: None, ..silent.clone() }, at(1))), Probe::Demanded, "a resync");
+        let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..silent.clone() };
         assert_eq!(probe(of(&before_it, at(1))), Probe::Demanded, "a new kubeconfig");
-        let unidentified = PaceRow { kubeconfig_generation: 2, ..never };
-        assert_eq!(
-            of(&unidentified, at(1)),
-            Agenda::Silent { retry_at: None },
-            "it was asked, and has not answered yet"
-        );
+        let unidentified = PaceRow { kubeconfig_generation: 2, ..silent };
+        let waits = Agenda::Silent { retry_at: at(10) };
+        assert_eq!(of(&unidentified, at(1)), waits, "it was asked, and has not answered yet");
     }
 
     #[test]

@@ -12,6 +12,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins
 const ENDING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// First wait for a cluster that does not answer, and the longest, unless so many are silent that they have to take turns.
 const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+/// Between two looks at a kubeconfig that is refused: a replica that was started since may allow what it needs. It costs no connection.
+const REFUSED: Duration = Duration::from_mins(1);
 /// By how much a wait for a cluster that does not answer differs at most, so that not all are asked at once.
 const PROBE_SPREAD: f64 = 0.1;
 /// By how much longer than the interval the time to the next full pass is at most.
@@ -35,10 +37,10 @@ pub enum Ended {
     },
     /// The pass has returned its permit before its end (rule 16).
     Interrupted,
+    /// Nothing was asked, since this replica refuses the kubeconfig.
+    Refused,
     /// The cluster did not answer, or not to these credentials.
     Silent {
-        /// Whether only a new kubeconfig or a resync helps.
-        is_final: bool,
         /// For how long it asked to be left alone.
         told: Duration,
         /// After how long its turn comes among those that do not answer.
@@ -116,17 +118,23 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
             let pace = PaceRow { reachable: Some(true), last_contact: Some(now), attempts: 0, retry_at: None, ..pace };
             Next { ready_at: now, attempts: 0, pace }
         }
-        Ended::Silent { is_final, told, turn } => {
+        Ended::Refused => {
+            let wait = REFUSED.mul_f64(1.0 + PROBE_SPREAD * (2.0 * random - 1.0));
+            // A second refusal changes nothing that is stored.
+            let next_full = Some(pace.next_full.unwrap_or(now));
+            let pace = PaceRow { reachable: Some(false), attempts: 0, retry_at: None, next_full, ..pace };
+            Next { ready_at: after(now, wait), attempts: 0, pace }
+        }
+        Ended::Silent { told, turn } => {
             // Before it was silent, it may have asked to wait.
             let tries = if pace.reachable == Some(true) { 1 } else { pace.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
             let wait = wait.max((*told).min(TOLD.1)).max(*turn);
-            let retry_at = (!is_final).then(|| after(now, wait));
-            let ready_at = retry_at.unwrap_or_else(|| after(now, FAR));
+            let ready_at = after(now, wait);
             // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
             let next_full = Some(pace.next_full.unwrap_or(now));
-            let pace = PaceRow { reachable: Some(false), attempts: tries, retry_at, next_full, ..pace };
+            let pace = PaceRow { reachable: Some(false), attempts: tries, retry_at: Some(ready_at), next_full, ..pace };
             Next { ready_at, attempts: 0, pace }
         }
         Ended::Nothing { until } => Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, pace },
@@ -244,14 +252,8 @@ mod tests {
         let ended = next(&Ended::Complete { was_full: false, left: None }, pace.clone(), 1, INTERVAL, at(0), 0.5);
         assert_eq!(next(&told(0), ended.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
         // Silence is not more of the same.
-        let silent = next(
-            &Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::ZERO },
-            pace,
-            1,
-            INTERVAL,
-            at(0),
-            0.5,
-        );
+        let silence = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
+        let silent = next(&silence, pace, 1, INTERVAL, at(0), 0.5);
         assert_eq!((silent.ready_at, silent.pace.attempts), (at(5), 1));
         assert_eq!(next(&told(0), silent.pace, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
     }
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn a_silent_cluster_that_asks_to_wait_is_asked_no_earlier() {
         for (seconds, tries, expected) in [(30, 0, 30), (3, 6, 10), (3600, 0, 60)] {
-            let silent = Ended::Silent { is_final: false, told: Duration::from_secs(seconds), turn: Duration::ZERO };
+            let silent = Ended::Silent { told: Duration::from_secs(seconds), turn: Duration::ZERO };
             let before = PaceRow { reachable: Some(false), attempts: tries, ..pace() };
             let next = next(&silent, before, 1, INTERVAL, at(0), 0.5);
             assert_eq!((next.ready_at, next.pace.retry_at), (at(expected), Some(at(expected))));
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_silent_cluster_is_asked_after_5_and_then_each_10_seconds_with_a_tenth_of_spread_or_when_its_turn_comes() {
-        let silent = Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::ZERO };
+        let silent = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
         let wait = |tries, random| {
             let next = next(&silent, PaceRow { attempts: tries, ..pace() }, 1, INTERVAL, at(0), random);
             assert_eq!((next.pace.reachable, next.pace.attempts), (Some(false), tries + 1));
@@ -293,24 +295,19 @@ mod tests {
             assert!((wait(tries, 1.0) - 1.1 * seconds).abs() < 0.001, "{tries}");
         }
         let turn = |seconds| {
-            let ended = Ended::Silent { is_final: false, told: Duration::ZERO, turn: Duration::from_secs(seconds) };
+            let ended = Ended::Silent { told: Duration::ZERO, turn: Duration::from_secs(seconds) };
             of(&ended, 1, 0.5).ready_at
         };
         assert_eq!([turn(3), turn(47)], [at(10), at(47)], "many that are silent take turns");
     }
 
     #[test]
-    fn an_invalid_kubeconfig_is_not_tried_again_and_a_resync_that_failed_is_not_one_for_ever() {
+    fn a_refused_kubeconfig_is_read_again_each_minute_and_a_resync_that_failed_is_not_one_for_ever() {
         let resync = PaceRow { next_full: None, ..pace() };
-        let next = next(
-            &Ended::Silent { is_final: true, told: Duration::ZERO, turn: Duration::ZERO },
-            resync,
-            1,
-            INTERVAL,
-            at(0),
-            0.5,
-        );
-        assert_eq!((next.ready_at, next.pace.retry_at, next.pace.next_full), (at(86_400), None, Some(at(0))));
+        let refused = next(&Ended::Refused, resync, 1, INTERVAL, at(0), 0.5);
+        assert_eq!((refused.ready_at, refused.pace.retry_at, refused.pace.next_full), (at(60), None, Some(at(0))));
+        let again = next(&Ended::Refused, refused.pace.clone(), 1, INTERVAL, at(60), 0.5);
+        assert_eq!((again.ready_at, again.pace), (at(120), refused.pace), "nothing to store");
     }
 
     #[test]

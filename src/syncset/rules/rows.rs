@@ -114,8 +114,8 @@ pub struct PaceRow {
     pub next_full: Option<Timestamp>,
     /// Failed tries in a row.
     pub attempts: u32,
-    /// A cluster that does not answer is not asked before this time, whatever changes; none if only a new kubeconfig or a resync
-    /// helps.
+    /// A cluster that does not answer is not asked before this time, whatever changes; none if its kubeconfig is refused, which each visit
+    /// reads again.
     pub retry_at: Option<Timestamp>,
 }
 

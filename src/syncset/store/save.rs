@@ -146,10 +146,6 @@ pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, 
      select id, 0, 0, 1 from clusters where $1::text[] is null or id = any($1::text[]::uuid[]) order by id \
      on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1";
 
-/// Only what is silent for good has no time at which it is asked again.
-const REFUSED: &str = "select p.cluster::text from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
-     where p.reachable = false and p.retry_at is null and p.next_full is not null and c.deleted_at is null";
-
 impl PassStore {
     /// Writes what a pass has found out, or is about to do (rules 13 and 16), and how the cluster is if that is known by now. A row is
     /// in one list at most, and there once.
@@ -264,14 +260,6 @@ impl PassStore {
         let clusters = texts(clusters);
         self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
         Ok(())
-    }
-
-    /// The clusters whose kubeconfigs are refused: nobody asks them again by himself.
-    pub async fn refused(&self) -> Result<Vec<Uuid>, StoreError> {
-        const QUERY: &str = "refused_kubeconfigs";
-        let rows = self.database.all(QUERY, REFUSED, &[]).await?;
-        let id = |row| Ok(column::<&str>(QUERY, row, 0)?.parse().unwrap_or_default());
-        rows.iter().map(id).collect()
     }
 }
 

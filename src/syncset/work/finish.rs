@@ -32,23 +32,22 @@ pub(super) struct Ran {
 
 impl Read {
     /// Logs that the cluster no longer answers, if it did the last time.
-    pub(super) fn tell_unreachable(&self, reason: Unreachable, error: &str) {
+    pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
         if self.pace().reachable != Some(false) {
-            tracing::warn!(cluster = %self.name(), reason = reason.as_str(), error, "a cluster is unreachable, its changes wait");
+            tracing::warn!(
+                cluster = work.name,
+                reason = reason.as_str(),
+                error,
+                "a cluster is unreachable, its changes wait"
+            );
         }
     }
 
     /// Logs that the cluster answers, if it did not the last time.
-    fn tell_reachable(&self) {
+    fn tell_reachable(&self, work: &Work) {
         if self.pace().reachable == Some(false) {
-            tracing::info!(cluster = %self.name(), "a cluster is reachable again");
+            tracing::info!(cluster = work.name, "a cluster is reachable again");
         }
-    }
-
-    /// As commands take it.
-    fn name(&self) -> String {
-        let facts = self.plan.facts.as_ref();
-        facts.map_or_else(String::new, |facts| format!("{}/{}", facts.namespace, facts.name))
     }
 }
 
@@ -119,12 +118,12 @@ impl Worker {
         }
         let reachability = match stop {
             Some(Stop::Silent { reason, message }) => {
-                read.tell_unreachable(reason, &message);
+                read.tell_unreachable(work, reason, &message);
                 Reachability::Unreachable { reason, message }
             }
             None if !is_answered => Self::reachability_before(read),
             _ => {
-                read.tell_reachable();
+                read.tell_reachable(work);
                 Reachability::Reachable
             }
         };
@@ -140,14 +139,14 @@ impl Worker {
         let goes_on = match ended {
             Ended::Interrupted => true,
             Ended::Complete { left, .. } => matches!(left, Some(Left::Unjudged | Left::Throttled(_))),
-            Ended::Silent { .. } | Ended::Nothing { .. } => false,
+            Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
         };
         let rest = match rest {
             Rest::Until(..) if is_stopped => Rest::HandedBack,
             Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
             rest => rest,
         };
-        pass_log::write(&read.name(), &outcome);
+        pass_log::write(&work.name, &outcome);
         Ok(Visit { rest, visited, outcome: Some(outcome) })
     }
 }

@@ -19,7 +19,9 @@ impl Worker {
     /// The cluster stopped the visit before the pass.
     pub(super) async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
         match stop {
-            Stop::Silent { reason, message } => self.silent(work, read, reason, message, false).await,
+            Stop::Silent { reason, message } => {
+                self.silent(work, read, reason, message, self.silent_again(Duration::ZERO)).await
+            }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.pace().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
@@ -37,19 +39,14 @@ impl Worker {
         read: &Read,
         reason: Unreachable,
         message: String,
-        is_final: bool,
+        ended: Ended,
     ) -> Result<Visit, VisitError> {
-        let ended = if is_final {
-            Ended::Silent { is_final, told: Duration::ZERO, turn: Duration::ZERO }
-        } else {
-            self.silent_again(Duration::ZERO)
-        };
         self.unreachable(work, read, (reason, message), ended).await
     }
 
     /// A cluster was asked in vain, and is asked again when its turn comes.
     pub(super) fn silent_again(&self, told: Duration) -> Ended {
-        Ended::Silent { is_final: false, told, turn: self.permits.next_probe() }
+        Ended::Silent { told, turn: self.permits.next_probe() }
     }
 
     /// Stores when a silent cluster is asked that could not be asked now. Returns whether the claim still holds.
@@ -75,7 +72,7 @@ impl Worker {
 
     /// Stores when the cluster is visited next, and ends the visit.
     async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
-        Ok(if self.store_pace(work, read, pace).await? { visit } else { Visit::lost() })
+        Ok(if pace == read.pace() || self.store_pace(work, read, pace).await? { visit } else { Visit::lost() })
     }
 
     /// Returns whether the claim still holds.
@@ -96,7 +93,7 @@ impl Worker {
         (reason, message): (Unreachable, String),
         ended: Ended,
     ) -> Result<Visit, VisitError> {
-        read.tell_unreachable(reason, &message);
+        read.tell_unreachable(work, reason, &message);
         let next = self.after_question(read, &ended, 0);
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },

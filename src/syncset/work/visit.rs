@@ -179,7 +179,8 @@ impl Worker {
                         // makes no difference.
                         Err(wait) => {
                             let until = after(read.now(), wait);
-                            if !self.store_retry(work, &read, until).await? {
+                            // A kubeconfig that is refused stays so until it is read.
+                            if read.pace().retry_at.is_some() && !self.store_retry(work, &read, until).await? {
                                 return Ok(Visit::lost());
                             }
                             no_slot_until = Some(until);
@@ -191,7 +192,7 @@ impl Worker {
                 Agenda::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
                 Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
                 Agenda::Paused(pause) => (Visited::Paused, pause.until),
-                Agenda::Silent { retry_at } => (Visited::Waiting, *retry_at),
+                Agenda::Silent { retry_at } => (Visited::Waiting, Some(*retry_at)),
                 Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Agenda::Pass(agenda) => {
@@ -311,11 +312,12 @@ impl Worker {
             }
             Err(fault) => {
                 // A value that does not fit its key does so again once the right key is there.
-                let is_final = !matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
+                let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
+                let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
                 let message = full_text(&fault);
                 // Others need not wait for the database.
                 *hand = Hand::Nothing;
-                return self.silent(work, read, Unreachable::KubeconfigInvalid, message, is_final).await.map(Some);
+                return self.silent(work, read, Unreachable::KubeconfigInvalid, message, ended).await.map(Some);
             }
         };
         let visit = self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping).await;

@@ -20,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::executor::Client;
 use super::observer::{Visited, Visiting, WorkObserver};
@@ -153,17 +152,6 @@ impl Worker {
         ChildSpec::new("worker", move |scope| self.clone().run(scope))
     }
 
-    /// What `allow` of this process's configuration allows may have been refused before it was started. A kubeconfig that it refuses as
-    /// well costs no connection.
-    async fn look_again_at_refused(&self) -> Result<(), StoreError> {
-        let refused = self.store.refused().await?;
-        if !refused.is_empty() {
-            self.store.resync(&refused).await?;
-            self.queue.ask(&refused, false).await?;
-        }
-        Ok(())
-    }
-
     /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         scope.set_state("waiting");
@@ -172,7 +160,6 @@ impl Worker {
             () = scope.draining() => return Ok(()),
             () = self.shared.has_schema() => {}
         }
-        self.look_again_at_refused().await?;
         scope.set_state("running");
         let stopping = CancellationToken::new();
         // There are at most as many that have not begun as there are slots, of which each has one.
@@ -245,7 +232,7 @@ impl Worker {
             Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
         };
         visiting.end(visited, outcome.as_ref());
-        let cluster = work.cluster;
+        let cluster = work.name.clone();
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
             Rest::Further(ready_at, attempts) => self.queue.go_on(work, attempts, ready_at).await,
@@ -254,10 +241,14 @@ impl Worker {
             Rest::Lost => Ok(Finished::Lost),
         };
         match ended {
-            Ok(Finished::Lost) => tracing::debug!(%cluster, "the claim ended before the visit"),
+            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim ended before the visit"),
             Ok(Finished::Settled | Finished::Ready) => {}
             Err(error) => {
-                tracing::warn!(%cluster, error = full_text(&error), "failed to end the claim on a cluster, it is visited again when the claim ends");
+                tracing::warn!(
+                    cluster,
+                    error = full_text(&error),
+                    "failed to end the claim on a cluster, it is visited again when the claim ends"
+                );
             }
         }
     }
@@ -269,10 +260,10 @@ impl Worker {
             VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_))
             | VisitError::Show(_)
             | VisitError::Prepare(_) => {
-                tracing::warn!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
+                tracing::warn!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
             }
             VisitError::Store(_) | VisitError::NoKey(_) => {
-                tracing::error!(cluster = %work.cluster, error = full_text(error), "failed to visit a cluster, retrying");
+                tracing::error!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
             }
         }
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
@@ -290,13 +281,13 @@ struct Visits {
     worker: Worker,
     stopping: CancellationToken,
     tasks: JoinSet<()>,
-    /// The cluster of each.
-    of: HashMap<Id, Uuid>,
+    /// The name of each one's cluster.
+    of: HashMap<Id, String>,
 }
 
 impl Visits {
     fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
-        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.cluster);
+        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
         let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
         self.of.insert(task.id(), cluster);
     }
@@ -309,7 +300,7 @@ impl Visits {
         let cluster = self.of.remove(&id);
         if let Some(panic) = panic {
             let cluster = cluster.unwrap_or_default();
-            tracing::error!(%cluster, error = %panic, "a visit of a cluster panicked, it is visited again when its claim ends: this is a bug");
+            tracing::error!(cluster, error = %panic, "a visit of a cluster panicked, it is visited again when its claim ends: this is a bug");
         }
     }
 }
