@@ -1307,6 +1307,12 @@ type SyncSetFailureList struct {
 
 	// Total How many groups there are.
 	Total int64 `json:"total"`
+
+	// Unreachable How many clusters that are not paused do not answer, or have a kubeconfig that is refused.
+	Unreachable int `json:"unreachable"`
+
+	// UnreachableClusters The first of them, by namespace and name.
+	UnreachableClusters []ClusterReference `json:"unreachableClusters"`
 }
 
 // SyncSetList A page of a list, sorted by namespace and name.

@@ -38,8 +38,7 @@ pub(super) struct SyncSetFailureList {
     items: Vec<SyncSetFailure>,
     /// How many groups there are.
     total: i64,
-    /// How many clusters do not answer or have a kubeconfig that is refused, without those that are paused: what is applied there is not
-    /// known. `ClusterSync`s say why, and since when.
+    /// How many clusters that are not paused do not answer, or have a kubeconfig that is refused.
     unreachable: usize,
     /// The first of them, by namespace and name.
     unreachable_clusters: Vec<ClusterReference>,
