@@ -542,7 +542,7 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
 fn what_fails_beside_an_object_that_is_not_gone_does_not_put_off_the_look_at_that() {
     for (deletions, expected) in [(Deletions::Allowed, Retry::Look), (Deletions::NotJudged, Retry::Backoff)] {
         let (before, bad) = (base().maps(&["a", "b"]), set(SelectorSyncSet, "bad").maps(&["z"]));
-        let (mut world, mut store) = with(&[before.clone()]);
+        let (mut world, mut store) = with(from_ref(&before));
         world.objects.get_mut(&map("a")).expect("it is there").finalizers = vec!["example.com/wait".to_owned()];
         world.refusals.insert(format!("APPLY {}", map("z")), Refusal::Forbidden);
         let mut sets = [before.maps(&["b"]), bad];
