@@ -44,7 +44,7 @@ pub struct Deletion {
 }
 
 /// The fields that a manager owns.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Entry")]
 pub struct ManagedFields {
     /// The manager.

@@ -42,7 +42,7 @@ fn port(protocol: &str, target: u16) -> Value {
     json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol, "targetPort": target})
 }
 
-fn workload(stage: &Stage, kind: &str, name: &str, spec: &Value, pod: &Value) -> Value {
+pub(crate) fn workload(stage: &Stage, kind: &str, name: &str, spec: &Value, pod: &Value) -> Value {
     let labels = json!({"app": name});
     let mut template = json!({"containers": [{"name": "agent", "image": "agent:1"}]});
     merge(&mut template, pod);
@@ -55,13 +55,13 @@ fn workload(stage: &Stage, kind: &str, name: &str, spec: &Value, pod: &Value) ->
     object
 }
 
-fn merge(fields: &mut Value, more: &Value) {
+pub(crate) fn merge(fields: &mut Value, more: &Value) {
     for (name, value) in more.as_object().unwrap() {
         fields[name] = value.clone();
     }
 }
 
-fn container(fields: &Value) -> Value {
+pub(crate) fn container(fields: &Value) -> Value {
     let mut container = json!({"name": "agent", "image": "agent:1"});
     merge(&mut container, fields);
     json!({"containers": [container]})

@@ -30,7 +30,7 @@ pub(crate) fn widget(stage: &Stage, group: &str, name: &str) -> Value {
         "spec": {"size": 3}})
 }
 
-fn widgets(client: kube::Client, stage: &Stage, group: &str) -> Api<DynamicObject> {
+pub(crate) fn widgets(client: kube::Client, stage: &Stage, group: &str) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", "Widget"), "widgets");
     Api::namespaced_with(client, stage.namespace, &kind)
 }

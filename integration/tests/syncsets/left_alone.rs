@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::kinds::{definition, widget};
+use crate::kinds::{definition, widget, widgets};
 use crate::requests::Requests;
 use crate::world::{LIMIT, Stage, run};
 
@@ -240,5 +240,96 @@ fn what_existed_before_keeps_what_is_ignored() {
         stage.syncset("base", "Upsert", &[deployment(&stage, "agent:1", 3, "/spec/replicas")]).await;
         stage.succeeds("west-1", "base", 1).await;
         has(&all, 8, "agent:1").await;
+    });
+}
+
+/// What is created leaves alone what it ignores, also when it is applied from then on.
+#[test]
+fn what_create_only_has_made_leaves_alone_what_is_ignored_when_it_is_applied() {
+    run(async {
+        let stage = Stage::new("ignored-create").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let all = deployments(plane, &stage).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        let ignored = "/spec/replicas,/spec/paused";
+        let spec = |behavior: &str, image: &str| spec_of(behavior, &deployment(&stage, image, 3, ignored));
+        stage
+            .create(
+                "syncsets",
+                &json!({"namespace": stage.namespace, "name": "base", "spec": spec("CreateOnly", "agent:1")}),
+            )
+            .await;
+        stage.succeeds("west-1", "base", 1).await;
+        assert_eq!(requests.seen().await, ["create deployments/agent 201", "patch deployments/agent 200"]);
+        let entries = all.get("agent").await.unwrap().metadata.managed_fields.unwrap();
+        let ours = entries.iter().find(|entry| entry.manager.as_deref() == Some("towline-update")).unwrap();
+        let fields = json!(ours.fields_v1);
+        assert!(fields["f:spec"]["f:template"].is_object(), "{fields}");
+        assert!(fields["f:spec"]["f:replicas"].is_null() && fields["f:spec"]["f:paused"].is_null(), "{fields}");
+        all.patch("agent", &by("hpa"), &Patch::Merge(json!({"spec": {"replicas": 5}}))).await.unwrap();
+        stage.replace_spec("syncsets", "base", &spec("CreateOnly", "agent:2")).await;
+        stage.succeeds("west-1", "base", 2).await;
+        stage.full_pass().await;
+        has(&all, 5, "agent:1").await;
+        stage.replace_spec("syncsets", "base", &spec("Apply", "agent:3")).await;
+        stage.succeeds("west-1", "base", 3).await;
+        has(&all, 5, "agent:3").await;
+    });
+}
+
+/// A custom resource of somebody else with two lists, of which the server knows the keys of one.
+#[test]
+fn a_part_of_what_is_replaced_as_a_whole_is_refused_and_what_others_have_there_stays() {
+    run(async {
+        let stage = Stage::new("ignored-parts").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "ignored-parts.example.com";
+        let element = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"},
+            "a": {"type": "integer"}, "b": {"type": "integer"}}});
+        let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": element});
+        let properties = json!({"keyed": keyed, "plain": {"type": "array", "items": element}});
+        let mut crd = definition(group);
+        crd["spec"]["versions"][0]["schema"] = json!({"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": properties}}}});
+        stage.syncset("definition", "Upsert", &[crd]).await;
+        stage.succeeds("west-1", "definition", 1).await;
+        let all = widgets(plane.client(ADMIN).await.unwrap(), &stage, group);
+        let theirs = json!([{"name": "x", "a": 7, "b": 1}]);
+        for (list, behavior, is_part) in [
+            ("keyed", "Apply", false),
+            ("keyed", "CreateOrUpdate", true),
+            ("plain", "Apply", true),
+            ("plain", "CreateOrUpdate", true),
+        ] {
+            let name = format!("{list}-{}", behavior.to_lowercase());
+            let mut object = widget(&stage, group, &name);
+            object["spec"] = json!({list: theirs});
+            all.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
+            // The syncset does not give what others have set there.
+            object["spec"] = json!({list: [{"name": "x", "b": 2}]});
+            object["metadata"]["annotations"] = json!({IGNORE: format!("/spec/{list}/*/a")});
+            let syncset = json!({"namespace": stage.namespace, "name": name, "spec": spec_of(behavior, &object)});
+            stage.create("syncsets", &syncset).await;
+            let found = async || json!(all.get(&name).await.unwrap())["spec"][list].clone();
+            if !is_part {
+                stage.succeeds("west-1", &name, 1).await;
+                assert_eq!(found().await, json!([{"name": "x", "a": 7, "b": 2}]));
+                continue;
+            }
+            let told = format!("/spec/{list}/*/a is part of a field that is only written as a whole");
+            let is_refused = |status: &Value| {
+                let entries = status["syncSets"].as_array().into_iter().flatten();
+                let messages =
+                    entries.filter(|entry| entry["name"] == name).map(|entry| entry["failureMessage"].as_str());
+                messages.flatten().any(|message| message.contains(&told))
+            };
+            stage.status("west-1", &format!("the refusal of {name}"), is_refused).await;
+            assert_eq!(found().await, theirs, "{name}");
+            object["metadata"]["annotations"] = json!({IGNORE: format!("/spec/{list}")});
+            stage.wants(&name, &[object]).await;
+            stage.succeeds("west-1", &name, 2).await;
+            assert_eq!(found().await, theirs, "{name}");
+        }
     });
 }

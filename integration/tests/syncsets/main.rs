@@ -47,6 +47,7 @@ mod secrecy;
 mod switching;
 mod throttling;
 mod to_delete;
+mod unions;
 mod waking;
 mod walk;
 mod watching;

@@ -22,17 +22,22 @@ pub fn given_up(
     pointers: &[FieldPointer],
     body: &Value,
 ) -> Result<Option<Value>, PartOfWhole> {
+    // What is a whole is one for everybody: nobody owns a part of it.
+    let mut all = json!({});
+    for entry in metadata.managers.iter().filter(|entry| entry.subresource.is_empty()) {
+        merge(&mut all, entry.fields_value());
+    }
+    let is_part = |pointer: &&FieldPointer| is_part_of_whole(&all, pointer.segments(), body, operation == "Apply");
+    if let Some(part) = pointers.iter().find(is_part) {
+        return Err(PartOfWhole(part.clone()));
+    }
     let mut has_changed = false;
     let mut entries = Vec::new();
     for entry in &metadata.managers {
         let mut fields = entry.fields_value();
         if is_of(entry, manager, operation) {
             for pointer in pointers {
-                match remove(&mut fields, pointer.segments(), Some(body)) {
-                    Removed::Something => has_changed = true,
-                    Removed::Whole if is_given(body, pointer.segments()) => return Err(PartOfWhole(pointer.clone())),
-                    Removed::Nothing | Removed::Whole => {}
-                }
+                has_changed |= remove(&mut fields, pointer.segments(), Some(body));
             }
         }
         entries.push(written(entry, &fields));
@@ -40,26 +45,45 @@ pub fn given_up(
     Ok(has_changed.then(|| patch(&entries, metadata)))
 }
 
-/// The patch by which a manager owns these fields, and nobody else does; none if there is no entry of it. `body` is the object as it is wanted.
+/// A merge patch has no parts of lists.
+pub fn outside_lists(pointers: &[FieldPointer], body: &Value) -> Result<(), PartOfWhole> {
+    let is_in_list = |pointer: &&FieldPointer| is_in_list(body, pointer.segments());
+    pointers.iter().find(is_in_list).map_or(Ok(()), |part| Err(PartOfWhole(part.clone())))
+}
+
+/// The patch by which a manager owns these fields, and nobody else does. `body` is the object as it is wanted.
 pub fn claimed(
     metadata: &Metadata,
     (manager, operation): (&str, &str),
     pointers: &[FieldPointer],
     body: &Value,
-) -> Option<Value> {
-    metadata.managers.iter().find(|entry| is_of(entry, manager, operation))?;
-    let entries = metadata.managers.iter().map(|entry| {
+) -> Value {
+    let mut all = json!({});
+    for entry in metadata.managers.iter().filter(|entry| entry.subresource.is_empty()) {
+        merge(&mut all, entry.fields_value());
+    }
+    let has_entry = metadata.managers.iter().any(|entry| is_of(entry, manager, operation));
+    let api_version = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    // An object that somebody else has made has none of ours.
+    let new = (!has_entry).then(|| ManagedFields {
+        manager: manager.to_owned(),
+        operation: operation.to_owned(),
+        api_version: api_version.to_owned(),
+        fields: "{}".into(),
+        ..ManagedFields::default()
+    });
+    let entries = metadata.managers.iter().chain(&new).map(|entry| {
         let mut fields = entry.fields_value();
         for pointer in pointers {
             if is_of(entry, manager, operation) {
-                add(&mut fields, pointer.segments(), Some(body));
+                add(&mut fields, &all, pointer.segments(), Some(body));
             } else if entry.subresource.is_empty() {
                 remove(&mut fields, pointer.segments(), Some(body));
             }
         }
         written(entry, &fields)
     });
-    Some(patch(&entries.collect::<Vec<_>>(), metadata))
+    patch(&entries.collect::<Vec<_>>(), metadata)
 }
 
 fn is_of(entry: &ManagedFields, manager: &str, operation: &str) -> bool {
@@ -88,54 +112,87 @@ fn patch(entries: &[Value], metadata: &Metadata) -> Value {
     ])
 }
 
-/// What came of taking a field from a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Removed {
-    Nothing,
-    Something,
-    /// The set has a field as a whole in which it would be.
-    Whole,
-}
-
-/// Takes a field and all below it from a set of fields.
-fn remove(fields: &mut Value, segments: &[String], body: Option<&Value>) -> Removed {
-    let (Some((segment, rest)), Value::Object(members)) = (segments.split_first(), fields) else {
-        return Removed::Nothing;
-    };
-    if members.is_empty() {
-        return Removed::Whole;
-    }
-    let mut removed = Removed::Nothing;
+/// Takes a field and all below it from a set of fields. Returns whether it was in it.
+fn remove(fields: &mut Value, segments: &[String], body: Option<&Value>) -> bool {
+    let (Some((segment, rest)), Value::Object(members)) = (segments.split_first(), fields) else { return false };
+    let mut is_removed = false;
     for key in matching(members, segment, body) {
         if rest.is_empty() {
             members.remove(&key);
-            removed = removed.max(Removed::Something);
-        } else if let Some(below) = members.get_mut(&key) {
-            removed = removed.max(remove(below, rest, child(body, &key)));
+            is_removed = true;
+        } else if let Some(below) = members.get_mut(&key)
+            && remove(below, rest, child(body, &key))
+        {
+            is_removed = true;
             // An empty set stands for the field as a whole.
-            if removed == Removed::Something && below.as_object().is_some_and(Map::is_empty) {
+            if is_leaf(below) {
                 members.remove(&key);
             }
         }
     }
-    removed
+    is_removed
 }
 
-/// Adds a field to a set. Elements of lists are not added: one that is not in the set is new, and has nothing to be removed.
-fn add(fields: &mut Value, segments: &[String], body: Option<&Value>) {
+/// Adds a field to a set. Elements of lists are added if somebody has them: one that nobody has is new, and has nothing to be removed.
+fn add(fields: &mut Value, all: &Value, segments: &[String], body: Option<&Value>) {
     let (Some((segment, rest)), Value::Object(members)) = (segments.split_first(), fields) else { return };
-    let mut keys = matching(members, segment, body);
+    let mut keys = all.as_object().map(|all| matching(all, segment, body)).unwrap_or_default();
     if keys.is_empty() && !body.is_some_and(Value::is_array) {
         keys.push(format!("f:{segment}"));
     }
     for key in keys {
         let below = child(body, &key).cloned();
-        let member = members.entry(key).or_insert_with(|| json!({}));
+        let all_below = all.get(&key).unwrap_or(&Value::Null);
+        let member = members.entry(&key).or_insert_with(|| json!({}));
         match rest {
             // All of it, whatever parts were owned before.
             [] => *member = json!({}),
-            rest => add(member, rest, below.as_ref()),
+            rest => {
+                add(member, all_below, rest, below.as_ref());
+                // It would stand for the field as a whole.
+                if is_leaf(member) && !is_leaf(all_below) {
+                    members.remove(&key);
+                }
+            }
         }
+    }
+}
+
+fn is_leaf(fields: &Value) -> bool {
+    fields.as_object().is_some_and(Map::is_empty)
+}
+
+/// Whether the object gives a field as a whole in which this one is, so that what is there of it would be lost.
+fn is_part_of_whole(fields: &Value, segments: &[String], body: &Value, is_applied: bool) -> bool {
+    let (Some((segment, rest)), Some(members)) = (segments.split_first(), fields.as_object()) else { return false };
+    !rest.is_empty()
+        && matching(members, segment, Some(body)).iter().any(|key| {
+            let (Some(below), Some(given)) = (members.get(key), child(Some(body), key)) else { return false };
+            match given {
+                _ if !is_leaf(below) => is_part_of_whole(below, rest, given, is_applied),
+                Value::Array(elements) => !elements.is_empty(),
+                // A patch merges the members of each object.
+                Value::Object(fields) => !fields.is_empty() && (is_applied || is_given(given, rest)),
+                _ => false,
+            }
+        })
+}
+
+fn is_in_list(body: &Value, segments: &[String]) -> bool {
+    let Some((segment, rest)) = segments.split_first() else { return false };
+    match body {
+        Value::Array(elements) => !elements.is_empty(),
+        Value::Object(fields) if segment == "*" => fields.values().any(|value| is_in_list(value, rest)),
+        Value::Object(fields) => fields.get(segment).is_some_and(|value| is_in_list(value, rest)),
+        _ => false,
+    }
+}
+
+/// The union of two sets of fields.
+pub fn merge(fields: &mut Value, more: Value) {
+    let (Value::Object(fields), Value::Object(more)) = (fields, more) else { return };
+    for (name, below) in more {
+        merge(fields.entry(name).or_insert_with(|| json!({})), below);
     }
 }
 
@@ -247,6 +304,7 @@ mod tests {
     }
 
     const OURS: (&str, &str) = ("towline", "Apply");
+    const UPDATES: (&str, &str) = ("towline-update", "Update");
 
     fn left(patch: Option<Value>) -> Vec<Value> {
         let patch = patch.expect("a patch");
@@ -281,7 +339,21 @@ mod tests {
         let body = json!({"spec": {"list": [{"a": 1}]}});
         let error = given_up(&found, OURS, &pointers("/spec/list/*/a"), &body).expect_err("a part");
         assert_eq!(error.to_string(), "/spec/list/*/a is part of a field that is only written as a whole");
-        assert_eq!(given_up(&found, OURS, &pointers("/spec/list/*/b"), &body), Ok(None), "it is not given");
+        let theirs = pointers("/spec/list/*/b");
+        assert!(given_up(&found, OURS, &theirs, &body).is_err(), "that of others would be lost");
+        assert_eq!(given_up(&found, OURS, &theirs, &json!({"spec": {"list": []}})), Ok(None), "there is no list");
+        // What others have made shows what is a whole before we have written anything.
+        let of_others = metadata(&json!([entry("other", "Update", &json!({"f:spec": {"f:list": {}}}))]));
+        assert!(given_up(&of_others, OURS, &theirs, &body).is_err());
+        // An apply sends a map as a whole that a patch merges.
+        let selector = json!({"spec": {"selector": {"a": "1"}}});
+        let mine = metadata(&json!([entry("towline", "Apply", &json!({"f:spec": {"f:selector": {}}}))]));
+        let (given, other) = (pointers("/spec/selector/a"), pointers("/spec/selector/b"));
+        assert!(given_up(&mine, OURS, &other, &selector).is_err());
+        assert_eq!(given_up(&mine, UPDATES, &other, &selector), Ok(None));
+        assert!(given_up(&mine, UPDATES, &given, &selector).is_err());
+        assert!(outside_lists(&theirs, &body).is_err());
+        assert_eq!(outside_lists(&pointers("/spec/list,/spec/selector/a"), &body), Ok(()));
         let whole = given_up(&found, OURS, &pointers("/spec/list"), &body).expect("the whole");
         assert_eq!(left(whole)[0]["fieldsV1"], json!({}));
     }
@@ -297,12 +369,23 @@ mod tests {
             metadata(&json!([entry("towline", "Apply", &ours), entry("other", "Update", &theirs), status.clone()]));
         let body = json!({"spec": {"strategy": {"type": "Recreate"}, "volumes": [{"name": "n"}, {"name": "v"}]}});
         let gone = ["/spec/strategy/rollingUpdate", "/spec/volumes/1/emptyDir", "/spec/volumes/0/emptyDir"];
-        let entries = left(claimed(&found, OURS, &pointers(&gone.join(",")), &body));
+        let entries = left(Some(claimed(&found, OURS, &pointers(&gone.join(",")), &body)));
         let expected = json!({"f:spec": {"f:strategy": {"f:rollingUpdate": {}},
             "f:volumes": {volume: {".": {}, "f:name": {}, "f:emptyDir": {}}}}});
         let rest = json!({"f:spec": {"f:strategy": {"f:type": {}}}});
         assert_eq!(entries, [entry("towline", "Apply", &expected), entry("other", "Update", &rest), status]);
-        assert_eq!(claimed(&metadata(&json!([])), OURS, &pointers("/spec"), &body), None);
+
+        // An object that another has made has no entry of ours.
+        let theirs = json!({"f:spec": {"f:volumes": {volume: {".": {}, "f:name": {}, "f:emptyDir": {}}}}});
+        let mut body = body;
+        body["apiVersion"] = json!("apps/v1");
+        let found = metadata(&json!([entry("other", "Update", &theirs)]));
+        let gone = pointers("/spec/volumes/1/emptyDir,/spec/volumes/0/emptyDir");
+        let entries = left(Some(claimed(&found, OURS, &gone, &body)));
+        let rest = json!({"f:spec": {"f:volumes": {volume: {".": {}, "f:name": {}}}}});
+        let ours = json!({"manager": "towline", "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:volumes": {volume: {"f:emptyDir": {}}}}}});
+        assert_eq!(entries, [entry("other", "Update", &rest), ours]);
     }
 
     #[test]

@@ -8,38 +8,75 @@ use serde_json::{Map, Value};
 
 use crate::documents::FieldPointer;
 
-/// Fields below these names that exclude each other.
-const ONE_OF: [(&[&str], &[&str]); 6] = [
+/// Of the fields below one of these names, an object has one.
+const ONE_OF: [(&[&str], &[&str]); 11] = [
     (&["livenessProbe", "readinessProbe", "startupProbe"], &["exec", "grpc", "httpGet", "tcpSocket"]),
     (&["postStart", "preStop"], &["exec", "httpGet", "sleep", "tcpSocket"]),
     (&["env"], &["value", "valueFrom"]),
-    (&["valueFrom"], &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"]),
+    (&["valueFrom"], &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"]),
+    (&["resourceClaims"], &["resourceClaimName", "resourceClaimTemplateName"]),
     (&["clientConfig"], &["service", "url"]),
+    // Of an Ingress, and the port of its service.
+    (&["defaultBackend"], &["resource", "service"]),
+    (&["port"], &["name", "number"]),
+    // Of a PodDisruptionBudget.
+    (&["spec"], &["maxUnavailable", "minAvailable"]),
+    // Of the binding of an admission policy.
+    (&["paramRef"], &["name", "selector"]),
     (
         &["volumes"],
         &[
+            "awsElasticBlockStore",
+            "azureDisk",
+            "azureFile",
+            "cephfs",
+            "cinder",
             "configMap",
             "csi",
             "downwardAPI",
             "emptyDir",
             "ephemeral",
+            "fc",
+            "flexVolume",
+            "flocker",
+            "gcePersistentDisk",
+            "gitRepo",
+            "glusterfs",
             "hostPath",
             "image",
             "iscsi",
             "nfs",
             "persistentVolumeClaim",
+            "photonPersistentDisk",
+            "portworxVolume",
             "projected",
+            "quobyte",
+            "rbd",
+            "scaleIO",
             "secret",
+            "storageos",
+            "vsphereVolume",
         ],
     ),
 ];
 
-/// Below these names, the field that decides, the value that allows a member, and the member.
-const DECIDED: [(&[&str], &str, &str, &str); 4] = [
-    (&["strategy", "updateStrategy"], "type", "RollingUpdate", "rollingUpdate"),
-    (&["conversion"], "strategy", "Webhook", "webhook"),
-    (&["limitResponse"], "type", "Queue", "queuing"),
-    (&["spec"], "sessionAffinity", "ClientIP", "sessionAffinityConfig"),
+/// Below one of these names, a field that decides, values of it, and the fields that these values forbid.
+type Decided = (&'static [&'static str], &'static str, &'static [&'static str], &'static [&'static str]);
+
+const DECIDED: [Decided; 7] = [
+    (&["strategy", "updateStrategy"], "type", &["OnDelete", "Recreate"], &["rollingUpdate"]),
+    (&["appArmorProfile", "seccompProfile"], "type", &["RuntimeDefault", "Unconfined"], &["localhostProfile"]),
+    (&["conversion"], "strategy", &["None"], &["webhook"]),
+    (&["limitResponse"], "type", &["Reject"], &["queuing"]),
+    // Of a Service.
+    (&["spec"], "sessionAffinity", &["None"], &["sessionAffinityConfig"]),
+    (&["spec"], "type", &["ClusterIP", "ExternalName"], &["externalTrafficPolicy"]),
+    (
+        &["spec"],
+        "type",
+        &["ClusterIP", "ExternalName", "NodePort"],
+        &["allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges"],
+    ),
 ];
 
 /// The object with a null for each field that can't go along with what it gives; none if there is no such field.
@@ -58,9 +95,9 @@ fn clear(value: &mut Value, name: &str) {
                     members.iter().for_each(|member| nullify(fields, member));
                 }
             }
-            for (_, decider, allowing, member) in DECIDED.iter().filter(|(names, ..)| names.contains(&name)) {
-                if fields.get(*decider).is_some_and(|value| value.is_string() && value != allowing) {
-                    nullify(fields, member);
+            for (_, decider, values, members) in DECIDED.iter().filter(|(names, ..)| names.contains(&name)) {
+                if fields.get(*decider).and_then(Value::as_str).is_some_and(|value| values.contains(&value)) {
+                    members.iter().for_each(|member| nullify(fields, member));
                 }
             }
             fields.iter_mut().for_each(|(name, value)| clear(value, name));
@@ -144,7 +181,13 @@ mod tests {
             (
                 json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}]}),
                 json!({"env": [{"name": "A", "value": "1", "valueFrom": null}, {"name": "B", "value": null,
-                    "valueFrom": {"fieldRef": {}, "configMapKeyRef": null, "resourceFieldRef": null, "secretKeyRef": null}}]}),
+                    "valueFrom": {"fieldRef": {}, "configMapKeyRef": null, "fileKeyRef": null, "resourceFieldRef": null,
+                        "secretKeyRef": null}}]}),
+            ),
+            (
+                json!({"spec": {"minAvailable": 1}, "seccompProfile": {"type": "Unconfined"}}),
+                json!({"spec": {"minAvailable": 1, "maxUnavailable": null},
+                    "seccompProfile": {"type": "Unconfined", "localhostProfile": null}}),
             ),
             (
                 json!({"clientConfig": {"url": "https://a"}}),
@@ -160,6 +203,7 @@ mod tests {
             json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}}),
             json!({"strategy": {"rollingUpdate": {}}}),
             json!({"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}),
+            json!({"spec": {"type": "LoadBalancer"}, "strategy": {"type": "One that is new"}}),
             json!({"volumes": [{"name": "v"}], "data": {"env": "value"}, "livenessProbe": {"periodSeconds": 3}}),
         ] {
             assert_eq!(cleared(&same), None);

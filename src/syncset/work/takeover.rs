@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{ManagedFields, Metadata};
 use crate::syncset::rules::object::{LAST_APPLIED, SYNCSET_ID};
+use crate::syncset::rules::ownership::merge;
 use crate::syncset::rules::pass::{Manager, Takeover};
 
 /// How the managers of Hive are called: `hive6-clustersync`.
@@ -96,14 +97,6 @@ fn entry(names: (&str, &str, &str, &str), time: Option<&str>, fields: &Value) ->
         entry.insert("subresource".to_owned(), json!(subresource));
     }
     Value::Object(entry)
-}
-
-/// The union of two sets of fields.
-fn merge(fields: &mut Value, more: Value) {
-    let (Value::Object(fields), Value::Object(more)) = (fields, more) else { return };
-    for (name, below) in more {
-        merge(fields.entry(name).or_insert_with(|| Value::Object(Map::new())), below);
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Writes for which one request is not enough: fields that are left alone after the creation, lists that the server would merge by the wrong
-//! key, and fields that a change forbids and that the change itself does not remove. Any other write is the one request that it names.
+//! key, fields that a change forbids and that the change itself does not remove, and Secrets for a ServiceAccount. Any other write is the one
+//! request that it names.
 
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Error, Kind, Metadata, ObjectKey, Payload, Request, Stated};
 use crate::documents::FieldPointer;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::left_alone;
-use crate::syncset::rules::ownership::{PartOfWhole, claimed, given_up, without};
+use crate::syncset::rules::ownership::{PartOfWhole, claimed, given_up, outside_lists, without};
 use crate::syncset::rules::pass::Manager;
 use crate::syncset::rules::spec::PatchType;
 use crate::syncset::rules::{lists, unions};
@@ -18,6 +20,10 @@ const MOST_TRIES: u8 = 3;
 const BAD_REQUEST: u16 = 400;
 const UNSUPPORTED_PATCH: u16 = 415;
 const INVALID: u16 = 422;
+/// The type of Secrets for a ServiceAccount, and the annotations that name it.
+const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// One object, on one cluster.
 #[derive(Clone, Copy)]
@@ -38,6 +44,7 @@ pub struct By {
 impl Place<'_> {
     /// Applies the object.
     pub(super) async fn apply(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
+        self.check_account(body).await?;
         let owner = (Manager::Apply.as_str(), "Apply");
         let pointers = left_alone(body);
         if pointers.is_empty() {
@@ -54,6 +61,7 @@ impl Place<'_> {
 
     /// Creates the object.
     pub(super) async fn create(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
+        self.check_account(body).await?;
         let manager = Manager::Update.as_str();
         let created = self.cluster.change(Request::create(self.kind, self.key, body).by(manager)).await?;
         let pointers = left_alone(body);
@@ -65,10 +73,14 @@ impl Place<'_> {
 
     /// Patches the object with what is wanted of it.
     pub(super) async fn update(&self, body: &Value, patch_type: PatchType) -> Result<Stated<Metadata>, Error> {
+        self.check_account(body).await?;
         let by = By { manager: Manager::Update.as_str(), is_tried: false };
         let pointers = left_alone(body);
         if pointers.is_empty() || patch_type == PatchType::Json {
             return self.patch(body, patch_type, by).await;
+        }
+        if patch_type == PatchType::Merge {
+            outside_lists(&pointers, body).map_err(|error| refused(error.to_string()))?;
         }
         self.give_up((by.manager, "Update"), &pointers, body, None).await?;
         self.patch(&without(body, &pointers), patch_type, by).await
@@ -165,9 +177,8 @@ impl Place<'_> {
             Ok(_) => {
                 let Some(before) = self.cluster.read_metadata(self.kind, self.key).await? else { return applied };
                 let owner = (Manager::Apply.as_str(), "Apply");
-                if let Some(patch) = claimed(&before, owner, &pointers, &plain) {
-                    self.cluster.change(self.json_patch(&patch, owner.0)).await?;
-                }
+                let patch = claimed(&before, owner, &pointers, &plain);
+                self.cluster.change(self.json_patch(&patch, owner.0)).await?;
                 self.apply_once(&plain).await
             }
         }
@@ -207,7 +218,7 @@ impl Place<'_> {
         }
     }
 
-    /// The same of an object that was just written.
+    /// The same of an object that was just written. That must not be forgotten because this fails: each later write gives the fields up first.
     async fn give_up_created(
         &self,
         owner: (&'static str, &str),
@@ -216,10 +227,39 @@ impl Place<'_> {
         written: Stated<Metadata>,
     ) -> Result<Stated<Metadata>, Error> {
         let Stated { created, body: found } = written;
-        match self.give_up(owner, pointers, body, Some(found.clone())).await? {
-            Some(found) => Ok(Stated { created, body: found }),
-            // Somebody has deleted it meanwhile, which the next pass finds out.
-            None => Ok(Stated { created, body: found }),
+        match self.give_up(owner, pointers, body, Some(found.clone())).await {
+            Ok(Some(found)) => Ok(Stated { created, body: found }),
+            Err(error @ Error::Rejected { code: BAD_REQUEST, .. }) => Err(error),
+            // Also if somebody has deleted it meanwhile, which the next full pass finds out.
+            Ok(None) | Err(_) => Ok(Stated { created, body: found }),
+        }
+    }
+
+    /// A cluster deletes a Secret for a ServiceAccount at once if there is no such account, or one with another UID.
+    async fn check_account(&self, body: &Value) -> Result<(), Error> {
+        let is_secret = self.object.group.is_empty() && self.object.kind == "Secret";
+        if !is_secret || body.get("type").and_then(Value::as_str) != Some(ACCOUNT_TOKEN) {
+            return Ok(());
+        }
+        let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        let text = |name: &str| annotations.and_then(|all| all.get(name)).and_then(Value::as_str);
+        // Without a name the server refuses it.
+        let Some(name) = text(ACCOUNT_NAME) else { return Ok(()) };
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ServiceAccount"), "serviceaccounts");
+        let accounts = Kind { resource, namespaced: true, status_subresource: false };
+        let key = ObjectKey::new(self.object.namespace.as_str(), name);
+        match self.cluster.read_metadata(&accounts, &key).await {
+            Ok(None) => Err(refused(format!(
+                "the cluster deletes such a Secret at once, since there is no ServiceAccount {name}: create that before it"
+            ))),
+            Ok(Some(found)) if text(ACCOUNT_UID).is_some_and(|uid| *uid != *found.uid) => Err(refused(format!(
+                "the cluster deletes such a Secret at once, since its annotation {ACCOUNT_UID} is not the UID of the ServiceAccount {name} \
+                 there: leave the annotation out; the token of another cluster belongs into a Secret of type Opaque"
+            ))),
+            // Who may not read accounts may still write the Secret.
+            Ok(Some(_)) | Err(Error::Forbidden { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
