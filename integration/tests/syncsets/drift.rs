@@ -92,6 +92,40 @@ fn drift_is_mended_after_the_interval_by_itself() {
     });
 }
 
+/// What is absent is no success: something deletes it each time, and so it is created once in each full pass.
+#[test]
+fn what_is_deleted_after_each_creation_is_told_and_created_once_in_each_full_pass() {
+    run(async {
+        let stage = Stage::new("deleted-again").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let maps = stage.maps(plane).await;
+        let resources = [stage.config_map("a", &json!({"a": "1"})), stage.config_map("b", &json!({"b": "1"}))];
+        stage.syncset("base", "Upsert", &resources).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        for is_failing in [false, true, true] {
+            maps.delete("a", &DeleteParams::default()).await.unwrap();
+            stage.full_pass().await;
+            let mut seen = requests.seen().await;
+            seen.retain(|request| request.starts_with("patch"));
+            assert_eq!(seen, ["patch configmaps/a 201"]);
+            let status = stage.status("west-1", "a status", |_| true).await;
+            let entry = &status["syncSets"][0];
+            let expected = if is_failing { json!("DeletedAgain") } else { json!(null) };
+            assert_eq!(entry["reason"], expected, "{entry}");
+            assert!(!is_failing || entry["failureMessage"].as_str().unwrap().contains("a was gone again"), "{entry}");
+        }
+        // A change of something else says nothing of that.
+        stage.wants("base", &[resources[0].clone(), stage.config_map("b", &json!({"b": "2"}))]).await;
+        stage.has(plane, &[("a", json!({"a": "1"})), ("b", json!({"b": "2"}))]).await;
+        stage.at_rest().await;
+        let status = stage.status("west-1", "a status", |_| true).await;
+        assert_eq!(status["syncSets"][0]["reason"], "DeletedAgain");
+        stage.full_pass().await;
+        stage.succeeds("west-1", "base", 2).await;
+    });
+}
+
 /// What was there before is applied and kept (rule 20); what `CreateOnly` has not created, it never touches (rule 19).
 #[test]
 fn what_existed_before_is_adopted_and_create_only_leaves_it() {

@@ -16,7 +16,7 @@ use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::FieldPointer;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::left_alone;
+use crate::syncset::rules::object::{ends_by_itself, left_alone};
 use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
@@ -212,7 +212,7 @@ impl Inspector {
             None => "no syncset wants it, and none has sent it".to_owned(),
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
                 Err(unseen) => format!("not known: {}", unseen.text()),
-                Ok(None) => absent(winner.is_some()),
+                Ok(None) => absent(winner.as_ref(), &rows),
                 Ok(Some(metadata)) => {
                     is_ending = metadata.deletion.is_some();
                     if let (Some(winner), Some(last)) = (&winner, wanted_by.last_mut()) {
@@ -391,8 +391,17 @@ impl Wanting {
     }
 }
 
-fn absent(is_wanted: bool) -> String {
-    if is_wanted { "absent; created by the next full pass or resync" } else { "absent" }.to_owned()
+fn absent(winner: Option<&Winner>, rows: &[AppliedRow]) -> String {
+    let ends = |winner: &Winner| winner.desired.as_ref().is_some_and(|desired| ends_by_itself(&desired.body));
+    let is_sent = rows.iter().any(|row| row.content.is_some());
+    match winner {
+        Some(winner) if is_sent && ends(winner) => {
+            "absent: a Job with a time to live is not created again until it is changed"
+        }
+        Some(_) => "absent; created by the next full pass or resync",
+        None => "absent",
+    }
+    .to_owned()
 }
 
 fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], now: Timestamp) -> String {

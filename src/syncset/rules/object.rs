@@ -180,6 +180,13 @@ pub(super) fn may_recreate(body: &Value, group: &str, kind: &str) -> bool {
     is_annotated(body, RECREATE) && !NEVER_RECREATED.contains(&(group, kind))
 }
 
+/// Whether the cluster deletes an object when it has done its work: a Job with a time to live.
+pub fn ends_by_itself(body: &Value) -> bool {
+    let is = |field: &str, expected: &str| body.get(field).and_then(Value::as_str) == Some(expected);
+    let has_time = body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(|seconds| !seconds.is_null());
+    is("kind", "Job") && is("apiVersion", "batch/v1") && has_time
+}
+
 /// The fields that are set at creation and then left alone (`towline.dev/ignore-fields`). What is malformed was refused before.
 pub fn left_alone(body: &Value) -> Vec<FieldPointer> {
     let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));

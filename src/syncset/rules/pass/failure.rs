@@ -43,6 +43,14 @@ pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) ->
     of_place(place, reason, &format!("{}{remedy}", refused.message))
 }
 
+/// An object was created in each of the last full passes, and was gone in the next one.
+pub(super) fn of_absence(place: Place, object: &ObjectRef) -> Failure {
+    let name = &object.name;
+    let message =
+        format!("{name} was gone again, and was created again: something on the cluster deletes it each time");
+    of_place(place, Reason::DeletedAgain, &message)
+}
+
 /// An object that nobody wants could not be deleted.
 pub(super) fn of_deletion(api_version: &str, object: &ObjectRef, message: &str) -> Failure {
     let message = format!("failed to delete {}: {message}", told(api_version, object));

@@ -10,9 +10,11 @@ use super::failure;
 use super::item::{KindKey, Removal};
 use super::kept::is_kept;
 use super::run::{CHANGED, Pass, unexpected};
+use super::send::CONTENDED_AFTER;
 use super::step::{Answer, Ending, Progress, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::rows::{AppliedRow, ResultRow};
+use crate::syncset::rules::rows::{AppliedRow, Failure, ResultRow};
+use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_outer, is_within};
 
 /// How often an object is looked at again that changed before it was deleted (rule 30).
@@ -320,6 +322,13 @@ impl Pass {
         }
     }
 
+    /// Only a full pass finds out whether an object stays.
+    fn still_deleted_again(&self, syncset: Uuid, old: &ResultRow) -> Option<Failure> {
+        let is_open = |row: &AppliedRow| row.syncset == syncset && row.wanted && row.resent >= CONTENDED_AFTER;
+        let failure = old.failure.as_ref().filter(|failure| failure.reason == Reason::DeletedAgain);
+        failure.filter(|_| !self.full && self.ledger.rows().any(is_open)).cloned()
+    }
+
     /// Ends the turn of a syncset. Returns whether another one is next.
     pub(super) fn finish_turn(&mut self) -> bool {
         let Some(position) = self.turns.pop_front() else { return false };
@@ -329,6 +338,7 @@ impl Pass {
         let failure = failures.into_iter().flatten().next().or_else(|| self.deletion_failures.remove(&id));
         let (name, inputs, generation) = (live.header.name.clone(), live.inputs, live.header.generation);
         let old = self.ledger.result(id);
+        let failure = failure.or_else(|| self.still_deleted_again(id, old?));
         // A row of generation 0 was only stored to be found by the next pass.
         let same = old.filter(|old| old.generation > 0 && old.failure == failure);
         let first_success = old.and_then(|old| old.first_success).or(failure.is_none().then(|| self.now()));

@@ -69,7 +69,8 @@ pub struct Pass {
     pub(super) turns: VecDeque<usize>,
     /// First failures in sending, by syncset.
     pub(super) failures: BTreeMap<usize, Failure>,
-    /// Patches that don't render, by syncset.
+    /// Failures that keep nothing else from being sent, by syncset: patches that don't render, and objects that somebody deletes again
+    /// and again.
     pub(super) left_out: BTreeMap<usize, Failure>,
     pub(super) deletion_failures: BTreeMap<Uuid, Failure>,
     /// What this pass has written.

@@ -18,7 +18,7 @@ const MOST_TRIES: u8 = 3;
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
 const MOST_AHEAD: usize = 50;
 /// From so many full passes in a row on an object that was sent in each counts as contended (rule 22).
-const CONTENDED_AFTER: u8 = 2;
+pub(super) const CONTENDED_AFTER: u8 = 2;
 
 /// What helps if a copy of a Secret can't be changed.
 const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.dev/recreate: \"true\" on the hub's Secret has it deleted \
@@ -313,7 +313,7 @@ impl Pass {
         }
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
         let is_foreign = !created && (is_another || item.is_absent);
-        item.is_absent = false;
+        let was_absent = std::mem::take(&mut item.is_absent);
         item.facts.uid = Some(seen.uid);
         if is_foreign && !item.facts.adopted && !item.desired.may_adopt {
             item.facts.adopted = true;
@@ -327,6 +327,11 @@ impl Pass {
         };
         if self.full && item.facts.resent >= CONTENDED_AFTER {
             self.contended.push((item.object.clone(), item.last_other.take()));
+            // It was sent all the same, and so is what follows.
+            if was_absent {
+                let failure = failure::of_absence(item.desired.place, &item.object);
+                self.left_out.entry(item.syncset).or_insert(failure);
+            }
         }
         self.note(&item, true);
         self.wrote.insert(item.object.clone());

@@ -31,6 +31,8 @@ pub enum Reason {
     DeletionFailed,
     /// An object that nobody wants any more was deleted, and is still there.
     DeletionPending,
+    /// An object was gone in several full passes in a row.
+    DeletedAgain,
 }
 
 /// When a syncset that failed is tried again.
@@ -45,7 +47,7 @@ pub enum Retry {
 }
 
 impl Reason {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::ResourceInvalid,
         Self::TemplateInvalid,
         Self::SecretInvalid,
@@ -60,6 +62,7 @@ impl Reason {
         Self::ServerError,
         Self::DeletionFailed,
         Self::DeletionPending,
+        Self::DeletedAgain,
     ];
 
     /// As statuses and metrics name it.
@@ -79,6 +82,7 @@ impl Reason {
             Self::ServerError => "ServerError",
             Self::DeletionFailed => "DeletionFailed",
             Self::DeletionPending => "DeletionPending",
+            Self::DeletedAgain => "DeletedAgain",
         }
     }
 
@@ -96,6 +100,7 @@ impl Reason {
             Self::Forbidden => "grant the right to the account of the kubeconfig",
             Self::Rejected => "change what the API server refuses, or ask who runs its webhook",
             Self::ServerError => "see the log of the cluster's API server",
+            Self::DeletedAgain => "find what deletes the object on the cluster, or take it out of the syncset",
             Self::DeletionFailed => "see on the cluster why the object can't be deleted",
         }
     }
@@ -108,9 +113,11 @@ impl Reason {
     /// When it is tried again.
     pub fn retry(self) -> Retry {
         match self {
-            Self::ResourceInvalid | Self::TemplateInvalid | Self::SecretInvalid | Self::SchemaMismatch => {
-                Retry::OnChange
-            }
+            Self::ResourceInvalid
+            | Self::TemplateInvalid
+            | Self::SecretInvalid
+            | Self::SchemaMismatch
+            | Self::DeletedAgain => Retry::OnChange,
             Self::SecretUnavailable
             | Self::KindNotServed
             | Self::NamespaceMissing
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_name_and_configuration_errors_wait_for_a_change() {
         let names = "ResourceInvalid TemplateInvalid SecretInvalid SecretUnavailable SchemaMismatch KindNotServed NamespaceMissing \
-             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed DeletionPending";
+             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed DeletionPending DeletedAgain";
         let names: Vec<&str> = names.split_whitespace().collect();
         assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), names);
         for reason in Reason::ALL {
@@ -141,6 +148,9 @@ mod tests {
         assert_eq!(Reason::of_name("Success"), None);
         let on_change = Reason::ALL.into_iter().filter(|reason| reason.retry() == Retry::OnChange);
         let on_change: Vec<&str> = on_change.map(Reason::as_str).collect();
-        assert_eq!(on_change, ["ResourceInvalid", "TemplateInvalid", "SecretInvalid", "SchemaMismatch"]);
+        assert_eq!(
+            on_change,
+            ["ResourceInvalid", "TemplateInvalid", "SecretInvalid", "SchemaMismatch", "DeletedAgain"]
+        );
     }
 }

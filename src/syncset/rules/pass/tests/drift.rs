@@ -270,3 +270,32 @@ fn a_kind_that_is_no_longer_served_is_told_as_such() {
     pass(&mut world, &mut store, from_ref(&base), true);
     assert_eq!(store.results[&base.id].failure.as_ref().expect("a failure").reason, Reason::KindNotServed);
 }
+
+/// What something deletes after each creation is no success, and it is created once in each full pass.
+#[test]
+fn what_is_gone_in_two_full_passes_in_a_row_is_a_failure_until_it_stays() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {
+        let sets = base().behavior(behavior).maps(&["a", "b"]);
+        let (mut world, mut store) = with(&sets);
+        let reasons = |store: &Store| -> Vec<_> { store.results.values().map(|row| row.failure.clone()).collect() };
+        for (gone, is_failing) in [(true, false), (true, true), (true, true), (false, false), (true, false)] {
+            if gone {
+                world.objects.remove(&map("a"));
+            }
+            pass(&mut world, &mut store, from_ref(&sets), true);
+            let failures = reasons(&store);
+            let is_it = failures.iter().flatten().all(|failure| failure.reason == Reason::DeletedAgain);
+            assert!(is_it && failures[0].is_some() == is_failing, "{failures:?}");
+            assert!(world.objects.contains_key(&map("a")) && world.objects.contains_key(&map("b")));
+            // Another pass says nothing of that.
+            assert_eq!(pass(&mut world, &mut store, from_ref(&sets), false), Vec::<String>::new());
+            assert_eq!(reasons(&store), failures);
+        }
+        // What is no longer wanted is no failure.
+        world.objects.remove(&map("a"));
+        pass(&mut world, &mut store, from_ref(&sets), true);
+        assert!(reasons(&store)[0].is_some());
+        pass(&mut world, &mut store, &[sets.maps(&["b"])], false);
+        assert_eq!(reasons(&store), [None]);
+    }
+}
