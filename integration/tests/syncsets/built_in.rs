@@ -8,14 +8,12 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 
 use crate::requests::Requests;
 use crate::world::{LIMIT, Stage, run};
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
-/// The kubeconfig is a file, which all tests write anew.
-static KUBECONFIG: Mutex<()> = Mutex::const_new(());
 
 /// A cluster with the controllers that a real one has, as cluster `west-1` of the test, with a namespace for it.
 async fn register(stage: &Stage) -> &'static ControlPlane {
@@ -24,10 +22,7 @@ async fn register(stage: &Stage) -> &'static ControlPlane {
     let namespaces: Api<Namespace> = Api::all(plane.client(ADMIN).await.unwrap());
     let namespace = serde_json::from_value(json!({"metadata": {"name": stage.namespace}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    let written = KUBECONFIG.lock().await;
-    let kubeconfig = stage.kubeconfig(plane, plane.address());
-    drop(written);
-    stage.registers("west-1", &kubeconfig).await;
+    stage.registers("west-1", &stage.kubeconfig(plane, plane.address())).await;
     plane
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use integration::hub::{Client, Replica, Reply, Request};
@@ -152,6 +152,9 @@ impl Stage {
     /// A kubeconfig that leads to an edge by this address. It impersonates a user with all rights whose name is that of the test's
     /// namespace, so that the audit log tells tests apart.
     pub(crate) fn kubeconfig(&self, plane: &ControlPlane, address: SocketAddr) -> Value {
+        // It is a file, which each test writes anew.
+        static FILE: Mutex<()> = Mutex::new(());
+        let _written = FILE.lock().unwrap_or_else(PoisonError::into_inner);
         let file = plane.kubeconfig_by(EDGE_CONTROLLER, address).unwrap();
         let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         let user = &mut kubeconfig["users"][0]["user"];

@@ -1,5 +1,5 @@
 //! Writes for which one request is not enough: fields that are left alone after the creation, lists that the server would merge by the wrong
-//! key, fields that a change forbids and that the change itself does not remove, and Secrets for a ServiceAccount. Any other write is the one
+//! key, fields that a change forbids and that the change itself does not remove, and Secrets for a `ServiceAccount`. Any other write is the one
 //! request that it names.
 
 use kube::core::{ApiResource, GroupVersionKind};
@@ -20,7 +20,7 @@ const MOST_TRIES: u8 = 3;
 const BAD_REQUEST: u16 = 400;
 const UNSUPPORTED_PATCH: u16 = 415;
 const INVALID: u16 = 422;
-/// The type of Secrets for a ServiceAccount, and the annotations that name it.
+/// The type of Secrets for a `ServiceAccount`, and the annotations that name it.
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
@@ -235,7 +235,7 @@ impl Place<'_> {
         }
     }
 
-    /// A cluster deletes a Secret for a ServiceAccount at once if there is no such account, or one with another UID.
+    /// A cluster deletes a Secret for a `ServiceAccount` at once if there is no such account, or one with another UID.
     async fn check_account(&self, body: &Value) -> Result<(), Error> {
         let is_secret = self.object.group.is_empty() && self.object.kind == "Secret";
         if !is_secret || body.get("type").and_then(Value::as_str) != Some(ACCOUNT_TOKEN) {
