@@ -204,6 +204,7 @@ impl PairReconciler {
         Ok(())
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
     async fn carry_out(&mut self, section: &Section, mut observed: Observed) -> (End, Observed) {
         let mut absence_confirmed = false;
         // The shortest wait of the parts that another writer keeps undoing.
