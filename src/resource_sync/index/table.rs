@@ -452,7 +452,7 @@ mod tests {
         assert!(table.contended(&key, &deletion, at(0)));
         for round in 0..5 {
             table.pair(&key, at(30 * round)).status_since = Some(at(30 * round));
-            assert_eq!(table.forget(&key, at(30 * round + 1)), Some(CALM - Duration::from_secs(1)));
+            assert_eq!(table.forget(&key, at(30 * round + 1)), Some(CALM.checked_sub(Duration::from_secs(1)).unwrap()));
             assert_eq!(table.pair(&key, at(0)).shown(at(30 * round + 1)), (PairState::Pending, start));
             assert_eq!(table.oldest_pending(at(30 * round + 1)).status, None, "nothing is left to write");
             assert!(!table.contended(&key, &deletion, at(30 * round + 30)), "it is told once");
