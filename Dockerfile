@@ -15,11 +15,10 @@ RUN mkdir -p src integration/src \
     && touch src/lib.rs integration/src/lib.rs \
     && cargo build --release --locked --package towline
 
-COPY hack/release.sh hack/order.ld hack/
 COPY src src
 # COPY keeps the files' times, which are before those of the empty sources: cargo would see no change.
 RUN touch src/main.rs src/lib.rs \
-    && hack/release.sh hack/order.ld
+    && cargo build --release --locked --package towline
 
 # Names are looked up by the C library itself: it needs no module and no nsswitch.conf besides.
 RUN mkdir -p rootfs/usr/bin rootfs/etc/ssl/certs \

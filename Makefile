@@ -13,17 +13,16 @@ TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 help: ## lists this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# BUILD=debug plays it with what `cargo test` has built anyway. A variable of this name in the environment changes nothing.
-BUILD := release
-# The order of functions in the release binary; empty: the compiler's.
-ORDER := hack/order.ld
+# The story is played with what `make test` builds anyway; BUILD=release builds it for speed. A variable of this name in the environment
+# changes nothing.
+BUILD := debug
 .PHONY: demo
 demo: setup-demo ## plays a story on three real clusters and stays up (ONCE=1: ends after the story)
 ifeq ($(BUILD),debug)
-	cargo test --workspace --locked --no-run
+# With one test among the targets, cargo builds dependencies as `cargo test` needs them, so that nothing is built twice.
+	cargo build --workspace --locked --bin towline --bin demo --test setup
 else
-	hack/release.sh $(ORDER)
-	cargo build --release --locked --package integration --bin demo
+	cargo build --workspace --release --locked --bin towline --bin demo
 endif
 	TOWLINE_BIN=$(TARGET)/$(BUILD)/towline $(TARGET)/$(BUILD)/demo $(if $(ONCE),--once)
 
@@ -76,13 +75,8 @@ lint-bans: setup-tools
 
 .PHONY: bench
 bench: setup-demo ## measures speed, memory and requests on real clusters (AGAINST=go: beside a Go controller; ARGS=…: for the bench)
-	hack/release.sh $(ORDER)
-	cargo build --release --locked --package integration --bin bench
+	cargo build --workspace --release --locked --bin towline --bin bench
 	TOWLINE_BIN=$(TARGET)/release/towline $(TARGET)/release/bench $(ARGS)
-
-.PHONY: order
-order: setup-demo ## records anew in which order the linker lays the functions (hack/order.ld); needs valgrind
-	hack/order.py
 
 .PHONY: audit
 audit: setup-tools ## checks licences, bans and sources of all dependencies

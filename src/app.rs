@@ -19,7 +19,6 @@ use crate::actor::{
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
-use crate::http;
 use crate::job::command::Exit;
 use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
@@ -70,8 +69,6 @@ async fn supervise(
     listener: StdListener,
     liveness: Liveness,
 ) -> Result<Exit, StartError> {
-    http::begin_beats();
-    http::begin_polling().map_err(StartError::Runtime)?;
     let mut signals = Signals::new().map_err(StartError::Runtime)?;
     let listening = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
     let count = config.sections().count();

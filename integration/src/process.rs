@@ -17,7 +17,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::resident::Resident;
 use crate::usage::Usage;
 use crate::{Error, eventually};
 
@@ -124,12 +123,6 @@ impl Process {
     pub(crate) fn usage(&self) -> Result<Usage, Error> {
         self.check()?;
         Usage::of(self.pid.as_raw_nonzero().get())
-    }
-
-    /// The pages of its memory.
-    pub(crate) fn resident(&self) -> Result<Resident, Error> {
-        self.check()?;
-        Resident::of(self.pid.as_raw_nonzero().get())
     }
 
     /// Forgets the highest memory so far: the next [`Process::usage`] tells it since now.

@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::http_client::{Answer, Http};
 use crate::port::Port;
 use crate::process::{Process, Spec};
-use crate::resident::Resident;
 use crate::room::Room;
 use crate::usage::Usage;
 use crate::{Error, eventually, programs};
@@ -263,11 +262,6 @@ impl Towline {
     /// CPU time and memory since the daemon was started last.
     pub fn usage(&self) -> Result<Usage, Error> {
         self.process.usage()
-    }
-
-    /// The pages of its memory.
-    pub fn resident(&self) -> Result<Resident, Error> {
-        self.process.resident()
     }
 
     /// Begins the peak of memory anew, at what is used now.

@@ -23,15 +23,12 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use rustls::ProtocolVersion;
 use tokio::time::{Instant, Sleep};
 
-use super::beat;
-
-/// A connection that has received nothing for this long is silent. It is probed at the next of the instants that all connections share
-/// ([`PROBES`]), or then already, as long as the server is not known to answer probes.
-const SILENCE: Duration = Duration::from_secs(3);
-/// Silent connections are probed together, every 24.6 s. Go's TLS accepts at most 16 probes without data in between,
-/// and a watch lasts at most five minutes.
-const PROBES: u32 = beat::SELDOM;
-/// Deadline for the answer. A dead server is noticed after at most the sum of this, [`SILENCE`] and the time until the next probe: 43 s.
+/// A connection that has received nothing for this long is probed, as long as the server is not known to answer probes.
+const EARLY: Duration = Duration::from_secs(3);
+/// A connection that has received nothing for this long is probed. Go's TLS accepts at most 16 probes without data in between, and a
+/// watch lasts at most five minutes.
+const SILENCE: Duration = Duration::from_secs(25);
+/// Deadline for the answer. A dead server is noticed after at most the sum of this and [`SILENCE`], 40 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// After this many answers, the server is expected to answer every probe. A single one could be the start of other data.
@@ -140,14 +137,13 @@ impl<T: Heard> Alive<T> {
         let last = Instant::now();
         let asked = if is_current { Asked::No } else { Asked::InVain };
         let heard = inner.heard();
-        let timer = Box::pin(tokio::time::sleep(SILENCE));
+        let timer = Box::pin(tokio::time::sleep(EARLY));
         Self { inner, answers, heard, last, asked, timer }
     }
 
     /// When the server is probed if nothing arrives until then.
     fn probe_due(&self) -> Instant {
-        let silent = self.last + SILENCE;
-        if self.answers.are_known() { beat::not_before(silent, PROBES) } else { silent }
+        self.last + if self.answers.are_known() { SILENCE } else { EARLY }
     }
 }
 

@@ -8,7 +8,6 @@
 
 mod alive;
 mod arrival;
-mod beat;
 mod client;
 mod connector;
 mod files;
@@ -27,10 +26,9 @@ mod trust;
 
 pub use alive::{Alive, Answers, Counted, Heard};
 pub use arrival::BodyRefused;
-pub use beat::{SELDOM, beats, begin as begin_beats, not_before as beat_from};
 pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::{Connector, Socket, Stream, Tcp, direct};
-pub use files::{FileWatch, Files, begin_polling};
+pub use files::{FileWatch, Files, file_looks};
 pub use limits::{AnswerWithin, KeepAlive, Limits, Refusal, Reserved, begins_with};
 pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
 pub use proxy::{Proxy, of_environment};

@@ -18,8 +18,7 @@ use rustls::version::{TLS12, TLS13};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::beat::beats;
-use super::files::{FileWatch, Files};
+use super::files::{FileWatch, Files, file_looks};
 
 /// The files of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +125,7 @@ impl ServerTls {
 
     /// Loads changed files. Never ends.
     pub(super) async fn keep_up_to_date(&mut self) -> Infallible {
-        let mut again = beats();
+        let mut again = file_looks();
         loop {
             let is_fault = self.fault.borrow().is_some();
             tokio::select! {

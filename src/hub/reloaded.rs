@@ -9,7 +9,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::sync::watch;
 
-use crate::http::{FileWatch, Files, beats};
+use crate::http::{FileWatch, Files, file_looks};
 
 /// Largest file: more than 10,000 lines.
 const LARGEST: u64 = 4 << 20;
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the file whenever it has changed. Never ends.
     pub async fn keep_up_to_date(&self) -> Infallible {
         let mut watch = FileWatch::new(self.seen.clone());
-        let mut again = beats();
+        let mut again = file_looks();
         loop {
             let is_fault = self.fault.borrow().is_some();
             tokio::select! {

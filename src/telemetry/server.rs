@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{Admin, router};
-use crate::http::{AnswerWithin, Limits, Refusal, Reserved, SELDOM, Server, beat_from, begins_with};
+use crate::http::{AnswerWithin, Limits, Refusal, Reserved, Server, begins_with};
 
 /// Most concurrent requests other than probes. A scraper or two and a person need a handful.
 const MOST_REQUESTS: usize = 64;
@@ -36,11 +34,8 @@ const LONGEST_CONNECTION: Duration = Duration::from_mins(10);
 /// Deadline for answers that have begun, at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A process at rest works less than this from one upkeep of the metrics to the next one. If it begins to work after that, the next upkeep is
-/// up to 24.6 s later, once.
-const AT_REST: Duration = Duration::from_millis(100);
-/// The shortest pause between two.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// Between two upkeeps of the metrics.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 fn limits() -> Limits {
     let probes = Reserved {
@@ -77,25 +72,10 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken)
 
 /// Folds what histograms have recorded, so that they don't grow if nobody scrapes: each sample is 24 bytes until then.
 async fn upkeep(metrics: PrometheusHandle) {
-    let runtime = Handle::current().metrics();
-    let busy =
-        || -> Duration { (0..runtime.num_workers()).map(|worker| runtime.worker_total_busy_duration(worker)).sum() };
-    let mut until_now = Duration::ZERO;
-    // The first lists come at once.
-    let mut pause = 1;
     loop {
-        tokio::time::sleep_until(beat_from(Instant::now() + SHORTEST_PAUSE, pause)).await;
+        tokio::time::sleep(UPKEEP).await;
         metrics.run_upkeep();
-        let since = busy().saturating_sub(until_now);
-        until_now += since;
-        pause = beats_after(since);
     }
-}
-
-/// In how many beats the next upkeep is, after this much work since the last one. What is recorded within [`AT_REST`] is less than what the
-/// upkeep of each beat under full load has to fold.
-fn beats_after(work: Duration) -> u32 {
-    if work < AT_REST { SELDOM } else { 1 }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::cluster::certificate::Validity;
 use crate::cluster::client::Cluster;
 use crate::cluster::connection::Connection;
 use crate::config::ClusterConfig;
-use crate::http::{FileWatch, Files, beat_from};
+use crate::http::{FileWatch, Files};
 
 /// Back-off between attempts to load credentials. A change of a file does not wait for it. The cap bounds how late a repaired
 /// plugin is noticed, and how often a failing one is run.
@@ -243,7 +243,7 @@ async fn clock_reads(time: Option<SystemTime>) {
     while let Ok(left) = time.duration_since(SystemTime::now())
         && !left.is_zero()
     {
-        tokio::time::sleep_until(beat_from(Instant::now() + left.min(LONGEST_TRUST), 1)).await;
+        tokio::time::sleep(left.min(LONGEST_TRUST)).await;
     }
 }
 

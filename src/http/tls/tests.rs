@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::http::beat::EVERY;
+use crate::http::files::EVERY;
 use crate::http::limits::{AnswerWithin, KeepAlive, Limits, Refusal};
 use crate::http::scripted::{Pair, hold_the_clock};
 use crate::http::server::Server;

@@ -4,7 +4,6 @@
 //! One control plane and one API that accepts everything. Requests are counted by the API server's audit log, posts by that API.
 
 mod report;
-mod rest;
 mod world;
 
 use std::time::{Duration, Instant};
@@ -40,10 +39,6 @@ pub(crate) struct Measured {
     first: Cost,
     change: Cost,
     idle: Cost,
-    /// The same while the process's memory is kept in use, so that the host of a virtual machine takes none of it.
-    kept: Cost,
-    /// CPU time of the first touch of a page after a rest, here and now.
-    touch_seconds: f64,
     in_step: Cost,
     many: Cost,
 }
@@ -79,15 +74,9 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
 
     tokio::time::sleep(SETTLED_AFTER).await;
     let step = Step::of(&world, &towline).await?;
-    let touch = rest::and_touch(idle).await?;
+    tokio::time::sleep(idle).await;
     let rest = step.end(&world, &towline).await?;
     eprintln!("{}", rest.line("idle"));
-
-    let resident = towline.resident()?;
-    let step = Step::of(&world, &towline).await?;
-    rest::and_keep(idle, resident).await?;
-    let kept = step.end(&world, &towline).await?;
-    eprintln!("{}", kept.line("idle, its memory kept"));
 
     towline.kill9().await?;
     drop(towline);
@@ -106,8 +95,7 @@ async fn measure(options: InventoryOptions) -> Result<Measured, Error> {
     world.wait_until_told(releases + many).await?;
     let of_many = step.end(&world, &towline).await?;
     eprintln!("{}", of_many.line("many releases"));
-    let touch_seconds = touch.as_secs_f64();
-    Ok(Measured { first, change, idle: rest, kept, touch_seconds, in_step, many: of_many })
+    Ok(Measured { first, change, idle: rest, in_step, many: of_many })
 }
 
 /// A step under way.

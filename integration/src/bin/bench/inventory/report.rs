@@ -53,13 +53,8 @@ fn marks(options: InventoryOptions, all: &[Measured]) -> Vec<Mark> {
     let idle = options.idle.as_secs();
     add(&format!("{idle} s idle, requests"), Some(Wanted::AtMost(0.0)), |run| to_float(run.idle.requests));
     add(&format!("{idle} s idle, posts"), Some(Wanted::AtMost(0.0)), |run| to_float(run.idle.posts));
-    add(&format!("{idle} s idle, CPU s"), Some(Wanted::Below(0.02)), |run| run.idle.cpu_seconds);
+    add(&format!("{idle} s idle, CPU s"), None, |run| run.idle.cpu_seconds);
     add(&format!("{idle} s idle, switches"), None, |run| switches(&run.idle));
-    add("a first touch of a page after 5 s, on this machine, CPU us", None, |run| run.touch_seconds * 1e6);
-    // Without what a host adds that takes memory and gives it back. The reads keep a core and its caches warm, too.
-    let kept = "s idle with its memory kept in use";
-    add(&format!("{idle} {kept}, CPU s"), Some(Wanted::Below(0.02)), |run| run.kept.cpu_seconds);
-    add(&format!("{idle} {kept}, switches"), None, |run| switches(&run.kept));
     add("memory until then, MiB", Some(Wanted::Below(20.0)), |run| run.idle.peak_mib);
     add("start in step, requests", None, |run| to_float(run.in_step.requests));
     add("start in step, lists and watches", None, |run| to_float(run.in_step.watches));
