@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 use crate::asked::{container, merge, workload};
 use crate::world::{Stage, run};
 
+/// Makes the object of a name.
+type Base = Box<dyn Fn(&Stage, &str) -> Value>;
+
 /// One such set of fields.
 struct Union {
     name: &'static str,
     plural: &'static str,
     is_namespaced: bool,
     /// The object of a name, but for these fields.
-    base: Box<dyn Fn(&Stage, &str) -> Value>,
+    base: Base,
     /// Where they are.
     pointer: &'static str,
     /// What is there beside them.
