@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// From one look at the files to the next one. Tests don't wait that long.
-pub(super) const EVERY: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(4) };
+pub(super) const EVERY: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(4) };
 
 /// Files and their metadata: a cheap test for changes that follows symbolic links, so that the atomic swap of a mounted
 /// Secret is noticed.
@@ -69,7 +69,9 @@ impl FileWatch {
         let looks = self.looks.get_or_insert_with(file_looks);
         loop {
             looks.tick().await;
-            if self.files.changed() {
+            let files = self.files.clone();
+            // A file system that hangs blocks a thread of its own. A look that panics has seen nothing.
+            if tokio::task::spawn_blocking(move || files.changed()).await.unwrap_or(false) {
                 // The next call does not wait: they still differ.
                 looks.reset_immediately();
                 return;

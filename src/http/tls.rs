@@ -1,7 +1,7 @@
 //! TLS of a server: a certificate and its key from PEM files, which are read again when they change.
 //!
 //! If the new files can't be used (only one of the pair has been replaced, a file is missing), connections keep getting the
-//! last usable certificate. That is logged once, and the files are read at each beat until they can be used.
+//! last usable certificate. That is logged once, and the files are read every few seconds until they can be used.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

@@ -225,7 +225,7 @@ async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -
             (pause, complained) = (RECONNECT, String::new());
         }
         match ended {
-            Ok(()) if changes.has_events => continue,
+            Ok(()) if changes.has_events && changes.version.is_some() => continue,
             Ok(()) => {}
             Err(error) if changes.version.is_some() && error.is_outage() => {
                 let text = full_text(&error);

@@ -355,7 +355,7 @@ async fn refuse_by_mood(section: &Section) -> String {
 #[test]
 fn two_refusals_that_take_turns_are_noted_slowly_and_told() {
     run(async {
-        let section = Section::start("refused", databases(), "").await;
+        let section = Section::start("refused-turns", databases(), "").await;
         section.make_namespaces("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
         section.in_step().await;
@@ -404,7 +404,7 @@ fn two_refusals_that_take_turns_are_noted_slowly_and_told() {
                     && first["cause"].as_str().is_some_and(|cause| cause.contains("the mood is "))
             })
             .await;
-        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"refused\"").await;
+        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"refused-turns\"").await;
         assert_eq!(rewrites.as_deref(), Some("3"));
         turner.abort();
         section.patch_local("a", "orders", &mood(None)).await;

@@ -369,7 +369,6 @@ fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
     });
 }
 
-/// A gate in CI: of a file with several documents all faults are told at once, and what is right is compared.
 /// Whose an object is, a diff decides as a pass does: the marks of another hub's syncset prove that it is not ours, and on another
 /// cluster than the first one nothing is ours that was there before.
 #[test]
@@ -411,6 +410,7 @@ fn a_diff_takes_nothing_for_ours_that_a_pass_would_not() {
     });
 }
 
+/// A gate in CI: of a file with several documents all faults are told at once, and what is right is compared.
 #[test]
 fn a_diff_does_not_end_at_the_first_document_that_is_wrong() {
     run(async {

@@ -240,6 +240,20 @@ fn what_existed_before_keeps_what_is_ignored() {
         stage.syncset("base", "Upsert", &[deployment(&stage, "agent:1", 3, "/spec/replicas")]).await;
         stage.succeeds("west-1", "base", 1).await;
         has(&all, 8, "agent:1").await;
+
+        // A map that they have written when it was empty is no whole.
+        let limits = "/spec/template/spec/containers/*/resources/limits";
+        let mut theirs = deployment(&stage, "other:0", 1, "");
+        theirs["metadata"]["name"] = json!("other");
+        theirs["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+        all.create(&PostParams::default(), &serde_json::from_value(theirs.clone()).unwrap()).await.unwrap();
+        let mut ours = deployment(&stage, "other:1", 1, limits);
+        ours["metadata"]["name"] = json!("other");
+        ours["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+        stage.syncset("sized", "Upsert", &[ours]).await;
+        stage.succeeds("west-1", "sized", 1).await;
+        let found = json!(all.get("other").await.unwrap());
+        assert_eq!(found["spec"]["template"]["spec"]["containers"][0]["resources"], json!({"requests": {"cpu": "1"}}));
     });
 }
 

@@ -413,12 +413,12 @@ async fn sweep(name: &'static str, behavior: &str) {
 }
 
 #[test]
-fn each_of_several_exclusive_fields_goes_over_into_each_other_with_apply() {
+fn each_of_several_exclusive_fields_goes_over_into_the_next_one_with_apply() {
     run(sweep("unions-apply", "Apply"));
 }
 
 #[test]
-fn each_of_several_exclusive_fields_goes_over_into_each_other_with_create_or_update() {
+fn each_of_several_exclusive_fields_goes_over_into_the_next_one_with_create_or_update() {
     run(sweep("unions-update", "CreateOrUpdate"));
 }
 

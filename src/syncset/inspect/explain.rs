@@ -16,7 +16,7 @@ use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::FieldPointer;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
 use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::{ends_by_itself, left_alone};
+use crate::syncset::rules::object::{left_alone, may_end_by_itself};
 use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
@@ -392,7 +392,7 @@ impl Wanting {
 }
 
 fn absent(winner: Option<&Winner>, rows: &[AppliedRow]) -> String {
-    let ends = |winner: &Winner| winner.desired.as_ref().is_some_and(|desired| ends_by_itself(&desired.body));
+    let ends = |winner: &Winner| winner.desired.as_ref().is_some_and(|desired| may_end_by_itself(&desired.body));
     let is_sent = rows.iter().any(|row| row.content.is_some());
     match winner {
         Some(winner) if is_sent && ends(winner) => {

@@ -181,7 +181,7 @@ pub(super) fn may_recreate(body: &Value, group: &str, kind: &str) -> bool {
 }
 
 /// Whether the cluster deletes an object when it has done its work: a Job with a time to live.
-pub fn ends_by_itself(body: &Value) -> bool {
+pub fn may_end_by_itself(body: &Value) -> bool {
     let is = |field: &str, expected: &str| body.get(field).and_then(Value::as_str) == Some(expected);
     let has_time = body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(|seconds| !seconds.is_null());
     is("kind", "Job") && is("apiVersion", "batch/v1") && has_time

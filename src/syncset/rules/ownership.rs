@@ -11,25 +11,31 @@ use crate::documents::FieldPointer;
 
 /// The fields of a list or map that is owned as a whole can't be given up one by one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is part of a field that is only written as a whole")]
-pub struct PartOfWhole(pub FieldPointer);
+#[error("{part} is part of a field that is only written as a whole")]
+pub struct PartOfWhole {
+    part: FieldPointer,
+    /// It is a map: one that was written when it was empty looks the same, and is no whole if it is empty still.
+    pub is_map: bool,
+}
 
 /// The patch by which a manager no longer owns these fields; none if it does not own them. `body` is the object as it is wanted: its lists say
-/// which element a number stands for.
+/// which element a number stands for. `live` is the whole object as it is, if that was read.
 pub fn given_up(
     metadata: &Metadata,
     (manager, operation): (&str, &str),
     pointers: &[FieldPointer],
     body: &Value,
+    live: Option<&Value>,
 ) -> Result<Option<Value>, PartOfWhole> {
     // What is a whole is one for everybody: nobody owns a part of it.
     let mut all = json!({});
     for entry in metadata.managers.iter().filter(|entry| entry.subresource.is_empty()) {
         merge(&mut all, entry.fields_value());
     }
-    let is_part = |pointer: &&FieldPointer| is_part_of_whole(&all, pointer.segments(), body, operation == "Apply");
-    if let Some(part) = pointers.iter().find(is_part) {
-        return Err(PartOfWhole(part.clone()));
+    for part in pointers {
+        if let Some(is_map) = whole_around(&all, part.segments(), body, live.map(Some), operation == "Apply") {
+            return Err(PartOfWhole { part: part.clone(), is_map });
+        }
     }
     let mut has_changed = false;
     let mut entries = Vec::new();
@@ -48,7 +54,7 @@ pub fn given_up(
 /// A merge patch has no parts of lists.
 pub fn outside_lists(pointers: &[FieldPointer], body: &Value) -> Result<(), PartOfWhole> {
     let is_in_list = |pointer: &&FieldPointer| is_in_list(body, pointer.segments());
-    pointers.iter().find(is_in_list).map_or(Ok(()), |part| Err(PartOfWhole(part.clone())))
+    pointers.iter().find(is_in_list).map_or(Ok(()), |part| Err(PartOfWhole { part: part.clone(), is_map: false }))
 }
 
 /// The patch by which a manager owns these fields, and nobody else does. `body` is the object as it is wanted.
@@ -162,20 +168,34 @@ fn is_leaf(fields: &Value) -> bool {
     fields.as_object().is_some_and(Map::is_empty)
 }
 
-/// Whether the object gives a field as a whole in which this one is, so that what is there of it would be lost.
-fn is_part_of_whole(fields: &Value, segments: &[String], body: &Value, is_applied: bool) -> bool {
-    let (Some((segment, rest)), Some(members)) = (segments.split_first(), fields.as_object()) else { return false };
-    !rest.is_empty()
-        && matching(members, segment, Some(body)).iter().any(|key| {
-            let (Some(below), Some(given)) = (members.get(key), child(Some(body), key)) else { return false };
-            match given {
-                _ if !is_leaf(below) => is_part_of_whole(below, rest, given, is_applied),
-                Value::Array(elements) => !elements.is_empty(),
-                // A patch merges the members of each object.
-                Value::Object(fields) => !fields.is_empty() && (is_applied || is_given(given, rest)),
-                _ => false,
+/// Whether the object gives a field as a whole in which this one is, so that what is there of it would be lost; if so, whether that is a map.
+/// `live` is what is there, if that is known.
+fn whole_around(
+    fields: &Value,
+    segments: &[String],
+    body: &Value,
+    live: Option<Option<&Value>>,
+    is_applied: bool,
+) -> Option<bool> {
+    let (Some((segment, rest)), Some(members)) = (segments.split_first(), fields.as_object()) else { return None };
+    if rest.is_empty() {
+        return None;
+    }
+    matching(members, segment, Some(body)).iter().find_map(|key| {
+        let (below, given) = (members.get(key)?, child(Some(body), key)?);
+        let live = live.map(|live| child(live, key));
+        let is_filled = |value: &Value| value.as_object().is_some_and(|fields| !fields.is_empty());
+        match given {
+            _ if !is_leaf(below) => whole_around(below, rest, given, live, is_applied),
+            Value::Array(elements) => (!elements.is_empty()).then_some(false),
+            // A patch merges the members of each object.
+            Value::Object(_) => {
+                let is_written = is_filled(given) && (is_applied || is_given(given, rest));
+                (is_written && live.is_none_or(|live| live.is_some_and(is_filled))).then_some(true)
             }
-        })
+            _ => None,
+        }
+    })
 }
 
 fn is_in_list(body: &Value, segments: &[String]) -> bool {
@@ -324,12 +344,12 @@ mod tests {
         let expected = json!({"f:webhooks": {
             hook("a"): {".": {}, "f:name": {}, "f:clientConfig": {"f:url": {}}},
             hook("b"): {".": {}, "f:name": {}}}});
-        let entries = left(given_up(&found, OURS, &all, &body).expect("parts"));
+        let entries = left(given_up(&found, OURS, &all, &body, None).expect("parts"));
         assert_eq!(entries, [entry("towline", "Apply", &expected), entry("other", "Update", &fields)]);
         // Done once.
-        assert_eq!(given_up(&metadata(&json!(entries)), OURS, &all, &body), Ok(None));
+        assert_eq!(given_up(&metadata(&json!(entries)), OURS, &all, &body, None), Ok(None));
         // A number is the place in the object that is wanted.
-        let first = given_up(&found, OURS, &pointers("/webhooks/0/clientConfig"), &body).expect("parts");
+        let first = given_up(&found, OURS, &pointers("/webhooks/0/clientConfig"), &body, None).expect("parts");
         assert_eq!(left(first)[0]["fieldsV1"]["f:webhooks"][hook("b")], json!({".": {}, "f:name": {}}));
     }
 
@@ -337,24 +357,30 @@ mod tests {
     fn a_part_of_what_is_written_as_a_whole_cant_be_left_alone() {
         let found = metadata(&json!([entry("towline", "Apply", &json!({"f:spec": {"f:list": {}}}))]));
         let body = json!({"spec": {"list": [{"a": 1}]}});
-        let error = given_up(&found, OURS, &pointers("/spec/list/*/a"), &body).expect_err("a part");
+        let error = given_up(&found, OURS, &pointers("/spec/list/*/a"), &body, None).expect_err("a part");
         assert_eq!(error.to_string(), "/spec/list/*/a is part of a field that is only written as a whole");
         let theirs = pointers("/spec/list/*/b");
-        assert!(given_up(&found, OURS, &theirs, &body).is_err(), "that of others would be lost");
-        assert_eq!(given_up(&found, OURS, &theirs, &json!({"spec": {"list": []}})), Ok(None), "there is no list");
+        assert!(given_up(&found, OURS, &theirs, &body, None).is_err(), "that of others would be lost");
+        assert_eq!(given_up(&found, OURS, &theirs, &json!({"spec": {"list": []}}), None), Ok(None), "there is no list");
         // What others have made shows what is a whole before we have written anything.
         let of_others = metadata(&json!([entry("other", "Update", &json!({"f:spec": {"f:list": {}}}))]));
-        assert!(given_up(&of_others, OURS, &theirs, &body).is_err());
+        assert!(given_up(&of_others, OURS, &theirs, &body, None).is_err());
         // An apply sends a map as a whole that a patch merges.
         let selector = json!({"spec": {"selector": {"a": "1"}}});
         let mine = metadata(&json!([entry("towline", "Apply", &json!({"f:spec": {"f:selector": {}}}))]));
         let (given, other) = (pointers("/spec/selector/a"), pointers("/spec/selector/b"));
-        assert!(given_up(&mine, OURS, &other, &selector).is_err());
-        assert_eq!(given_up(&mine, UPDATES, &other, &selector), Ok(None));
-        assert!(given_up(&mine, UPDATES, &given, &selector).is_err());
+        assert!(given_up(&mine, OURS, &other, &selector, None).is_err());
+        assert_eq!(given_up(&mine, UPDATES, &other, &selector, None), Ok(None));
+        assert!(given_up(&mine, UPDATES, &given, &selector, None).is_err());
+        // One that was written when it was empty looks the same; what is there tells.
+        let (empty, filled) = (json!({"spec": {"selector": {}}}), json!({"spec": {"selector": {"b": "2"}}}));
+        assert_eq!(given_up(&mine, OURS, &other, &selector, Some(&empty)), Ok(None));
+        assert_eq!(given_up(&mine, OURS, &other, &selector, Some(&json!({}))), Ok(None));
+        assert!(given_up(&mine, OURS, &other, &selector, Some(&filled)).is_err());
+        assert!(given_up(&found, OURS, &theirs, &body, Some(&json!({}))).is_err(), "a list is always a whole");
         assert!(outside_lists(&theirs, &body).is_err());
         assert_eq!(outside_lists(&pointers("/spec/list,/spec/selector/a"), &body), Ok(()));
-        let whole = given_up(&found, OURS, &pointers("/spec/list"), &body).expect("the whole");
+        let whole = given_up(&found, OURS, &pointers("/spec/list"), &body, None).expect("the whole");
         assert_eq!(left(whole)[0]["fieldsV1"], json!({}));
     }
 

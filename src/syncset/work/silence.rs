@@ -20,7 +20,7 @@ impl Worker {
     pub(super) async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
         match stop {
             Stop::Silent { reason, message } => {
-                self.silent(work, read, reason, message, self.silent_again(Duration::ZERO)).await
+                self.unreachable(work, read, (reason, message), self.silent_again(Duration::ZERO)).await
             }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.pace().reachable == Some(false) => {
@@ -30,18 +30,6 @@ impl Worker {
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
             Stop::Lost => Ok(Visit::lost()),
         }
-    }
-
-    /// The cluster can't be worked on.
-    pub(super) async fn silent(
-        &self,
-        work: &Work,
-        read: &Read,
-        reason: Unreachable,
-        message: String,
-        ended: Ended,
-    ) -> Result<Visit, VisitError> {
-        self.unreachable(work, read, (reason, message), ended).await
     }
 
     /// A cluster was asked in vain, and is asked again when its turn comes.
@@ -86,7 +74,7 @@ impl Worker {
     }
 
     /// The cluster is shown as unreachable.
-    async fn unreachable(
+    pub(super) async fn unreachable(
         &self,
         work: &Work,
         read: &Read,

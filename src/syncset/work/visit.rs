@@ -317,7 +317,7 @@ impl Worker {
                 let message = full_text(&fault);
                 // Others need not wait for the database.
                 *hand = Hand::Nothing;
-                return self.silent(work, read, Unreachable::KubeconfigInvalid, message, ended).await.map(Some);
+                return self.unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended).await.map(Some);
             }
         };
         let visit = self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping).await;

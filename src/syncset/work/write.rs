@@ -205,8 +205,15 @@ impl Place<'_> {
                 None => self.cluster.read_metadata(self.kind, self.key).await?,
             };
             let Some(known) = known else { return Ok(None) };
-            let patch = given_up(&known, (manager, operation), pointers, body);
-            let Some(patch) = patch.map_err(|error: PartOfWhole| refused(error.to_string()))? else {
+            let owner = (manager, operation);
+            let patch = match given_up(&known, owner, pointers, body, None) {
+                Err(PartOfWhole { is_map: true, .. }) => {
+                    let live = self.cluster.read_whole(self.kind, self.key).await?.unwrap_or_default();
+                    given_up(&known, owner, pointers, body, Some(&live))
+                }
+                patch => patch,
+            };
+            let Some(patch) = patch.map_err(|error| refused(error.to_string()))? else {
                 return Ok(Some(known));
             };
             tries += 1;

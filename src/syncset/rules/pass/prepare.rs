@@ -6,7 +6,7 @@ use super::item::{Check, Item, ItemState, KindKey, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen, Takeover};
-use crate::syncset::rules::object::ends_by_itself;
+use crate::syncset::rules::object::may_end_by_itself;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -147,7 +147,7 @@ impl Pass {
         item.state = ItemState::Ready;
         self.note_loss(item, found.as_ref());
         let Some(seen) = found else {
-            if ends_by_itself(&item.desired.body) {
+            if may_end_by_itself(&item.desired.body) {
                 return;
             }
             item.send = true;

@@ -100,7 +100,9 @@ impl Reason {
             Self::Forbidden => "grant the right to the account of the kubeconfig",
             Self::Rejected => "change what the API server refuses, or ask who runs its webhook",
             Self::ServerError => "see the log of the cluster's API server",
-            Self::DeletedAgain => "find what deletes the object on the cluster, or take it out of the syncset",
+            Self::DeletedAgain => {
+                "find what deletes the object on the cluster, or take it out of the syncset; then `towline resync`"
+            }
             Self::DeletionFailed => "see on the cluster why the object can't be deleted",
         }
     }
