@@ -7,11 +7,14 @@ use std::sync::Arc;
 use integration::eventually;
 use integration::users::ADMIN;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use kube::api::{ApiResource, DynamicObject, TypeMeta};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::commands::has_lines;
+use crate::kinds::definition;
 use crate::report::command;
 use crate::script::{Says, Script};
 use crate::world::{LIMIT, Stage, condition, edge, run};
@@ -360,6 +363,53 @@ fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
         .await
         .unwrap();
     });
+}
+
+/// What else takes others along: a definition its objects, a claim its data.
+#[test]
+fn a_definition_and_a_claim_on_the_only_cluster_are_held_and_deleted_once_that_is_approved() {
+    run(async {
+        let stage = Stage::new("takes-along").await;
+        let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": stage.namespace},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        for object in [definition("takes-along.example.com"), claim] {
+            let is_alive = async || is_alive(&client, &object).await;
+            let kind = object["kind"].as_str().unwrap();
+            let name = kind.to_lowercase();
+            let map = |number: usize| stage.config_map(&format!("{name}-{number}"), &json!({}));
+            let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "resourceApplyMode": "Sync",
+                "resources": [&object, map(0), map(1), map(2)]});
+            stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
+            stage.succeeds("west-1", &name, 1).await;
+            stage.remove(&format!("selectorsyncsets/{name}")).await;
+            let status =
+                stage.status("west-1", "the deletions to be held", |status| condition(status, "Held").is_some()).await;
+            stage.at_rest().await;
+            assert!(is_alive().await, "{kind}: {status}");
+            let (is_done, told) = command(&stage, &["approve", "syncsets", &name]).await;
+            assert!(is_done, "{told}");
+            eventually(format!("the {kind} to be deleted"), LIMIT, async || {
+                if is_alive().await { Err(stage.log()) } else { Ok(()) }
+            })
+            .await
+            .unwrap();
+        }
+    });
+}
+
+/// Whether an object is there and not being deleted.
+async fn is_alive(client: &Client, object: &Value) -> bool {
+    let types: TypeMeta = serde_json::from_value(object.clone()).unwrap();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+    let all: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    };
+    let found = all.get_opt(object["metadata"]["name"].as_str().unwrap()).await.unwrap();
+    found.is_some_and(|found| found.metadata.deletion_timestamp.is_none())
 }
 
 #[test]

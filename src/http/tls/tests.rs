@@ -54,14 +54,11 @@ impl Running {
     }
 
     async fn fault(&mut self, wanted: impl Fn(&CertificateError) -> bool) {
-        // The thread that polls files runs on real time.
-        let _hold = hold_the_clock();
         let found = self.fault.wait_for(|fault| fault.as_ref().is_some_and(|fault| wanted(fault)));
         tokio::time::timeout(PATIENCE, found).await.expect("waited for the fault").unwrap();
     }
 
     async fn mended(&mut self) {
-        let _hold = hold_the_clock();
         let found = self.fault.wait_for(Option::is_none);
         tokio::time::timeout(PATIENCE, found).await.expect("waited for the fault's end").unwrap();
     }
