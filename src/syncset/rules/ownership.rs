@@ -33,7 +33,7 @@ pub fn given_up(
         merge(&mut all, entry.fields_value());
     }
     for part in pointers {
-        if let Some(is_map) = whole_around(&all, part.segments(), body, live.map(Some), operation == "Apply") {
+        if let Some(is_map) = whole_around(&all, part.segments(), body, live, operation == "Apply") {
             return Err(PartOfWhole { part: part.clone(), is_map });
         }
     }
@@ -174,7 +174,7 @@ fn whole_around(
     fields: &Value,
     segments: &[String],
     body: &Value,
-    live: Option<Option<&Value>>,
+    live: Option<&Value>,
     is_applied: bool,
 ) -> Option<bool> {
     let (Some((segment, rest)), Some(members)) = (segments.split_first(), fields.as_object()) else { return None };
@@ -183,7 +183,7 @@ fn whole_around(
     }
     matching(members, segment, Some(body)).iter().find_map(|key| {
         let (below, given) = (members.get(key)?, child(Some(body), key)?);
-        let live = live.map(|live| child(live, key));
+        let live = live.map(|live| child(Some(live), key).unwrap_or(&Value::Null));
         let is_filled = |value: &Value| value.as_object().is_some_and(|fields| !fields.is_empty());
         match given {
             _ if !is_leaf(below) => whole_around(below, rest, given, live, is_applied),
@@ -191,7 +191,7 @@ fn whole_around(
             // A patch merges the members of each object.
             Value::Object(_) => {
                 let is_written = is_filled(given) && (is_applied || is_given(given, rest));
-                (is_written && live.is_none_or(|live| live.is_some_and(is_filled))).then_some(true)
+                (is_written && live.is_none_or(is_filled)).then_some(true)
             }
             _ => None,
         }

@@ -320,7 +320,7 @@ impl Worker {
                 return self.unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended).await.map(Some);
             }
         };
-        let visit = self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping).await;
+        let visit = Box::pin(self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping)).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
         visit

@@ -208,7 +208,8 @@ impl Place<'_> {
             let owner = (manager, operation);
             let patch = match given_up(&known, owner, pointers, body, None) {
                 Err(PartOfWhole { is_map: true, .. }) => {
-                    let live = self.cluster.read_whole(self.kind, self.key).await?.unwrap_or_default();
+                    // Rare, and large.
+                    let live = Box::pin(self.cluster.read_whole(self.kind, self.key)).await?.unwrap_or_default();
                     given_up(&known, owner, pointers, body, Some(&live))
                 }
                 patch => patch,
