@@ -151,7 +151,7 @@ fn a_watch_outlives_its_replica_and_prints_each_change_once() {
     run(async {
         let address = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
         let listen = address.to_string();
-        let mut hub = Hub::start(&database("commands-reconnect").await, &[("TOWLINE__HUB__LISTEN", &listen)]).await;
+        let mut hub = Hub::start(&database("outlived").await, &[("TOWLINE__HUB__LISTEN", &listen)]).await;
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-reconnect.yaml");
         let (file, url) = (path.display().to_string(), hub.url.clone());
         let apply = async |env: &str| {
