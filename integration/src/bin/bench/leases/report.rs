@@ -76,7 +76,7 @@ fn marks(measured: &Measured) -> Vec<Mark> {
     mark("side-car: discovery requests at both clusters".to_owned(), side_car(discovery), 0.0);
     mark("side-car: probes of the managed cluster (`/version`)".to_owned(), side_car(probes), 1.0);
     mark("side-car: requests to the managed cluster at rest".to_owned(), side_car(managed), 0.0);
-    mark("side-car: peak MiB".to_owned(), side_car(|cost| cost.peak_mib), 14.0);
+    mark("side-car: peak MiB".to_owned(), side_car(|cost| cost.peak_mib), 32.0);
     mark("side-car: anonymous MiB".to_owned(), side_car(|cost| cost.anonymous_mib), 3.0);
     mark("side-car: CPU s in 2 minutes".to_owned(), side_car(|cost| cost.cpu_seconds * 120.0 / cost.seconds), 0.09);
     let mut sizes: Vec<(usize, u64)> =
