@@ -27,7 +27,7 @@ pub fn given_up(
     body: &Value,
     live: Option<&Value>,
 ) -> Result<Option<Value>, PartOfWhole> {
-    // What is a whole is one for everybody: nobody owns a part of it.
+    // Entries of all managers count: a field that one of them owns as a whole is atomic for everybody.
     let mut all = json!({});
     for entry in metadata.managers.iter().filter(|entry| entry.subresource.is_empty()) {
         merge(&mut all, entry.fields_value());
