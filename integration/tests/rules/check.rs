@@ -92,6 +92,8 @@ fn kinds_that_describe_their_own_cluster_are_refused_with_the_reason() {
             ("certificatesigningrequests.v1.certificates.k8s.io", "", Some("signer")),
             ("endpointslices.v1.discovery.k8s.io", "", Some("label selector")),
             ("endpointslices.v1.discovery.k8s.io", "selector = \"by=hand\"", None),
+            ("apiservices.v1.apiregistration.k8s.io", "", Some("label selector")),
+            ("apiservices.v1.apiregistration.k8s.io", "selector = \"by=hand\"", None),
             ("services.v1", "", None),
         ] {
             let config = clusters(world) + &section("bound", resource, settings);

@@ -259,6 +259,10 @@ pub fn unsyncable(group: &str, plural: &str, selected: bool) -> Option<&'static 
             "the controllers of each cluster make them for its Services; those that you made for Services without a selector \
              can be synced with a label selector",
         ),
+        ("apiregistration.k8s.io", "apiservices") if !selected => Some(
+            "the API server of each cluster makes them for the kinds that it serves itself; those that you made can be synced \
+             with a label selector",
+        ),
         ("apps", "controllerrevisions") => Some("the controllers of each cluster make them for its own objects"),
         ("", "componentstatuses") => Some("they can't be watched, and describe their own cluster"),
         ("", "bindings") | ("authentication.k8s.io" | "authorization.k8s.io", _) => {
