@@ -107,7 +107,8 @@ impl Kind {
         let status_name = format!("{}/status", id.plural);
         let status_subresource = list.resources.iter().any(|served| served.name == status_name);
         let served = list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| {
-            Error::NotServed { message: format!("cluster {} does not serve {id}", cluster.name()), of_namespace: false }
+            let message = format!("cluster {} does not serve {id}: install what defines it", cluster.name());
+            Error::NotServed { message, of_namespace: false }
         })?;
         let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };
         Ok(Self {

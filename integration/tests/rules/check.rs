@@ -2,12 +2,16 @@
 
 use std::fs;
 
-use integration::Towline;
+use integration::rbac::{Grant, Side};
+use integration::{Towline, crds, eventually};
+
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
 
 use crate::rules_world::*;
 
 /// Exit code and everything that was said.
-async fn check(world: &World, name: &str, config: &str, connect: bool) -> (Option<i32>, String) {
+pub(crate) async fn check(world: &World, name: &str, config: &str, connect: bool) -> (Option<i32>, String) {
     let path = world.hub.directory().join(format!("{name}.toml"));
     fs::write(&path, config).unwrap();
     let args = ["check", "--config", path.to_str().unwrap()];
@@ -104,5 +108,71 @@ fn kinds_that_describe_their_own_cluster_are_refused_with_the_reason() {
                 assert!(is_told, "{resource}: {told}");
             }
         }
+    });
+}
+
+/// A kind of a group that no cluster knows, and another kind of that group.
+fn brochures() -> (ApiResource, [String; 2]) {
+    let manifests = ["brochure", "catalogue"].map(|name| {
+        let kind = name[..1].to_uppercase() + &name[1..];
+        crds::DOCUMENTS
+            .replace("document", name)
+            .replace("Document", &kind)
+            .replace("demo.towline.dev", "print.towline.dev")
+    });
+    (ApiResource::from_gvk(&GroupVersionKind::gvk("print.towline.dev", "v1", "Brochure")), manifests)
+}
+
+#[test]
+fn a_kind_that_was_never_installed_on_the_edge_is_named_with_the_cluster_and_what_to_do() {
+    run(async {
+        let world = world().await;
+        let (kind, [brochures, catalogues]) = brochures();
+        let (hub, edge) = (admin(&world.hub).await, admin(&world.edge).await);
+        for (client, side) in [(&hub, Side::Remote), (&edge, Side::Local)] {
+            let grant = Grant::kind(side, "brochures", "print.towline.dev").secrets(&SECRETS);
+            grant.apply(client).await.unwrap();
+        }
+        crds::install(&hub, &brochures).await.unwrap();
+        let config = clusters(world) + &sync("printed", &kind, "");
+        let names_it = |told: &str| {
+            ["brochures.v1.print.towline.dev", "cluster edge", "not served: ", "install what defines it"]
+                .iter()
+                .all(|part| told.contains(part))
+        };
+        let checked = async || {
+            let (code, told) = check(world, "printed", &config, true).await;
+            assert_eq!(code, Some(1), "{told}");
+            let lines: Vec<&str> = told.lines().filter(|line| line.starts_with("sync printed: ")).collect();
+            assert!(lines.len() == 1 && names_it(lines[0]), "nothing else is amiss: {told}");
+        };
+        checked().await;
+        let towline = Towline::start(&config, &[]).await.unwrap();
+        let shows = async || {
+            eventually("/status, readiness and the table to name the missing kind", LIMIT, async || {
+                let section = towline.admin().section("printed").await.map_err(|error| error.to_string())?;
+                let ready = towline.admin().section_readyz("printed").await.map_err(|error| error.to_string())?;
+                let output = Towline::command(["status", "--exit-code", "--admin", &towline.admin_url()]).await;
+                let output = output.map_err(|error| error.to_string())?;
+                let table = String::from_utf8(output.stdout).unwrap();
+                let rows = table.lines().filter(|line| line.starts_with("printed "));
+                let is_told = rows.into_iter().any(|line| line.contains(" not_ready ") && names_it(line))
+                    && section["waits_for"].as_str().is_some_and(names_it)
+                    && (ready.status, names_it(&ready.body)) == (503, true)
+                    && output.status.code() == Some(1);
+                if is_told { Ok(()) } else { Err(format!("{section}\n{}\n{table}", ready.body)) }
+            })
+            .await
+            .unwrap();
+        };
+        shows().await;
+        // So it is where the group is known, and the kind in it is not.
+        crds::install(&edge, &catalogues).await.unwrap();
+        checked().await;
+        shows().await;
+        crds::install(&edge, &brochures).await.unwrap();
+        towline.wait_ready(LIMIT).await.unwrap();
+        let (code, told) = check(world, "printed", &config, true).await;
+        assert_eq!(code, Some(0), "{told}");
     });
 }
