@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use integration::rbac::{Grant, Side};
 use integration::{Filter, Towline, eventually, users};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::check::check;
 use crate::rules_world::*;
 
 /// All objects that are made by hand have this label, so that a section leaves alone what controllers make of them.
@@ -33,7 +35,9 @@ struct Row {
     change: Value,
     /// Merged into the status on the edge, and expected on the hub.
     status: Option<Value>,
-    /// Merged into the object on the edge before it changes on the hub, and expected to stay.
+    /// Merged into the object on the hub by this component of its control plane.
+    filled_in: Option<(&'static str, Value)>,
+    /// Merged into the object on the edge by a component of its control plane, before it changes on the hub, and expected to stay.
     injected: Option<Value>,
     /// Of the two objects, the hub's first.
     holds: Option<Holds>,
@@ -86,6 +90,12 @@ impl Row {
     }
 
     #[must_use]
+    fn filled_in(mut self, manager: &'static str, filled_in: Value) -> Self {
+        self.filled_in = Some((manager, filled_in));
+        self
+    }
+
+    #[must_use]
     fn injected(mut self, injected: Value) -> Self {
         self.injected = Some(injected);
         self
@@ -100,8 +110,23 @@ impl Row {
 
 /// A namespaced kind.
 fn inside(version: &'static str, kind: &'static str, plural: &'static str, content: Value, change: Value) -> Row {
-    let (namespaced, name, status, injected, holds, settings) = (true, "sweep", None, None, None, "");
-    Row { version, kind, plural, namespaced, name, content, change, status, injected, holds, settings, world: "sweep" }
+    let (status, filled_in, injected, holds) = (None, None, None, None);
+    let (namespaced, name, settings, world) = (true, "sweep", "", "sweep");
+    Row {
+        version,
+        kind,
+        plural,
+        namespaced,
+        name,
+        content,
+        change,
+        status,
+        filled_in,
+        injected,
+        holds,
+        settings,
+        world,
+    }
 }
 
 /// A cluster-scoped kind.
@@ -137,6 +162,11 @@ fn at<'v>(object: &'v Value, pointer: &str) -> &'v Value {
     object.pointer(pointer).unwrap_or(&Value::Null)
 }
 
+fn numbers_differ(hub: &Value, edge: &Value, pointer: &str) -> bool {
+    let (hub, edge) = (at(hub, pointer), at(edge, pointer));
+    hub.is_number() && edge.is_number() && hub != edge
+}
+
 fn rows() -> Vec<Row> {
     [services(), plain(), workloads(), others(), roles_and_classes(), extensions()].into_iter().flatten().collect()
 }
@@ -152,10 +182,8 @@ fn services() -> Vec<Row> {
         service(json!({"ports": ports}), more_ports.clone()).holds(differ),
         service(json!({"type": "NodePort", "ports": ports}), more_ports.clone()).named("node-port").holds(
             |hub, edge| {
-                let port = |side: &Value| at(side, "/spec/ports/0/nodePort").clone();
                 at(hub, "/spec/clusterIP") != at(edge, "/spec/clusterIP")
-                    && port(hub).is_number()
-                    && port(edge).is_number()
+                    && numbers_differ(hub, edge, "/spec/ports/0/nodePort")
             },
         ),
         service(
@@ -163,13 +191,24 @@ fn services() -> Vec<Row> {
             json!({"spec": {"ports": [{"port": 81, "nodePort": 30010}]}}),
         )
         .named(ORDERED)
-        .holds(|_, edge| at(edge, "/spec/clusterIP") == "10.0.0.9"),
+        .holds(|_, edge| at(edge, "/spec/clusterIP") == "10.0.0.9" && at(edge, "/spec/ports/0/nodePort") == 30010),
         service(json!({"clusterIP": "None", "ports": ports}), more_ports.clone())
             .named("headless")
             .holds(|_, edge| at(edge, "/spec/clusterIP") == "None"),
-        service(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports}), more_ports)
+        service(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports}), more_ports.clone())
             .named("balanced")
-            .status(json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}})),
+            .status(json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}))
+            .filled_in("cloud-controller-manager", json!({"spec": {"loadBalancerIP": "203.0.113.1"}}))
+            .injected(json!({"spec": {"loadBalancerIP": "203.0.113.2"}}))
+            .holds(|hub, edge| {
+                at(hub, "/spec/loadBalancerIP") == "203.0.113.1"
+                    && at(edge, "/spec/loadBalancerIP") == "203.0.113.2"
+                    && numbers_differ(hub, edge, "/spec/ports/0/nodePort")
+                    && numbers_differ(hub, edge, "/spec/healthCheckNodePort")
+            }),
+        service(json!({"type": "LoadBalancer", "loadBalancerIP": "203.0.113.3", "ports": ports}), more_ports)
+            .named("balanced-by-hand")
+            .holds(|_, edge| at(edge, "/spec/loadBalancerIP") == "203.0.113.3"),
     ]
 }
 
@@ -179,6 +218,8 @@ fn plain() -> Vec<Row> {
         inside("v1", "ConfigMap", "configmaps", json!({"data": {"a": "1"}}), json!({"data": {"a": "2"}})),
         inside("v1", "Secret", "secrets", json!({"data": {"a": "MQ=="}}), json!({"data": {"a": "Mg=="}})),
         inside("v1", "ServiceAccount", "serviceaccounts", json!({}), json!({"automountServiceAccountToken": false}))
+            // Under the name of the one process in which a distribution runs all components.
+            .filled_in("k3s", json!({"secrets": [{"name": "token-of-the-hub"}]}))
             .holds(|hub, edge| has(hub, "/secrets/0") && !has(edge, "/secrets")),
         inside(
             "v1",
@@ -222,6 +263,12 @@ fn plain() -> Vec<Row> {
 
 /// What makes pods.
 fn workloads() -> Vec<Row> {
+    let scaled = json!({"metadata": {"annotations": {"deployment.kubernetes.io/desired-replicas": "7"}}});
+    let keeps_scale: Holds = |hub, edge| {
+        let annotation = "/metadata/annotations/deployment.kubernetes.io~1desired-replicas";
+        has(hub, annotation) && !has(edge, annotation)
+    };
+    let manager = "kube-controller-manager";
     vec![
         inside("v1", "Pod", "pods", json!({"spec": pod("x:1")}), json!({"spec": pod("x:2")}))
             .status(json!({"phase": "Running", "message": "from the edge"}))
@@ -231,12 +278,14 @@ fn workloads() -> Vec<Row> {
             }),
         inside("v1", "ReplicationController", "replicationcontrollers",
             json!({"spec": {"replicas": 0, "template": template("x:1")}}), json!({"spec": {"minReadySeconds": 5}})),
-        inside("apps/v1", "ReplicaSet", "replicasets", workload(&json!({"replicas": 0})), json!({"spec": {"minReadySeconds": 5}})),
+        inside("apps/v1", "ReplicaSet", "replicasets", workload(&json!({"replicas": 0})), json!({"spec": {"minReadySeconds": 5}}))
+            .filled_in(manager, scaled.clone()).holds(keeps_scale),
         // Two controllers write the status on the hub, and agree where nothing runs and each counts its own generations.
         Row {
             settings: "observed_generation = \"translate\"",
             ..inside("apps/v1", "Deployment", "deployments", workload(&json!({"replicas": 0})), json!({"spec": {"template": template("x:2")}}))
-        },
+        }
+        .filled_in(manager, scaled).holds(keeps_scale),
         inside("apps/v1", "StatefulSet", "statefulsets", workload(&json!({"replicas": 0, "serviceName": "a"})), json!({"spec": {"template": template("x:2")}})),
         inside("apps/v1", "DaemonSet", "daemonsets", workload(&json!({})), json!({"spec": {"template": template("x:2")}})),
         inside("batch/v1", "Job", "jobs",
@@ -299,7 +348,12 @@ fn roles_and_classes() -> Vec<Row> {
         outside("v1", "PersistentVolume", "persistentvolumes",
             json!({"spec": {"storageClassName": "sweep", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
                 "hostPath": {"path": "/tmp"}}}), json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}))
-            .holds(|hub, edge| has(edge, "/spec/claimRef/uid") && at(hub, "/spec/claimRef/uid") != at(edge, "/spec/claimRef/uid")),
+            .filled_in("csi-provisioner", json!({"metadata": {"annotations": {"pv.kubernetes.io/provisioned-by": "hub.example"}}}))
+            .holds(|hub, edge| {
+                let provisioner = "/metadata/annotations/pv.kubernetes.io~1provisioned-by";
+                has(hub, provisioner) && !has(edge, provisioner)
+                    && has(edge, "/spec/claimRef/uid") && at(hub, "/spec/claimRef/uid") != at(edge, "/spec/claimRef/uid")
+            }),
         outside("v1", "Namespace", "namespaces", json!({}), label()).named("sweep-namespace"),
         outside(rbac, "ClusterRole", "clusterroles", json!({"rules": read}), write),
         outside(rbac, "ClusterRole", "clusterroles",
@@ -318,6 +372,8 @@ fn roles_and_classes() -> Vec<Row> {
             json!({"driverName": "csi.sweep.example", "parameters": {"a": "1"}}), label()),
         outside("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", json!({"value": 7}), json!({"description": "changed"})),
         outside("networking.k8s.io/v1", "IngressClass", "ingressclasses", json!({"spec": {"controller": "sweep.example/a"}}), label()),
+        // Of the other family, so that no Service gets an address of it.
+        outside("networking.k8s.io/v1", "ServiceCIDR", "servicecidrs", json!({"spec": {"cidrs": ["fd00:5eeb::/120"]}}), label()),
         outside("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", json!({"handler": "a"}), json!({"overhead": {"podFixed": {"cpu": "1m"}}})),
         outside("resource.k8s.io/v1", "DeviceClass", "deviceclasses", json!({"spec": {}}), json!({"spec": {"selectors": [{"cel": {"expression": "true"}}]}})),
     ]
@@ -373,6 +429,32 @@ fn extensions() -> Vec<Row> {
             json!({"spec": {"policyName": "sweep", "validationActions": ["Warn"]}}),
             json!({"spec": {"validationActions": ["Audit"]}}),
         ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "MutatingAdmissionPolicy",
+            "mutatingadmissionpolicies",
+            json!({"spec": {"failurePolicy": "Ignore", "reinvocationPolicy": "Never",
+                "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
+                "matchConstraints": {"resourceRules": [
+                    {"apiGroups": ["none.sweep.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}]}}}),
+            json!({"spec": {"reinvocationPolicy": "IfNeeded"}}),
+        ),
+        outside(
+            "admissionregistration.k8s.io/v1",
+            "MutatingAdmissionPolicyBinding",
+            "mutatingadmissionpolicybindings",
+            json!({"spec": {"policyName": "sweep"}}),
+            json!({"spec": {"matchResources": {"namespaceSelector": {"matchLabels": {"sweep": "yes"}}}}}),
+        ),
+        // Without a Service, so that nothing of the cluster's API is unavailable.
+        outside(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            "apiservices",
+            json!({"spec": {"group": "registered.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}}),
+            json!({"spec": {"versionPriority": 20}}),
+        )
+        .named("v1.registered.example"),
         outside(
             "apiextensions.k8s.io/v1",
             "CustomResourceDefinition",
@@ -478,6 +560,50 @@ fn every_built_in_kind_is_made_changed_and_then_at_rest() {
     run(async { sweep("sweep", users::REPLICA[0], rows(), "").await });
 }
 
+/// The built-in kinds that a cluster serves: group and plural.
+async fn served(client: &Client) -> BTreeSet<(String, String)> {
+    let mut kinds = BTreeSet::new();
+    for path in ["/api", "/apis"] {
+        let accepted = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let request = http::Request::get(path).header("accept", accepted).body(Vec::new()).unwrap();
+        let found: Value = client.request(request).await.unwrap();
+        for group in found["items"].as_array().unwrap() {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            // All other groups are those of definitions.
+            if name.contains('.') && !name.ends_with(".k8s.io") {
+                continue;
+            }
+            let versions = group["versions"].as_array().unwrap().iter();
+            let resources = versions.flat_map(|version| version["resources"].as_array().unwrap());
+            kinds.extend(resources.map(|kind| (name.to_owned(), kind["resource"].as_str().unwrap().to_owned())));
+        }
+    }
+    kinds
+}
+
+#[test]
+fn every_built_in_kind_that_a_cluster_serves_is_swept_or_refused() {
+    run(async {
+        let world = world().await;
+        let mut left = served(&admin(&world.hub).await).await;
+        assert!(left.len() > 50, "{left:?}");
+        for row in rows() {
+            left.remove(&(row.group().to_owned(), row.plural.to_owned()));
+        }
+        let mut config = clusters(world);
+        for (index, (group, plural)) in left.iter().enumerate() {
+            let kind =
+                ApiResource { group: group.clone(), version: "v1".to_owned(), plural: plural.clone(), ..config_maps() };
+            config += &sync(&format!("left-{index}"), &kind, &format!("selector = {CHOSEN:?}"));
+        }
+        let (_, told) = check(world, "left", &config, false).await;
+        let is_refused = |index: usize| told.lines().any(|line| line.contains(&format!("sync[{index}].resource")));
+        let neither: Vec<_> =
+            left.iter().enumerate().filter(|(index, _)| !is_refused(*index)).map(|(_, kind)| kind).collect();
+        assert!(neither.is_empty(), "neither in a row nor refused: {neither:?}\n{told}");
+    });
+}
+
 #[test]
 fn with_mirror_too_what_clusters_fill_in_stays_and_all_is_at_rest() {
     run(async {
@@ -485,6 +611,21 @@ fn with_mirror_too_what_clusters_fill_in_stays_and_all_is_at_rest() {
         let mut rows = rows();
         // An address can be chosen once.
         rows.retain(|row| kinds.contains(&row.kind) && row.name != ORDERED);
+        // Version 1 shows parts of the status as annotations.
+        let scaler = json!({"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}});
+        rows.push(
+            inside(
+                "autoscaling/v1",
+                "HorizontalPodAutoscaler",
+                "horizontalpodautoscalers",
+                json!({"spec": scaler}),
+                json!({"spec": {"maxReplicas": 5}}),
+            )
+            .holds(|hub, edge| {
+                let conditions = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1conditions";
+                [hub, edge].into_iter().all(|side| has(side, conditions))
+            }),
+        );
         for row in &mut rows {
             row.world = "reflected";
         }
@@ -518,6 +659,7 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
         made.expect(row.kind);
     }
     controllers_act(&hub, &rows, &namespace).await;
+    ports_are_taken(&hub, &edge, &rows).await;
     let messenger =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "messenger", "labels": {"sweep": "yes"}}});
     let messages: Api<DynamicObject> = Api::namespaced_with(hub.clone(), &messages, &config_maps());
@@ -547,7 +689,8 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
         object_that(&row.api(&edge), &format!("{} {} on the edge", row.kind, row.name), row.name, |_| true).await;
     }
     for (row, injected) in rows.iter().filter_map(|row| Some((row, row.injected.as_ref()?))) {
-        row.api(&edge).patch(row.name, &PatchParams::default(), &Patch::Strategic(injected)).await.expect(row.kind);
+        let by_a_cloud = by("cloud-controller-manager");
+        row.api(&edge).patch(row.name, &by_a_cloud, &Patch::Strategic(injected)).await.expect(row.kind);
     }
     for row in &rows {
         // A pod's containers have to be merged with what admission has added to them.
@@ -596,11 +739,8 @@ async fn sweep(name: &str, user: &str, rows: Vec<Row>, settings: &str) {
 
 /// What controllers and a scheduler do on the hub.
 async fn controllers_act(hub: &Client, rows: &[Row], namespace: &str) {
-    // Under the name of the one process in which a distribution runs them all.
-    for row in rows.iter().filter(|row| row.kind == "ServiceAccount") {
-        let by_k3s = PatchParams { field_manager: Some("k3s".to_owned()), ..PatchParams::default() };
-        let token = Patch::Merge(json!({"secrets": [{"name": "token-of-the-hub"}]}));
-        row.api(hub).patch(row.name, &by_k3s, &token).await.unwrap();
+    for (row, (manager, filled_in)) in rows.iter().filter_map(|row| Some((row, row.filled_in.as_ref()?))) {
+        row.api(hub).patch(row.name, &by(manager), &Patch::Merge(filled_in)).await.expect(row.kind);
     }
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(hub.clone(), namespace);
     let binding = json!({
@@ -611,6 +751,29 @@ async fn controllers_act(hub: &Client, rows: &[Row], namespace: &str) {
         let bound: Result<Value, _> =
             pods.create_subresource("binding", "sweep", &PostParams::default(), &binding).await;
         bound.unwrap();
+    }
+}
+
+fn by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+/// Gives the ports that the hub has allocated to others on the edge, which so refuses a copy of them.
+async fn ports_are_taken(hub: &Client, edge: &Client, rows: &[Row]) {
+    let services: Api<Service> = Api::namespaced(edge.clone(), "default");
+    for row in rows.iter().filter(|row| row.kind == "Service" && row.name != ORDERED) {
+        let service = value(&row.api(hub).get(row.name).await.unwrap());
+        let ports = at(&service, "/spec/ports").as_array().into_iter().flatten().map(|port| &port["nodePort"]);
+        for port in ports.chain([at(&service, "/spec/healthCheckNodePort")]).filter(|port| port.is_number()) {
+            let holder = json!({
+                "metadata": {"name": format!("holds-{port}")},
+                "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]},
+            });
+            match services.create(&PostParams::default(), &serde_json::from_value(holder).unwrap()).await {
+                Err(kube::Error::Api(status)) if status.message.contains("already allocated") => {}
+                made => drop(made.expect("a port is taken")),
+            }
+        }
     }
 }
 
@@ -708,7 +871,13 @@ fn a_claim_that_is_bound_on_the_hub_is_not_lost_on_the_edge_and_stays_bound() {
         section.make_remote("a", "data", &claim).await;
         let is_bound = |claim: &DynamicObject| claim.data["status"]["phase"] == "Bound";
         section.remote_has("a", "data", is_bound).await;
-        section.patch_remote("a", "data", &json!({"metadata": {"labels": {"seen": "bound"}}})).await;
+        let by_a_provisioner = json!({
+            "volume.kubernetes.io/selected-node": "node-of-the-hub",
+            "volume.kubernetes.io/storage-provisioner": "hub.example",
+            "volume.beta.kubernetes.io/storage-provisioner": "hub.example",
+        });
+        let metadata = json!({"labels": {"seen": "bound"}, "annotations": by_a_provisioner});
+        section.patch_remote("a", "data", &json!({"metadata": metadata})).await;
         let local = section
             .local_has("a", "data", |local| {
                 local.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("seen"))
@@ -716,6 +885,13 @@ fn a_claim_that_is_bound_on_the_hub_is_not_lost_on_the_edge_and_stays_bound() {
             })
             .await;
         assert_eq!(local.data["spec"].get("volumeName"), None);
-        assert!(is_bound(&section.remote_has("a", "data", |_| true).await), "the hub's claim stays bound");
+        let of_volumes = |claim: &DynamicObject| -> Vec<String> {
+            let is_of_volumes = |key: &&String| key.starts_with("pv.kubernetes.io/") || key.starts_with("volume.");
+            claim.annotations().keys().filter(is_of_volumes).cloned().collect()
+        };
+        assert_eq!(of_volumes(&local), [""; 0]);
+        let remote = section.remote_has("a", "data", |_| true).await;
+        assert!(is_bound(&remote), "the hub's claim stays bound");
+        assert!(of_volumes(&remote).len() >= 4, "{:?}", of_volumes(&remote));
     });
 }
