@@ -1,8 +1,15 @@
 //! `observedGeneration` in a status, for those who compare it with the generation of the remote object.
 
+use std::path::Path;
+use std::process::Stdio;
+
+use integration::rbac::{Grant, Side};
+use integration::{ControlPlane, Options, programs, users};
 use kube::ResourceExt;
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
 use serde_json::{Value, json};
+use tokio::process::{Child, Command};
 
 use crate::rules_world::*;
 
@@ -75,5 +82,122 @@ fn a_copied_generation_is_the_count_that_the_remote_object_notes() {
                 && remote.annotations().get(&mark("sync-local-generation")).map(String::as_str) == Some("2")
         });
         assert_eq!(generation(&remote.await), 1);
+    });
+}
+
+/// kubectl as somebody runs it who works with the hub.
+async fn kubectl(hub: &ControlPlane, section: &Section, args: &[&str]) -> Command {
+    let mut command = Command::new(programs::control_plane("kubectl").await.unwrap());
+    command.arg("--kubeconfig").arg(hub.kubeconfig(users::HUB_USER).unwrap());
+    command
+        .arg("--cache-dir")
+        .arg(Path::join(hub.directory(), "kubectl"))
+        .args(["--namespace", &section.namespace("a")]);
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// What a kubectl that was started before says in the end, with success.
+async fn ends_well(waiting: Child) -> String {
+    let output = waiting.wait_with_output().await.unwrap();
+    let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    assert!(output.status.success(), "{told}");
+    told
+}
+
+#[test]
+fn kubectl_wait_on_the_hub_ends_when_the_edge_has_observed_the_change_and_not_before() {
+    run(async {
+        let settings = "observed_generation = \"translate\"\nlocal_fields = [\"/spec/own\"]";
+        let section = Section::start("waited-for", documents(), settings).await;
+        section.make_namespaces("a").await;
+        section.make_remote("a", "report", &json!({"spec": {"n": 1, "own": 0}})).await;
+        section.local_has("a", "report", |_| true).await;
+        // The edge counts further than the hub; so its own number would satisfy kubectl too early.
+        for own in 1..4 {
+            section.patch_local("a", "report", &json!({"spec": {"own": own}})).await;
+        }
+        section.patch_local_status("a", "report", &status(4, 4)).await;
+        section.remote_has("a", "report", |remote| remote.data.get("status") == Some(&status(1, 1))).await;
+        let hub = &section.world.hub;
+        // One condition has a generation of its own, for the other that of the status counts.
+        let conditions = ["Ready", "Backup"];
+        let wait = async |condition: &str, timeout: &str| {
+            let condition = format!("--for=condition={condition}");
+            kubectl(hub, &section, &["wait", &condition, &format!("--timeout={timeout}"), "document/report"]).await
+        };
+        let is_met = async |condition: &str| {
+            let output = wait(condition, "0").await.output().await.unwrap();
+            let told = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+            assert_eq!(told.contains("condition met"), output.status.success(), "{told}");
+            assert!(told.contains("condition met") || told.contains("condition not met"), "{told}");
+            output.status.success()
+        };
+        for condition in conditions {
+            assert!(is_met(condition).await, "{condition}");
+        }
+        section.patch_remote("a", "report", &json!({"spec": {"n": 2}})).await;
+        let mut waiting = Vec::new();
+        for condition in conditions {
+            waiting.push(wait(condition, "60s").await.spawn().unwrap());
+        }
+        section.local_has("a", "report", |local| local.data["spec"]["n"] == 2).await;
+        section.quiet().await;
+        for (condition, waiting) in conditions.into_iter().zip(&mut waiting) {
+            assert!(!is_met(condition).await, "{condition}");
+            assert_eq!(waiting.try_wait().unwrap(), None, "{condition}");
+        }
+        section.patch_local_status("a", "report", &status(5, 5)).await;
+        for waiting in waiting {
+            ends_well(waiting).await;
+        }
+        for condition in conditions {
+            assert!(is_met(condition).await, "{condition}");
+        }
+    });
+}
+
+#[test]
+fn kubectl_rollout_status_on_a_hub_without_controllers_ends_with_the_rollout_on_the_edge_and_not_before() {
+    run(async {
+        let world = world().await;
+        let options = Options { controller_manager: false, ..Options::named("rollout-hub") };
+        let hub = Box::pin(ControlPlane::start(options)).await.unwrap();
+        let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        let grant = Grant::kind(Side::Remote, "deployments", "apps").secrets(&SECRETS);
+        grant.apply(&admin(&hub).await).await.unwrap();
+        let config = format!(
+            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n{}",
+            hub.kubeconfig(users::TOWLINE).unwrap(),
+            world.edge_kubeconfig,
+            sync("rollout", &deployments, "observed_generation = \"translate\"")
+        );
+        let mut section = Section::start_config("rollout", deployments, &config, |_| {}).await;
+        section.hub = hub.client(users::HUB_USER).await.unwrap();
+        section.make_namespaces("a").await;
+        // No pod becomes ready without a kubelet.
+        let content = |image: &str| {
+            let pods = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": image}]}});
+            json!({"spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": pods}})
+        };
+        section.make_remote("a", "web", &content("example.com/x:1")).await;
+        let rollout = async |more: &str| kubectl(&hub, &section, &["rollout", "status", "deployment/web", more]).await;
+        let told = ends_well(rollout("--timeout=60s").await.spawn().unwrap()).await;
+        assert!(told.contains("successfully rolled out"), "{told}");
+        let paused = |value: Option<&str>| json!({"metadata": {"annotations": {mark("paused"): value}}});
+        section.patch_local("a", "web", &paused(Some("true"))).await;
+        section.report_has("the pause", |report| report["objects"]["paused"] == json!(1)).await;
+        section.patch_remote("a", "web", &content("example.com/x:2")).await;
+        let mut waiting = rollout("--timeout=60s").await.spawn().unwrap();
+        section.quiet_with(&content("example.com/x:1")).await;
+        let told = ends_well(rollout("--watch=false").await.spawn().unwrap()).await;
+        assert!(told.contains("spec update to be observed"), "{told}");
+        assert_eq!(waiting.try_wait().unwrap(), None);
+        section.patch_local("a", "web", &paused(None)).await;
+        let told = ends_well(waiting).await;
+        assert!(told.contains("successfully rolled out"), "{told}");
+        let local = section.local("a").get("web").await.unwrap();
+        assert_eq!(local.data["spec"]["template"]["spec"]["containers"][0]["image"], "example.com/x:2");
+        assert_eq!(local.data["status"]["observedGeneration"], json!(generation(&local)));
     });
 }
