@@ -1,5 +1,6 @@
 //! Rule 2: nothing at all is done for a pair of which either side is paused, deletion included.
 
+use integration::Towline;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -60,6 +61,13 @@ fn a_paused_local_object_stops_everything_until_it_is_resumed() {
             .report_has("the paused object", |report| report["not_in_step"][0]["cause"] == json!(by.as_str()))
             .await;
         assert_eq!((&listed["state"], &listed["well"]), (&json!("paused"), &json!(true)), "{listed}");
+        let command = async || {
+            let admin = section.towline.admin_url();
+            let output = Towline::command(["status", "--exit-code", "--admin", &admin]).await.unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (code, told) = command().await;
+        assert_eq!(code, Some(0), "{told}");
         nothing_is_done(&section).await;
         // Somebody waits for the deletion, and has to know for what.
         let waits = section
@@ -72,6 +80,11 @@ fn a_paused_local_object_stops_everything_until_it_is_resumed() {
         assert_eq!((&waits["state"], &waits["well"]), (&json!("waiting"), &json!(false)), "{waits}");
         let message = waits["message"].as_str().unwrap_or_default();
         assert!(message.contains("waiting for the end of the pause on"), "{waits}");
+        let (code, told) = command().await;
+        assert_eq!(code, Some(1), "{told}");
+        let told_of =
+            |part: &str| told.lines().any(|line| line.contains("paused-local-a/orders") && line.contains(part));
+        assert!(told_of(&by) && told_of("remove the annotation to continue"), "{told}");
         section.patch_local("a", "orders", &paused(&json!("false"))).await;
         section.remote_gone("a", "orders").await;
         assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
