@@ -398,10 +398,17 @@ fn two_refusals_that_take_turns_are_noted_slowly_and_told() {
         let note = section.event("a", "orders", "Contended").await;
         assert!(note.starts_with("cluster edge keeps rejecting the object for different reasons"), "{note}");
         section
-            .report_has("the present reason", |report| {
+            .report_has("the present reason, and what to do about it", |report| {
                 let first = &report["not_in_step"][0];
+                let next_steps = [
+                    ("the mood is bad", "allow it on edge, or change it on hub"),
+                    ("the mood is worse", "change it on hub, or delete it on edge if the field can't change there"),
+                ];
                 first["state"] == json!("failing")
-                    && first["cause"].as_str().is_some_and(|cause| cause.contains("the mood is "))
+                    && next_steps.iter().any(|(reason, next_step)| {
+                        first["cause"].as_str().is_some_and(|cause| cause.ends_with(reason))
+                            && first["next_step"] == json!(next_step)
+                    })
             })
             .await;
         let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"refused-turns\"").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use integration::audit::{Mark, Record};
-use integration::{ControlPlane, Filter, eventually, users};
+use integration::{ControlPlane, Filter, Towline, eventually, users};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
@@ -279,6 +279,13 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
                     && report["oldest_unsynced_seconds"]["spec"].as_f64().is_some_and(|age| age >= 25.0)
             })
             .await;
+        let admin = section.towline.admin_url();
+        let table = Towline::command(["status", "--admin", &admin]).await.unwrap();
+        let table = String::from_utf8(table.stdout).unwrap();
+        let told =
+            "field manager stubborn-operator on cluster edge keeps changing spec.storage → stop the other client";
+        let is_told = table.lines().any(|line| line.contains("contended-a/orders") && line.contains(told));
+        assert!(is_told, "{table}");
         fighter.abort();
         assert_eq!(section.events("a", "orders").await, counts([("Contended", 1)]), "told once");
         let metrics = section.towline.admin().metrics().await.unwrap();

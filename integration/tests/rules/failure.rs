@@ -1,9 +1,12 @@
 //! What fails is told, once, and retried; the rest goes on.
 
+use std::time::Instant;
+
 use integration::{Filter, Towline, eventually, users};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
@@ -18,6 +21,7 @@ fn a_local_schema_s_refusal_is_told_once_and_again_when_it_is_over() {
         section.make_namespaces("a").await;
         section.make_remote("a", "gear", &json!({"spec": {"size": 1}})).await;
         section.local_has("a", "gear", |_| true).await;
+        let since = mark_of(&section.world.edge).await;
         section.patch_remote("a", "gear", &json!({"spec": {"size": 50}})).await;
         let note = section.event("a", "gear", "SyncFailed").await;
         assert!(note.contains("patch_local") && note.contains("spec.size"), "{note}");
@@ -25,7 +29,33 @@ fn a_local_schema_s_refusal_is_told_once_and_again_when_it_is_over() {
         let failure = &report["failures"][0];
         assert_eq!(failure["key"], json!(format!("{}/gear", section.namespace("a"))), "{failure}");
         assert_eq!(failure["step"], json!("patch_local"), "{failure}");
-        assert!(report["oldest_unsynced_seconds"]["spec"].as_f64().is_some_and(|age| age > 0.0), "{report}");
+        // Neither further attempts nor another order that fails make it younger.
+        let failed = (Instant::now(), Timestamp::now());
+        eventually("an attempt a second later", LIMIT, async || {
+            let filter = Filter::since(since).user(users::TOWLINE).verb("patch").resource("widgets").name("gear");
+            let records = section.world.edge.audit().map_err(|error| error.to_string())?.records(&filter).await;
+            let mut attempts = records.map_err(|error| error.to_string())?;
+            attempts.retain(|record| record.namespace == section.namespace("a") && record.status == 422);
+            let last = attempts.last().and_then(|record| record.received.parse::<Timestamp>().ok());
+            let is_later = |last: Timestamp| last.duration_since(failed.1) >= SignedDuration::from_secs(1);
+            if last.is_some_and(is_later) { Ok(()) } else { Err(format!("{attempts:?}")) }
+        })
+        .await
+        .unwrap();
+        section.patch_remote("a", "gear", &json!({"spec": {"size": 51}})).await;
+        let (waited, report) = eventually("the next failure", LIMIT, async || {
+            let waited = failed.0.elapsed();
+            let report = section.towline.admin().section(&section.name).await.map_err(|error| error.to_string())?;
+            let first = &report["not_in_step"][0];
+            let is_next = first["cause"].as_str().is_some_and(|cause| cause.contains("51"));
+            if first["state"] == "failing" && is_next { Ok((waited, report)) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap();
+        let listed = report["not_in_step"][0]["for_seconds"].as_u64();
+        assert!(listed.is_some_and(|age| age >= waited.as_secs()), "{waited:?}: {report}");
+        let oldest = report["oldest_unsynced_seconds"]["spec"].as_f64();
+        assert!(oldest.is_some_and(|age| age >= waited.as_secs_f64()), "{waited:?}: {report}");
         // One that can't even be made, and one that is fine.
         section.make_remote("a", "wheel", &json!({"spec": {"size": 99}})).await;
         section.make_remote("a", "axle", &json!({"spec": {"size": 2}})).await;
