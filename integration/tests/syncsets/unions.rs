@@ -422,6 +422,141 @@ fn each_of_several_exclusive_fields_goes_over_into_the_next_one_with_create_or_u
     run(sweep("unions-update", "CreateOrUpdate"));
 }
 
+/// A part of a custom resource that has the name of a part of a built-in kind, what somebody else has set there, and what the syncset gives,
+/// which the definition refuses beside that.
+fn of_others() -> Vec<(&'static str, Value, Value)> {
+    let of = |part: &'static str, theirs: Value, ours: Value| (part, theirs, ours);
+    vec![
+        of("", json!({"externalTrafficPolicy": "Local"}), json!({"type": "ClusterIP"})),
+        of("", json!({"sessionAffinityConfig": "a"}), json!({"sessionAffinity": "None"})),
+        of("", json!({"maxUnavailable": "a"}), json!({"minAvailable": "b"})),
+        of("strategy", json!({"rollingUpdate": "a"}), json!({"type": "Recreate"})),
+        of("updateStrategy", json!({"rollingUpdate": "a"}), json!({"type": "OnDelete"})),
+        of("port", json!({"number": "a"}), json!({"name": "b"})),
+        of("defaultBackend", json!({"resource": "a"}), json!({"service": "b"})),
+        of("paramRef", json!({"selector": "a"}), json!({"name": "b"})),
+        of("clientConfig", json!({"service": "a"}), json!({"url": "b"})),
+        of("conversion", json!({"webhook": "a"}), json!({"strategy": "None"})),
+        of("limitResponse", json!({"queuing": "a"}), json!({"type": "Reject"})),
+        of("livenessProbe", json!({"exec": "a"}), json!({"httpGet": "b"})),
+        of("preStop", json!({"exec": "a"}), json!({"sleep": "b"})),
+        of("seccompProfile", json!({"localhostProfile": "a"}), json!({"type": "Unconfined"})),
+        of("env", json!([{"key": "a", "valueFrom": "a"}]), json!([{"key": "a", "value": "b"}])),
+        of(
+            "resourceClaims",
+            json!([{"key": "a", "resourceClaimName": "a"}]),
+            json!([{"key": "a", "resourceClaimTemplateName": "b"}]),
+        ),
+        of("volumes", json!([{"key": "a", "emptyDir": "a"}]), json!([{"key": "a", "secret": "b"}])),
+    ]
+}
+
+/// The definition of a kind whose specs have such a part, with one or the other of its fields.
+fn exclusive(group: &str, plural: &str, part: &str, theirs: &Value, ours: &Value) -> Value {
+    let text = json!({"type": "string"});
+    let fields_of = |value: &Value| {
+        let fields = value.get(0).unwrap_or(value).as_object().unwrap();
+        fields.keys().filter(|name| *name != "key").cloned().collect::<Vec<_>>()
+    };
+    let (theirs_has, ours_has) = (fields_of(theirs), fields_of(ours));
+    let mut properties: serde_json::Map<String, Value> =
+        theirs_has.iter().chain(&ours_has).map(|name| (name.clone(), text.clone())).collect();
+    let rule = format!("!(has(self.{}) && has(self.{}))", theirs_has[0], ours_has[0]);
+    let rules = json!([{"rule": rule, "message": "one of both"}]);
+    let mut schema = json!({"type": "object", "x-kubernetes-validations": rules});
+    if theirs.is_array() {
+        properties.insert("key".to_owned(), text);
+        schema["required"] = json!(["key"]);
+        schema["properties"] = Value::Object(properties);
+        schema = json!({"type": "array", "maxItems": 9, "items": schema, "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["key"]});
+    } else {
+        schema["properties"] = Value::Object(properties);
+    }
+    if !part.is_empty() {
+        schema = json!({"type": "object", "properties": {part: schema}});
+    }
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"kind": kind_of(plural), "plural": plural},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}})
+}
+
+/// `part3s` are of the kind `Part3`.
+fn kind_of(plural: &str) -> String {
+    plural.replacen('p', "P", 1).trim_end_matches('s').to_owned()
+}
+
+/// Only whoever has made a kind knows which of its fields exclude each other: what is refused stays refused, and somebody else's field stays.
+#[test]
+fn a_custom_resource_keeps_its_own_fields_of_such_names_when_a_write_is_refused() {
+    run(async {
+        let stage = Stage::new("unions-custom").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let group = "unions-custom.example.com";
+        let cases = of_others();
+        let plurals: Vec<String> = (0..cases.len()).map(|number| format!("part{number}s")).collect();
+        let numbered = || plurals.iter().zip(&cases);
+        let definitions: Vec<Value> =
+            numbered().map(|(plural, (part, theirs, ours))| exclusive(group, plural, part, theirs, ours)).collect();
+        stage.syncset("definitions", "Upsert", &definitions).await;
+        stage.succeeds("west-1", "definitions", 1).await;
+        let object = |plural: &str, name: &str, part: &str, fields: &Value| {
+            let spec = if part.is_empty() { fields.clone() } else { json!({part: fields}) };
+            json!({"apiVersion": format!("{group}/v1"), "kind": kind_of(plural),
+                "metadata": {"name": name, "namespace": stage.namespace}, "spec": spec})
+        };
+        let behaviors = ["Apply", "CreateOrUpdate", "patch"];
+        let api = |plural: &str| {
+            let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", &kind_of(plural)), plural);
+            Api::<DynamicObject>::namespaced_with(client.clone(), stage.namespace, &kind)
+        };
+        for (plural, (part, theirs, ours)) in numbered() {
+            for behavior in behaviors {
+                let name = format!("{plural}-{}", behavior.to_lowercase());
+                let by = PostParams { field_manager: Some("somebody".to_owned()), ..PostParams::default() };
+                let made = serde_json::from_value(object(plural, &name, part, theirs)).unwrap();
+                api(plural).create(&by, &made).await.unwrap();
+                let ours = object(plural, &name, part, ours);
+                let mut spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}]});
+                if behavior == "patch" {
+                    // A list is a whole to a merge patch, so that it has what the definition refuses.
+                    let mut fields = ours["spec"].clone();
+                    if let Some(element) = fields.pointer_mut(&format!("/{part}/0")) {
+                        merge(element, &theirs[0]);
+                    }
+                    spec["patches"] = json!([{"apiVersion": ours["apiVersion"], "kind": ours["kind"], "name": name,
+                        "namespace": stage.namespace, "patchType": "merge", "patch": json!({"spec": fields}).to_string()}]);
+                } else {
+                    spec["applyBehavior"] = json!(behavior);
+                    spec["resources"] = json!([ours]);
+                }
+                stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+            }
+        }
+        for (plural, (part, theirs, _)) in numbered() {
+            for behavior in behaviors {
+                let name = format!("{plural}-{}", behavior.to_lowercase());
+                // A merge patch replaces a list, and whatever was in it.
+                let is_list = theirs.is_array() && behavior == "CreateOrUpdate";
+                let is_done = |status: &Value| {
+                    let entries = status["syncSets"].as_array().into_iter().flatten();
+                    entries.into_iter().any(|entry| {
+                        entry["name"] == name
+                            && if is_list { entry["result"] == "Success" } else { entry["reason"] == "Rejected" }
+                    })
+                };
+                let status = stage.status("west-1", &format!("the end of {name} ({part})"), is_done).await;
+                let live = json!(api(plural).get(&name).await.unwrap());
+                let found = if part.is_empty() { &live["spec"] } else { &live["spec"][*part] };
+                assert!(is_list || found == theirs, "{name} ({part}): {found} is not {theirs}: {status}");
+            }
+        }
+    });
+}
+
 /// The sources of volumes that are tried are all that the server has.
 #[test]
 fn all_sources_of_volumes_are_tried() {

@@ -341,7 +341,7 @@ impl<'k> Trial<'k> {
         body: &serde_json::Value,
         error: Error,
     ) -> Result<Verdict, Error> {
-        let cleared = unions::cleared(body);
+        let cleared = unions::cleared(&desired.object, body);
         if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
             return settled(error);
         }

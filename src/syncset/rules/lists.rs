@@ -40,18 +40,30 @@ const OF_ACCOUNT: [(&str, Keys); 1] = [("secrets", by("name"))];
 
 /// Where in a kind its pods are described, or the fields that have such lists.
 fn place(object: &ObjectRef) -> Option<(&'static str, Lists)> {
-    let pods = |place| Some((place, Lists::Pod));
     match (object.group.as_str(), object.kind.as_str()) {
         ("", "Service") => Some(("/spec", Lists::Of(&OF_SERVICE))),
         ("", "ServiceAccount") => Some(("", Lists::Of(&OF_ACCOUNT))),
-        ("", "Pod") => pods("/spec"),
-        ("", "PodTemplate") => pods("/template/spec"),
-        ("batch", "CronJob") => pods("/spec/jobTemplate/spec/template/spec"),
+        _ => pod(object).map(|place| (place, Lists::Pod)),
+    }
+}
+
+/// Where in a built-in kind its pods are described.
+pub(super) fn pod(object: &ObjectRef) -> Option<&'static str> {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("", "Pod") => Some("/spec"),
+        ("", "PodTemplate") => Some("/template/spec"),
+        ("batch", "CronJob") => Some("/spec/jobTemplate/spec/template/spec"),
         ("", "ReplicationController")
         | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
-        | ("batch", "Job") => pods("/spec/template/spec"),
+        | ("batch", "Job") => Some("/spec/template/spec"),
         _ => None,
     }
+}
+
+/// All containers of a pod.
+pub(super) fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let lists = pod.as_object_mut().into_iter().flatten().filter(|(name, _)| CONTAINERS.contains(&name.as_str()));
+    lists.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
 /// Which lists a part of an object has.

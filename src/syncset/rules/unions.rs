@@ -6,26 +6,36 @@
 
 use serde_json::{Map, Value};
 
+use super::lists::{containers, pod};
+use super::name::ObjectRef;
 use crate::documents::FieldPointer;
 
-/// Of the fields below one of these names, an object has one.
-const ONE_OF: [(&[&str], &[&str]); 11] = [
-    (&["livenessProbe", "readinessProbe", "startupProbe"], &["exec", "grpc", "httpGet", "tcpSocket"]),
-    (&["postStart", "preStop"], &["exec", "httpGet", "sleep", "tcpSocket"]),
-    (&["env"], &["value", "valueFrom"]),
-    (&["valueFrom"], &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"]),
-    (&["resourceClaims"], &["resourceClaimName", "resourceClaimTemplateName"]),
-    (&["clientConfig"], &["service", "url"]),
-    // Of an Ingress, and the port of its service.
-    (&["defaultBackend"], &["resource", "service"]),
-    (&["port"], &["name", "number"]),
-    // Of a PodDisruptionBudget.
-    (&["spec"], &["maxUnavailable", "minAvailable"]),
-    // Of the binding of an admission policy.
-    (&["paramRef"], &["name", "selector"]),
+/// Which fields an object can't have together.
+enum Rule {
+    /// It has one of these.
+    OneOf(&'static [&'static str]),
+    /// The field `by` with one of these values forbids others.
+    Decided { by: &'static str, values: &'static [&'static str], forbidden: &'static [&'static str] },
+}
+
+/// Where in an object, or in a part of it, a rule holds; `*` stands for each element of a list.
+type Rules = &'static [(&'static str, Rule)];
+
+const HANDLERS: Rule = Rule::OneOf(&["exec", "grpc", "httpGet", "tcpSocket"]);
+const ACTIONS: Rule = Rule::OneOf(&["exec", "httpGet", "sleep", "tcpSocket"]);
+const CLIENT: Rule = Rule::OneOf(&["service", "url"]);
+const PROFILE: Rule =
+    Rule::Decided { by: "type", values: &["RuntimeDefault", "Unconfined"], forbidden: &["localhostProfile"] };
+const ROLLING_UPDATE: Rule =
+    Rule::Decided { by: "type", values: &["OnDelete", "Recreate"], forbidden: &["rollingUpdate"] };
+
+const OF_POD: Rules = &[
+    ("/securityContext/appArmorProfile", PROFILE),
+    ("/securityContext/seccompProfile", PROFILE),
+    ("/resourceClaims/*", Rule::OneOf(&["resourceClaimName", "resourceClaimTemplateName"])),
     (
-        &["volumes"],
-        &[
+        "/volumes/*",
+        Rule::OneOf(&[
             "awsElasticBlockStore",
             "azureDisk",
             "azureFile",
@@ -56,59 +66,130 @@ const ONE_OF: [(&[&str], &[&str]); 11] = [
             "secret",
             "storageos",
             "vsphereVolume",
-        ],
+        ]),
     ),
 ];
 
-/// Below one of these names, a field that decides, values of it, and the fields that these values forbid.
-type Decided = (&'static [&'static str], &'static str, &'static [&'static str], &'static [&'static str]);
-
-const DECIDED: [Decided; 7] = [
-    (&["strategy", "updateStrategy"], "type", &["OnDelete", "Recreate"], &["rollingUpdate"]),
-    (&["appArmorProfile", "seccompProfile"], "type", &["RuntimeDefault", "Unconfined"], &["localhostProfile"]),
-    (&["conversion"], "strategy", &["None"], &["webhook"]),
-    (&["limitResponse"], "type", &["Reject"], &["queuing"]),
-    // Of a Service.
-    (&["spec"], "sessionAffinity", &["None"], &["sessionAffinityConfig"]),
-    (&["spec"], "type", &["ClusterIP", "ExternalName"], &["externalTrafficPolicy"]),
+const OF_CONTAINER: Rules = &[
+    ("/livenessProbe", HANDLERS),
+    ("/readinessProbe", HANDLERS),
+    ("/startupProbe", HANDLERS),
+    ("/lifecycle/postStart", ACTIONS),
+    ("/lifecycle/preStop", ACTIONS),
+    ("/securityContext/appArmorProfile", PROFILE),
+    ("/securityContext/seccompProfile", PROFILE),
+    ("/env/*", Rule::OneOf(&["value", "valueFrom"])),
     (
-        &["spec"],
-        "type",
-        &["ClusterIP", "ExternalName", "NodePort"],
-        &["allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges"],
+        "/env/*/valueFrom",
+        Rule::OneOf(&["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"]),
     ),
 ];
 
-/// The object with a null for each field that can't go along with what it gives; none if there is no such field.
-pub fn cleared(body: &Value) -> Option<Value> {
+/// The rules of a built-in kind, beside those of its pods. A custom resource may have fields of the same names that mean something else.
+fn of_kind(object: &ObjectRef) -> Rules {
+    match (object.group.as_str(), object.kind.as_str()) {
+        ("", "Service") => &[
+            (
+                "/spec",
+                Rule::Decided { by: "sessionAffinity", values: &["None"], forbidden: &["sessionAffinityConfig"] },
+            ),
+            (
+                "/spec",
+                Rule::Decided {
+                    by: "type",
+                    values: &["ClusterIP", "ExternalName"],
+                    forbidden: &["externalTrafficPolicy"],
+                },
+            ),
+            (
+                "/spec",
+                Rule::Decided {
+                    by: "type",
+                    values: &["ClusterIP", "ExternalName", "NodePort"],
+                    forbidden: &["allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges"],
+                },
+            ),
+        ],
+        ("apps", "Deployment") => &[("/spec/strategy", ROLLING_UPDATE)],
+        ("apps", "DaemonSet" | "StatefulSet") => &[("/spec/updateStrategy", ROLLING_UPDATE)],
+        ("policy", "PodDisruptionBudget") => &[("/spec", Rule::OneOf(&["maxUnavailable", "minAvailable"]))],
+        ("networking.k8s.io", "Ingress") => &[
+            ("/spec/defaultBackend", Rule::OneOf(&["resource", "service"])),
+            ("/spec/defaultBackend/service/port", Rule::OneOf(&["name", "number"])),
+        ],
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding") => {
+            &[("/spec/paramRef", Rule::OneOf(&["name", "selector"]))]
+        }
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
+            &[("/webhooks/*/clientConfig", CLIENT)]
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => &[
+            ("/spec/conversion", Rule::Decided { by: "strategy", values: &["None"], forbidden: &["webhook"] }),
+            ("/spec/conversion/webhook/clientConfig", CLIENT),
+        ],
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => &[(
+            "/spec/limited/limitResponse",
+            Rule::Decided { by: "type", values: &["Reject"], forbidden: &["queuing"] },
+        )],
+        _ => &[],
+    }
+}
+
+/// What is sent of this object, with a null for each field that can't go along with what it gives; none if there is no such field.
+pub fn cleared(object: &ObjectRef, body: &Value) -> Option<Value> {
     let mut cleared = body.clone();
-    clear(&mut cleared, "");
+    clear(&mut cleared, of_kind(object));
+    if let Some(pod) = pod(object).and_then(|pointer| cleared.pointer_mut(pointer)) {
+        clear(pod, OF_POD);
+        containers(pod).for_each(|container| clear(container, OF_CONTAINER));
+    }
     (cleared != *body).then_some(cleared)
 }
 
-fn clear(value: &mut Value, name: &str) {
-    match value {
-        Value::Object(fields) => {
-            for (_, members) in ONE_OF.iter().filter(|(names, _)| names.contains(&name)) {
-                // What gives none is a patch of another part.
-                if members.iter().any(|member| fields.get(*member).is_some_and(|value| !value.is_null())) {
-                    members.iter().for_each(|member| nullify(fields, member));
-                }
-            }
-            for (_, decider, values, members) in DECIDED.iter().filter(|(names, ..)| names.contains(&name)) {
-                if fields.get(*decider).and_then(Value::as_str).is_some_and(|value| values.contains(&value)) {
-                    members.iter().for_each(|member| nullify(fields, member));
-                }
-            }
-            fields.iter_mut().for_each(|(name, value)| clear(value, name));
+fn clear(part: &mut Value, rules: Rules) {
+    for (place, rule) in rules {
+        clear_at(part, place, rule);
+    }
+}
+
+fn clear_at(value: &mut Value, place: &str, rule: &Rule) {
+    let Some(place) = place.strip_prefix('/') else {
+        if let Value::Object(fields) = value {
+            apply(fields, rule);
         }
-        Value::Array(elements) => elements.iter_mut().for_each(|element| clear(element, name)),
+        return;
+    };
+    let (segment, rest) = place.find('/').map_or((place, ""), |at| place.split_at(at));
+    match value {
+        Value::Array(elements) if segment == "*" => {
+            for element in elements {
+                clear_at(element, rest, rule);
+            }
+        }
+        Value::Object(fields) => {
+            if let Some(below) = fields.get_mut(segment) {
+                clear_at(below, rest, rule);
+            }
+        }
         _ => {}
     }
 }
 
-fn nullify(fields: &mut Map<String, Value>, member: &str) {
-    fields.entry(member).or_insert(Value::Null);
+fn apply(fields: &mut Map<String, Value>, rule: &Rule) {
+    let (holds, members) = match rule {
+        // What gives none is a patch of another part.
+        Rule::OneOf(members) => {
+            (members.iter().any(|member| fields.get(*member).is_some_and(|value| !value.is_null())), members)
+        }
+        Rule::Decided { by, values, forbidden } => {
+            (fields.get(*by).and_then(Value::as_str).is_some_and(|value| values.contains(&value)), forbidden)
+        }
+    };
+    if holds {
+        for member in *members {
+            fields.entry(*member).or_insert(Value::Null);
+        }
+    }
 }
 
 /// The object without its nulls, and where they were.
@@ -145,68 +226,162 @@ fn take_nulls(value: &mut Value, path: &mut Vec<String>, pointers: &mut Vec<Fiel
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
 
-    /// Each is a part of an object, and what it is with nulls.
+    fn object(kind: &str) -> ObjectRef {
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+        ObjectRef { group: group.to_owned(), kind: kind.to_owned(), namespace: "n".to_owned(), name: "a".to_owned() }
+    }
+
+    /// A value at a place, in an object that has nothing else.
+    fn at(place: &str, value: Value) -> Value {
+        let segments = place.split('/').skip(1).collect::<Vec<_>>();
+        segments
+            .into_iter()
+            .rev()
+            .fold(value, |inner, segment| if segment == "*" { json!([inner]) } else { json!({segment: inner}) })
+    }
+
+    /// Kinds and places of a part, what the part is, and what becomes null in it.
+    fn cases() -> Vec<(&'static str, String, Value, Vec<&'static str>)> {
+        let mut cases = vec![
+            ("Deployment.apps", "/spec/strategy", json!({"type": "Recreate"}), vec!["rollingUpdate"]),
+            ("StatefulSet.apps", "/spec/updateStrategy", json!({"type": "OnDelete"}), vec!["rollingUpdate"]),
+            ("DaemonSet.apps", "/spec/updateStrategy", json!({"type": "OnDelete"}), vec!["rollingUpdate"]),
+            ("Service", "/spec", json!({"sessionAffinity": "None"}), vec!["sessionAffinityConfig"]),
+            (
+                "Service",
+                "/spec",
+                json!({"type": "ExternalName"}),
+                vec![
+                    "allocateLoadBalancerNodePorts",
+                    "externalTrafficPolicy",
+                    "loadBalancerClass",
+                    "loadBalancerSourceRanges",
+                ],
+            ),
+            ("PodDisruptionBudget.policy", "/spec", json!({"minAvailable": 1}), vec!["maxUnavailable"]),
+            ("Ingress.networking.k8s.io", "/spec/defaultBackend", json!({"resource": {}}), vec!["service"]),
+            ("Ingress.networking.k8s.io", "/spec/defaultBackend/service/port", json!({"name": "a"}), vec!["number"]),
+            (
+                "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io",
+                "/spec/paramRef",
+                json!({"name": "a"}),
+                vec!["selector"],
+            ),
+            (
+                "MutatingWebhookConfiguration.admissionregistration.k8s.io",
+                "/webhooks/*/clientConfig",
+                json!({"url": "a"}),
+                vec!["service"],
+            ),
+            (
+                "CustomResourceDefinition.apiextensions.k8s.io",
+                "/spec/conversion",
+                json!({"strategy": "None"}),
+                vec!["webhook"],
+            ),
+            (
+                "PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io",
+                "/spec/limited/limitResponse",
+                json!({"type": "Reject"}),
+                vec!["queuing"],
+            ),
+        ]
+        .into_iter()
+        .map(|(kind, place, part, nulls)| (kind, place.to_owned(), part, nulls))
+        .collect::<Vec<_>>();
+        for (kind, pod) in [
+            ("Pod", "/spec"),
+            ("PodTemplate", "/template/spec"),
+            ("ReplicationController", "/spec/template/spec"),
+            ("Deployment.apps", "/spec/template/spec"),
+            ("Job.batch", "/spec/template/spec"),
+            ("CronJob.batch", "/spec/jobTemplate/spec/template/spec"),
+        ] {
+            for (place, part, nulls) in [
+                ("/securityContext/seccompProfile", json!({"type": "Unconfined"}), vec!["localhostProfile"]),
+                ("/resourceClaims/*", json!({"resourceClaimName": "a"}), vec!["resourceClaimTemplateName"]),
+                ("/containers/*/livenessProbe", json!({"tcpSocket": {"port": 1}}), vec!["exec", "grpc", "httpGet"]),
+                (
+                    "/initContainers/*/lifecycle/preStop",
+                    json!({"sleep": {"seconds": 1}}),
+                    vec!["exec", "httpGet", "tcpSocket"],
+                ),
+                ("/containers/*/env/*", json!({"name": "A", "value": "1"}), vec!["valueFrom"]),
+                (
+                    "/ephemeralContainers/*/env/*/valueFrom",
+                    json!({"fieldRef": {}}),
+                    vec!["configMapKeyRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"],
+                ),
+            ] {
+                cases.push((kind, format!("{pod}{place}"), part, nulls));
+            }
+        }
+        cases
+    }
+
     #[test]
     fn what_cant_go_along_with_what_is_given_is_cleared_and_nothing_that_is_given() {
-        for (given, expected) in [
-            (
-                json!({"strategy": {"type": "Recreate"}}),
-                json!({"strategy": {"type": "Recreate", "rollingUpdate": null}}),
-            ),
-            (
-                json!({"updateStrategy": {"type": "OnDelete"}}),
-                json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}),
-            ),
-            (json!({"conversion": {"strategy": "None"}}), json!({"conversion": {"strategy": "None", "webhook": null}})),
-            (
-                json!({"limitResponse": {"type": "Reject"}}),
-                json!({"limitResponse": {"type": "Reject", "queuing": null}}),
-            ),
-            (
-                json!({"spec": {"sessionAffinity": "None"}}),
-                json!({"spec": {"sessionAffinity": "None", "sessionAffinityConfig": null}}),
-            ),
-            (
-                json!({"livenessProbe": {"tcpSocket": {"port": 1}}}),
-                json!({"livenessProbe": {"tcpSocket": {"port": 1}, "exec": null, "grpc": null, "httpGet": null}}),
-            ),
-            (
-                json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}),
-                json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}, "exec": null, "httpGet": null, "tcpSocket": null}}}),
-            ),
-            (
-                json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}]}),
-                json!({"env": [{"name": "A", "value": "1", "valueFrom": null}, {"name": "B", "value": null,
-                    "valueFrom": {"fieldRef": {}, "configMapKeyRef": null, "fileKeyRef": null, "resourceFieldRef": null,
-                        "secretKeyRef": null}}]}),
-            ),
-            (
-                json!({"spec": {"minAvailable": 1}, "seccompProfile": {"type": "Unconfined"}}),
-                json!({"spec": {"minAvailable": 1, "maxUnavailable": null},
-                    "seccompProfile": {"type": "Unconfined", "localhostProfile": null}}),
-            ),
-            (
-                json!({"clientConfig": {"url": "https://a"}}),
-                json!({"clientConfig": {"url": "https://a", "service": null}}),
-            ),
-        ] {
-            assert_eq!(cleared(&given), Some(expected.clone()));
-            assert_eq!(cleared(&expected), None, "done once");
+        for (kind, place, part, nulls) in cases() {
+            let mut expected = part.clone();
+            for name in nulls {
+                expected[name] = Value::Null;
+            }
+            let mut expected = at(&place, expected);
+            // What is around it has a rule of its own.
+            for (inner, outer) in [("/valueFrom", "value"), ("/service/port", "resource")] {
+                if let Some(around) = place.strip_suffix(inner) {
+                    expected.pointer_mut(&around.replace('*', "0")).expect("what is around it")[outer] = Value::Null;
+                }
+            }
+            assert_eq!(cleared(&object(kind), &at(&place, part)), Some(expected.clone()), "{kind} {place}");
+            assert_eq!(cleared(&object(kind), &expected), None, "done once");
         }
-        let volumes = cleared(&json!({"volumes": [{"name": "v", "secret": {}}]})).expect("nulls");
-        assert_eq!((&volumes["volumes"][0]["emptyDir"], &volumes["volumes"][0]["secret"]), (&Value::Null, &json!({})));
-        for same in [
-            json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}}),
-            json!({"strategy": {"rollingUpdate": {}}}),
-            json!({"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}),
-            json!({"spec": {"type": "LoadBalancer"}, "strategy": {"type": "One that is new"}}),
-            json!({"volumes": [{"name": "v"}], "data": {"env": "value"}, "livenessProbe": {"periodSeconds": 3}}),
+        let volumes = at("/spec/volumes/*", json!({"name": "v", "secret": {}}));
+        let volumes = cleared(&object("Pod"), &volumes).expect("nulls");
+        let volume = &volumes["spec"]["volumes"][0];
+        assert_eq!((&volume["emptyDir"], &volume["secret"], &volume["name"]), (&Value::Null, &json!({}), &json!("v")));
+        let deployment = |spec: &Value| json!({"spec": {"template": {"spec": spec}}});
+        for (kind, same) in [
+            ("Deployment.apps", json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {}}}})),
+            ("Deployment.apps", json!({"spec": {"strategy": {"rollingUpdate": {}}}})),
+            ("Deployment.apps", json!({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}})),
+            ("Deployment.apps", json!({"spec": {"strategy": {"type": "One that is new"}}})),
+            ("Deployment.apps", deployment(&json!({"volumes": [{"name": "v"}], "nodeSelector": {"env": "value"}}))),
+            ("Deployment.apps", deployment(&json!({"containers": [{"livenessProbe": {"periodSeconds": 3}}]}))),
+            ("Service", json!({"spec": {"type": "LoadBalancer"}})),
+            ("Service", json!({"spec": null})),
+            // Values of a definition's schema are somebody else's.
+            (
+                "CustomResourceDefinition.apiextensions.k8s.io",
+                json!({"spec": {"versions": [{"schema": {"default": {"conversion": {"strategy": "None"}}}}]}}),
+            ),
         ] {
-            assert_eq!(cleared(&same), None);
+            assert_eq!(cleared(&object(kind), &same), None, "{same}");
+        }
+    }
+
+    /// Other kinds have such fields as well: only whoever has made them knows what they mean.
+    #[test]
+    fn an_object_of_another_kind_is_never_cleared() {
+        let cases = cases();
+        let built_in: BTreeSet<&str> = cases.iter().map(|(kind, ..)| *kind).collect();
+        for (_, place, part, _) in &cases {
+            let body = at(place, part.clone());
+            for kind in &built_in {
+                let (name, _) = kind.split_once('.').unwrap_or((kind, ""));
+                for group in ["example.com", "serving.knative.dev", "apps.openshift.io"] {
+                    assert_eq!(cleared(&object(&format!("{name}.{group}")), &body), None, "{name}.{group} {place}");
+                }
+            }
+            for kind in ["ConfigMap", "Widget.apps", "Widget.example.com", "Rollout.argoproj.io"] {
+                assert_eq!(cleared(&object(kind), &body), None, "{kind} {place}");
+            }
         }
     }
 

@@ -95,7 +95,9 @@ impl Place<'_> {
     ) -> Result<Stated<Metadata>, Error> {
         let patched = self.patch_once(body, patch_type, by).await;
         let cleared = match &patched {
-            Err(Error::Rejected { code: INVALID, .. }) if patch_type != PatchType::Json => unions::cleared(body),
+            Err(Error::Rejected { code: INVALID, .. }) if patch_type != PatchType::Json => {
+                unions::cleared(self.object, body)
+            }
             _ => None,
         };
         match cleared {
@@ -157,7 +159,7 @@ impl Place<'_> {
     async fn apply_whole(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
         let applied = self.apply_once(body).await;
         let Err(Error::Rejected { code: INVALID, .. }) = &applied else { return applied };
-        let cleared = unions::cleared(body).unwrap_or_else(|| body.clone());
+        let cleared = unions::cleared(self.object, body).unwrap_or_else(|| body.clone());
         let (plain, _) = unions::without_nulls(body);
         let (_, pointers) = unions::without_nulls(&cleared);
         if pointers.is_empty() {
