@@ -456,3 +456,108 @@ fn a_diff_does_not_end_at_the_first_document_that_is_wrong() {
         );
     });
 }
+
+/// What a pass refuses before or after a write of its own accord, a diff refuses in the same words, before and after that pass.
+#[test]
+fn a_diff_foresees_what_a_pass_refuses_itself() {
+    run(async {
+        let stage = Stage::new("diff-refusals").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        stage.at_rest().await;
+        let group = "diff-refusals.example.com";
+        let element = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"},
+            "a": {"type": "integer"}}});
+        let keyed = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": element});
+        let properties = json!({"keyed": keyed, "plain": {"type": "array", "items": element}});
+        let mut crd = definition(group);
+        crd["spec"]["versions"][0]["schema"] = json!({"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": properties}}}});
+        let there = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "there", "namespace": stage.namespace}});
+        stage.syncset("before", "Upsert", &[crd, there]).await;
+        stage.succeeds("west-1", "before", 1).await;
+
+        let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": stage.namespace}});
+        let token = |name: &str, uid: Option<&str>| {
+            let mut annotations = json!({"kubernetes.io/service-account.name": name});
+            if let Some(uid) = uid {
+                annotations["kubernetes.io/service-account.uid"] = json!(uid);
+            }
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+                "metadata": {"name": format!("{name}-token"), "namespace": stage.namespace, "annotations": annotations}})
+        };
+        let listing = |name: &str, list: &str, ignored: &str| {
+            let mut object = widget(&stage, group, name);
+            object["spec"] = json!({list: [{"name": "x", "a": 1}]});
+            object["metadata"]["annotations"] = json!({"towline.dev/ignore-fields": ignored});
+            object
+        };
+        let service = |name: &str| {
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": stage.namespace,
+                "annotations": {"towline.dev/ignore-fields": "/spec/selector/b"}},
+                "spec": {"selector": {"a": "1"}, "ports": [{"port": 1}]}})
+        };
+        let there_before = |name: &str| {
+            let mut object = widget(&stage, group, name);
+            object["spec"] = json!({"keyed": [{"name": "x", "a": 7}], "plain": [{"name": "x", "a": 7}]});
+            object
+        };
+        let widgets = crate::kinds::widgets(plane.client(integration::users::ADMIN).await.unwrap(), &stage, group);
+        for name in ["plain-there", "update-there", "keyed-there"] {
+            let theirs = serde_json::from_value(there_before(name)).unwrap();
+            widgets.create(&PostParams::default(), &theirs).await.unwrap();
+        }
+        let uid = "7b1c2d3e-0000-4000-8000-000000000000";
+        let no_account = "the cluster deletes such a Secret at once, since there is no ServiceAccount";
+        let another = "its annotation kubernetes.io/service-account.uid is not the UID of the ServiceAccount";
+        let part = |list: &str| format!("/spec/{list} is part of a field that is only written as a whole");
+        let (absent, late) = (format!("{no_account} absent: create that before it"), format!("{no_account} late"));
+        let cases: Vec<(&str, Vec<Value>, Option<String>)> = vec![
+            ("Apply", vec![token("absent", None)], Some(absent.clone())),
+            ("CreateOrUpdate", vec![token("absent", None)], Some(absent.clone())),
+            ("CreateOnly", vec![token("absent", None)], Some(absent)),
+            ("Apply", vec![token("late", None), account("late")], Some(late)),
+            ("Apply", vec![token("there", Some(uid))], Some(format!("{another} there"))),
+            ("Apply", vec![account("brought"), token("brought", Some(uid))], Some(format!("{another} brought"))),
+            ("Apply", vec![account("fine"), token("fine", None)], None),
+            ("CreateOnly", vec![token("there", None)], None),
+            ("Apply", vec![listing("plain-new", "plain", "/spec/plain/*/a")], Some(part("plain/*/a"))),
+            ("Apply", vec![listing("plain-there", "plain", "/spec/plain/*/a")], Some(part("plain/*/a"))),
+            ("CreateOrUpdate", vec![listing("update-there", "keyed", "/spec/keyed/*/a")], Some(part("keyed/*/a"))),
+            ("Apply", vec![service("selecting")], Some(part("selector/b"))),
+            ("CreateOrUpdate", vec![service("patched")], None),
+            ("Apply", vec![listing("keyed-there", "keyed", "/spec/keyed/*/a")], None),
+            ("Apply", vec![listing("keyed-new", "keyed", "/spec/keyed/*/a")], None),
+            ("Apply", vec![listing("whole", "plain", "/spec/plain")], None),
+        ];
+        for (number, (behavior, resources, refusal)) in cases.iter().enumerate() {
+            let document = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": format!("case-{number}"),
+                "spec": {"applyBehavior": behavior, "clusterDeploymentRefs": [{"name": "west-1"}], "resources": resources}});
+            agree(&stage, &document, refusal.as_deref()).await;
+        }
+    });
+}
+
+/// A diff before a pass, the pass, and a diff after it agree on a syncset: it is refused with these words, or succeeds.
+async fn agree(stage: &Stage, document: &Value, refusal: Option<&str>) {
+    let name = document["name"].as_str().unwrap();
+    let check = async |code: i32, when: &str| {
+        let (found, told) = stage.judged(document).await;
+        assert_eq!(found, code, "{when} the pass of {name}: {told}");
+        assert!(refusal.is_none_or(|refusal| told.contains(refusal)), "{when} the pass of {name}: {told}");
+    };
+    check(if refusal.is_some() { 2 } else { 1 }, "before").await;
+    stage.create("syncsets", document).await;
+    let is_ended = |status: &Value| {
+        let mut entries = status["syncSets"].as_array().into_iter().flatten();
+        entries.any(|entry| {
+            let message = entry["failureMessage"].as_str().unwrap_or_default();
+            entry["name"] == name && refusal.map_or(entry["result"] == "Success", |refusal| message.contains(refusal))
+        })
+    };
+    stage.status("west-1", &format!("the end of {name}: {refusal:?}"), is_ended).await;
+    stage.at_rest().await;
+    check(if refusal.is_some() { 2 } else { 0 }, "after").await;
+    // Some later case may need what it failed to send.
+    stage.remove(&stage.path("syncsets", name)).await;
+    stage.at_rest().await;
+}

@@ -21,11 +21,11 @@ use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Manager, Release, Seen, telling};
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Rendered, Rendering};
+use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Place as Position, Rendered, Rendering};
 use crate::syncset::rules::unions;
 use crate::syncset::rules::wanted::{Scope, Wanted, group_defined_by, is_namespace};
 use crate::syncset::store::{PassStore, Snapshot, StoreError};
-use crate::syncset::work::{By, Place, seen, taken_over};
+use crate::syncset::work::{By, Place, check_merge, seen, taken_over};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
@@ -73,7 +73,8 @@ pub(super) enum Verdict {
 /// What a syncset itself brings, and which therefore need not be there.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Brought {
-    objects: BTreeSet<ObjectRef>,
+    /// With their places: one comes before the next.
+    objects: BTreeMap<ObjectRef, Position>,
     namespaces: BTreeSet<String>,
     groups: BTreeSet<String>,
 }
@@ -86,7 +87,7 @@ impl Brought {
                 brought.namespaces.insert(desired.object.name.clone());
             }
             brought.groups.extend(group_defined_by(&desired.object).map(str::to_owned));
-            brought.objects.insert(desired.object.clone());
+            brought.objects.insert(desired.object.clone(), desired.place);
         }
         brought
     }
@@ -98,7 +99,13 @@ impl Brought {
                 (&brought.group, &brought.kind, &brought.name) == (&object.group, &object.kind, &object.name)
             }
         };
-        self.objects.contains(object) || self.objects.iter().any(is_without)
+        self.objects.contains_key(object) || self.objects.keys().any(is_without)
+    }
+
+    /// Whether it brings a `ServiceAccount` before this place. Each namespace gets one of the name `default`.
+    fn has_account(&self, account: &ObjectRef, place: Position) -> bool {
+        let is_default = account.name == "default" && self.namespaces.contains(&account.namespace);
+        is_default || self.objects.get(account).is_some_and(|brought| *brought < place)
     }
 }
 
@@ -225,10 +232,17 @@ impl<'k> Trial<'k> {
         };
         let may_recreate = desired.may_recreate
             && found.is_some_and(|(seen, is_adopted)| known.may_delete(&desired.object, &seen, is_adopted));
-        let mut body = desired.sent(mark, None);
-        let pointers = left_alone(&body);
+        let whole = desired.sent(mark, None);
+        let place = Place { cluster: &self.cluster, kind, key: &key, object: &desired.object };
+        let is_brought = |account: &ObjectRef| self.brought.has_account(account, desired.place);
+        if let Err(error) = place.check_account(&whole, is_brought).await {
+            return settled(error).map(Tried::from);
+        }
+        let manager = if self.behavior == Behavior::Apply { Manager::Apply } else { Manager::Update };
+        let pointers = left_alone(&whole);
+        let mut body = Cow::Borrowed(&*whole);
         if before.is_some() && !pointers.is_empty() {
-            body = Cow::Owned(without(&body, &pointers));
+            body = Cow::Owned(without(&whole, &pointers));
         }
         let apply = || Request::apply(kind, &key, &body).by(Manager::Apply.as_str()).tried();
         let Some(before) = before else {
@@ -237,7 +251,10 @@ impl<'k> Trial<'k> {
                 _ => Request::create(kind, &key, &body).by(Manager::Update.as_str()).tried(),
             };
             let created = match self.cluster.change(request).await {
-                Ok(_) => Verdict::Create,
+                Ok(created) => match place.given_up(manager, &pointers, &whole, &created.body).await {
+                    Ok(_) => Verdict::Create,
+                    Err(error) => settled(error)?,
+                },
                 Err(error) if self.is_explained(&error, &key) => Verdict::Create,
                 Err(error) => settled(error)?,
             };
@@ -246,10 +263,16 @@ impl<'k> Trial<'k> {
         if before.deletion.is_some() {
             return Ok(Verdict::Failed("it is being deleted".to_owned()).into());
         }
+        if self.behavior != Behavior::CreateOnly
+            && let Err(error) = place.given_up(manager, &pointers, &whole, &before).await
+        {
+            return settled(error).map(Tried::from);
+        }
         let verdict = match self.behavior {
             Behavior::CreateOnly => Verdict::Same,
             Behavior::CreateOrUpdate => {
-                let patched = self.patched(kind, &key, &desired.object, &body, PatchType::Strategic).await;
+                let as_merge = check_merge(&pointers, &whole);
+                let patched = patched(place, &body, PatchType::Strategic, as_merge).await;
                 if is_invalid(&patched) && may_recreate && self.is_valid_as_new(kind, &key, &desired).await? {
                     return Ok(Verdict::Recreate.into());
                 }
@@ -265,14 +288,12 @@ impl<'k> Trial<'k> {
                         _ => Verdict::Conflict(owners),
                     }
                 }
-                Err(error @ Error::Rejected { code: INVALID, .. }) => {
-                    match self.refused(kind, &key, &desired, &body, error).await? {
-                        Verdict::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
-                            return Ok(Verdict::Recreate.into());
-                        }
-                        verdict => verdict,
+                Err(error @ Error::Rejected { code: INVALID, .. }) => match refused(place, &body, error).await? {
+                    Verdict::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
+                        return Ok(Verdict::Recreate.into());
                     }
-                }
+                    verdict => verdict,
+                },
                 applied => {
                     let verdict = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
                     let may_be_outdated = verdict == Verdict::Same && was_applied_lately(&before, Timestamp::now());
@@ -304,51 +325,13 @@ impl<'k> Trial<'k> {
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
-                let patched = self.patched(kind, &key, &patch.object, &patch.body, patch.patch_type).await;
+                let place = Place { cluster: &self.cluster, kind, key: &key, object: &patch.object };
+                let patched = patched(place, &patch.body, patch.patch_type, Ok(())).await;
                 compared(&before, patched, is_same_patched)
             }
             Ok(None) if is_brought => Ok(Verdict::Same),
             Ok(None) => Ok(Verdict::Failed("there is no such object to patch".to_owned())),
             Err(error) => settled(error),
-        }
-    }
-
-    async fn patched(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        object: &ObjectRef,
-        body: &serde_json::Value,
-        patch_type: PatchType,
-    ) -> Result<Metadata, Error> {
-        let place = Place { cluster: &self.cluster, kind, key, object };
-        let by = By { manager: TRIED_BY, is_tried: true };
-        let patched = match place.patch(body, patch_type, by).await {
-            Err(Error::Rejected { code: UNSUPPORTED_PATCH, .. }) if patch_type == PatchType::Strategic => {
-                place.patch(body, PatchType::Merge, by).await
-            }
-            patched => patched,
-        };
-        patched.map(|changed| changed.body)
-    }
-
-    /// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
-    async fn refused(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        desired: &Desired,
-        body: &serde_json::Value,
-        error: Error,
-    ) -> Result<Verdict, Error> {
-        let cleared = unions::cleared(&desired.object, body);
-        if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
-            return settled(error);
-        }
-        let body = cleared.as_ref().unwrap_or(body);
-        match self.patched(kind, key, &desired.object, body, PatchType::Strategic).await {
-            Ok(_) => Ok(Verdict::Change),
-            Err(_) => settled(error),
         }
     }
 
@@ -373,6 +356,37 @@ impl<'k> Trial<'k> {
     fn is_explained(&self, error: &Error, key: &ObjectKey) -> bool {
         let is_missing = matches!(error, Error::NotFound { .. } | Error::NotServed { .. });
         is_missing && self.brought.namespaces.contains(key.namespace.as_ref())
+    }
+}
+
+/// Tries a patch, in place of a strategic one also a merge patch, unless that is refused.
+async fn patched(
+    place: Place<'_>,
+    body: &serde_json::Value,
+    patch_type: PatchType,
+    as_merge: Result<(), Error>,
+) -> Result<Metadata, Error> {
+    let by = By { manager: TRIED_BY, is_tried: true };
+    let patched = match place.patch(body, patch_type, by).await {
+        Err(Error::Rejected { code: UNSUPPORTED_PATCH, .. }) if patch_type == PatchType::Strategic => {
+            as_merge?;
+            place.patch(body, PatchType::Merge, by).await
+        }
+        patched => patched,
+    };
+    patched.map(|changed| changed.body)
+}
+
+/// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
+async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<Verdict, Error> {
+    let cleared = unions::cleared(place.object, body);
+    if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
+        return settled(error);
+    }
+    let body = cleared.as_ref().unwrap_or(body);
+    match patched(place, body, PatchType::Strategic, Ok(())).await {
+        Ok(_) => Ok(Verdict::Change),
+        Err(_) => settled(error),
     }
 }
 
@@ -464,6 +478,26 @@ mod tests {
 
     fn entry(manager: &str, operation: &str, time: &str) -> Value {
         json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsV1": {"f:data": {"f:a": {}}}})
+    }
+
+    #[test]
+    fn an_account_is_brought_before_what_comes_after_it_or_with_its_namespace() {
+        let account = |namespace: &str, name: &str| ObjectRef {
+            group: String::new(),
+            kind: "ServiceAccount".to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let brought = Brought {
+            objects: BTreeMap::from([(account("team", "agent"), Position::Resource(1))]),
+            namespaces: BTreeSet::from(["new".to_owned()]),
+            ..Brought::default()
+        };
+        let has = |namespace: &str, name: &str, place| brought.has_account(&account(namespace, name), place);
+        assert!(!has("team", "agent", Position::Resource(0)) && has("team", "agent", Position::Resource(2)));
+        assert!(has("team", "agent", Position::Secret(0)) && !has("other", "agent", Position::Secret(0)));
+        assert!(has("new", "default", Position::Resource(0)) && !has("team", "default", Position::Resource(2)));
+        assert!(!has("new", "agent", Position::Resource(2)));
     }
 
     #[test]

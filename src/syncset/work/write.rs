@@ -44,45 +44,44 @@ pub struct By {
 impl Place<'_> {
     /// Applies the object.
     pub(super) async fn apply(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
-        self.check_account(body).await?;
-        let owner = (Manager::Apply.as_str(), "Apply");
+        self.check_account(body, |_| false).await?;
         let pointers = left_alone(body);
         if pointers.is_empty() {
             return self.apply_whole(body).await;
         }
         // What is known not to be there is sent with a version that no object has, so that the server creates it or refuses it.
         let is_new = body.pointer("/metadata/resourceVersion").is_some();
-        if !is_new && self.give_up(owner, &pointers, body, None).await?.is_some() {
+        if !is_new && self.give_up(Manager::Apply, &pointers, body, None).await?.is_some() {
             return self.apply_whole(&without(body, &pointers)).await;
         }
         let created = self.apply_whole(body).await?;
-        self.give_up_created(owner, &pointers, body, created).await
+        self.give_up_created(Manager::Apply, &pointers, body, created).await
     }
 
     /// Creates the object.
     pub(super) async fn create(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
-        self.check_account(body).await?;
-        let manager = Manager::Update.as_str();
-        let created = self.cluster.change(Request::create(self.kind, self.key, body).by(manager)).await?;
+        self.check_account(body, |_| false).await?;
+        let manager = Manager::Update;
+        let created = self.cluster.change(Request::create(self.kind, self.key, body).by(manager.as_str())).await?;
         let pointers = left_alone(body);
         if pointers.is_empty() {
             return Ok(created);
         }
-        self.give_up_created((manager, "Update"), &pointers, body, created).await
+        self.give_up_created(manager, &pointers, body, created).await
     }
 
     /// Patches the object with what is wanted of it.
     pub(super) async fn update(&self, body: &Value, patch_type: PatchType) -> Result<Stated<Metadata>, Error> {
-        self.check_account(body).await?;
+        self.check_account(body, |_| false).await?;
         let by = By { manager: Manager::Update.as_str(), is_tried: false };
         let pointers = left_alone(body);
         if pointers.is_empty() || patch_type == PatchType::Json {
             return self.patch(body, patch_type, by).await;
         }
         if patch_type == PatchType::Merge {
-            outside_lists(&pointers, body).map_err(|error| refused(error.to_string()))?;
+            check_merge(&pointers, body)?;
         }
-        self.give_up((by.manager, "Update"), &pointers, body, None).await?;
+        self.give_up(Manager::Update, &pointers, body, None).await?;
         self.patch(&without(body, &pointers), patch_type, by).await
     }
 
@@ -178,9 +177,8 @@ impl Place<'_> {
             Err(_) => applied,
             Ok(_) => {
                 let Some(before) = self.cluster.read_metadata(self.kind, self.key).await? else { return applied };
-                let owner = (Manager::Apply.as_str(), "Apply");
-                let patch = claimed(&before, owner, &pointers, &plain);
-                self.cluster.change(self.json_patch(&patch, owner.0)).await?;
+                let patch = claimed(&before, owner(Manager::Apply), &pointers, &plain);
+                self.cluster.change(self.json_patch(&patch, Manager::Apply)).await?;
                 self.apply_once(&plain).await
             }
         }
@@ -194,7 +192,7 @@ impl Place<'_> {
     /// Takes fields that are left alone from our entry, of which `found` is what is known. None if there is no such object.
     async fn give_up(
         &self,
-        (manager, operation): (&'static str, &str),
+        manager: Manager,
         pointers: &[FieldPointer],
         body: &Value,
         found: Option<Metadata>,
@@ -207,18 +205,7 @@ impl Place<'_> {
                 None => self.cluster.read_metadata(self.kind, self.key).await?,
             };
             let Some(known) = known else { return Ok(None) };
-            let owner = (manager, operation);
-            let patch = match given_up(&known, owner, pointers, body, None) {
-                Err(PartOfWhole { is_map: true, .. }) => {
-                    // Rare, and large.
-                    let live = Box::pin(self.cluster.read_whole(self.kind, self.key)).await?.unwrap_or_default();
-                    given_up(&known, owner, pointers, body, Some(&live))
-                }
-                patch => patch,
-            };
-            let Some(patch) = patch.map_err(|error| refused(error.to_string()))? else {
-                return Ok(Some(known));
-            };
+            let Some(patch) = self.given_up(manager, pointers, body, &known).await? else { return Ok(Some(known)) };
             tries += 1;
             match self.cluster.change(self.json_patch(&patch, manager)).await {
                 Ok(written) => return Ok(Some(written.body)),
@@ -231,13 +218,13 @@ impl Place<'_> {
     /// The same of an object that was just written. That must not be forgotten because this fails: each later write gives the fields up first.
     async fn give_up_created(
         &self,
-        owner: (&'static str, &str),
+        manager: Manager,
         pointers: &[FieldPointer],
         body: &Value,
         written: Stated<Metadata>,
     ) -> Result<Stated<Metadata>, Error> {
         let Stated { created, body: found } = written;
-        match self.give_up(owner, pointers, body, Some(found.clone())).await {
+        match self.give_up(manager, pointers, body, Some(found.clone())).await {
             Ok(Some(found)) => Ok(Stated { created, body: found }),
             Err(error @ Error::Rejected { code: BAD_REQUEST, .. }) => Err(error),
             // Also if somebody has deleted it meanwhile, which the next full pass finds out.
@@ -245,8 +232,36 @@ impl Place<'_> {
         }
     }
 
-    /// A cluster deletes a Secret for a `ServiceAccount` at once if there is no such account, or one with another UID.
-    async fn check_account(&self, body: &Value) -> Result<(), Error> {
+    /// The patch by which our entry no longer has fields that are left alone; none if it has none of them. Parts of what is only written as
+    /// a whole are refused. This writes nothing.
+    pub(in crate::syncset) async fn given_up(
+        &self,
+        manager: Manager,
+        pointers: &[FieldPointer],
+        body: &Value,
+        known: &Metadata,
+    ) -> Result<Option<Value>, Error> {
+        if pointers.is_empty() {
+            return Ok(None);
+        }
+        let patch = match given_up(known, owner(manager), pointers, body, None) {
+            Err(PartOfWhole { is_map: true, .. }) => {
+                // Rare, and large. What is not there will be what is sent.
+                let live = Box::pin(self.cluster.read_whole(self.kind, self.key)).await?;
+                given_up(known, owner(manager), pointers, body, Some(live.as_ref().unwrap_or(body)))
+            }
+            patch => patch,
+        };
+        patch.map_err(|error| refused(error.to_string()))
+    }
+
+    /// A cluster deletes a Secret for a `ServiceAccount` at once if there is no such account, or one with another UID. An account that is
+    /// brought will be there before the Secret. This writes nothing.
+    pub(in crate::syncset) async fn check_account(
+        &self,
+        body: &Value,
+        is_brought: impl FnOnce(&ObjectRef) -> bool,
+    ) -> Result<(), Error> {
         let is_secret = self.object.group.is_empty() && self.object.kind == "Secret";
         if !is_secret || body.get("type").and_then(Value::as_str) != Some(ACCOUNT_TOKEN) {
             return Ok(());
@@ -255,27 +270,43 @@ impl Place<'_> {
         let text = |name: &str| annotations.and_then(|all| all.get(name)).and_then(Value::as_str);
         // Without a name the server refuses it.
         let Some(name) = text(ACCOUNT_NAME) else { return Ok(()) };
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ServiceAccount"), "serviceaccounts");
+        let gvk = GroupVersionKind::gvk("", "v1", "ServiceAccount");
+        let account = ObjectRef { kind: gvk.kind.clone(), name: name.to_owned(), ..self.object.clone() };
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "serviceaccounts");
         let accounts = Kind { resource, namespaced: true, status_subresource: false };
         let key = ObjectKey::new(self.object.namespace.as_str(), name);
-        match self.cluster.read_metadata(&accounts, &key).await {
-            Ok(None) => Err(refused(format!(
+        let found = match self.cluster.read_metadata(&accounts, &key).await {
+            Ok(found) => found,
+            // Who may not read accounts may still write the Secret.
+            Err(Error::Forbidden { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let is_another = |uid: &str| found.as_ref().is_none_or(|found| *found.uid != *uid);
+        match &found {
+            None if !is_brought(&account) => Err(refused(format!(
                 "the cluster deletes such a Secret at once, since there is no ServiceAccount {name}: create that before it"
             ))),
-            Ok(Some(found)) if text(ACCOUNT_UID).is_some_and(|uid| *uid != *found.uid) => Err(refused(format!(
+            _ if text(ACCOUNT_UID).is_some_and(is_another) => Err(refused(format!(
                 "the cluster deletes such a Secret at once, since its annotation {ACCOUNT_UID} is not the UID of the ServiceAccount {name} \
                  there: leave the annotation out; the token of another cluster belongs into a Secret of type Opaque"
             ))),
-            // Who may not read accounts may still write the Secret.
-            Ok(Some(_)) | Err(Error::Forbidden { .. }) => Ok(()),
-            Err(error) => Err(error),
+            _ => Ok(()),
         }
     }
 
-    fn json_patch(&self, patch: &Value, manager: &'static str) -> Request<'_> {
-        Request::patch(self.kind, self.key, Payload::json_patch(patch)).by(manager)
+    fn json_patch(&self, patch: &Value, manager: Manager) -> Request<'_> {
+        Request::patch(self.kind, self.key, Payload::json_patch(patch)).by(manager.as_str())
     }
+}
+
+/// A merge patch replaces lists, so that it can't leave a part of one alone.
+pub fn check_merge(pointers: &[FieldPointer], body: &Value) -> Result<(), Error> {
+    outside_lists(pointers, body).map_err(|error| refused(error.to_string()))
+}
+
+/// A manager and its operation, as entries of `managedFields` have them.
+fn owner(manager: Manager) -> (&'static str, &'static str) {
+    (manager.as_str(), if manager == Manager::Apply { "Apply" } else { "Update" })
 }
 
 fn metadata_of(patch: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
