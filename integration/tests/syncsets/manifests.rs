@@ -1,13 +1,15 @@
 //! Manifests as they are written for Hive and kubectl, and what is told where one can't be applied.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use integration::eventually;
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::world::{Stage, run};
+use crate::world::{LIMIT, Stage, run};
 
 fn file(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-{name}.yaml"));
@@ -70,6 +72,144 @@ items:
         // Applied again as it is, it is the same document.
         let told = stage.command(&["apply", "-f", &path]).await;
         assert_eq!(told.trim(), format!("SyncSet/{}/base unchanged", stage.namespace));
+    });
+}
+
+/// An object of an edge by its path, if there is one.
+async fn live(client: &Client, path: &str) -> Option<Value> {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    match client.request::<Value>(request).await {
+        Ok(found) => Some(found),
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// The manifests in the folder `hive`, which use what the API of Hive documents for syncsets. Each is applied as it is, succeeds, and the
+/// cluster has what it says.
+#[test]
+fn the_fields_that_hive_documents_do_what_they_say() {
+    run(async {
+        let stage = Stage::new("hive-manifests").await;
+        let plane = stage.register("west-1", &json!({"env": "prod", "region": "west"}), 0).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let maps = stage.maps(plane).await;
+        for name in ["applied", "updated", "created"] {
+            let theirs = stage.config_map(name, &json!({"ours": "0", "theirs": "0"}));
+            maps.create(&kube::api::PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/syncsets/hive");
+        let mut tried = BTreeSet::new();
+        let apply = async |name: &'static str, outcome: &str, syncsets: &[(&str, u64)]| {
+            let path = folder.join(name);
+            assert!(path.exists(), "{name}");
+            let told = stage.command(&["apply", "-f", &path.display().to_string()]).await;
+            assert!(!told.is_empty() && told.lines().all(|line| line.ends_with(outcome)), "{name}: {told}");
+            for (syncset, generation) in syncsets {
+                stage.succeeds("west-1", syncset, *generation).await;
+            }
+        };
+        let has = async |path: &str, pointer: &str, expected: Value| {
+            let path = path.replace("NS", "namespaces/hive-manifests");
+            let found = live(&client, &path).await.unwrap_or_else(|| panic!("no {path}"));
+            assert_eq!(found.pointer(pointer).unwrap_or(&Value::Null), &expected, "{path}{pointer}");
+        };
+        let data =
+            async |name: &str, expected: Value| has(&format!("/api/v1/NS/configmaps/{name}"), "/data", expected).await;
+
+        tried.insert("resources.yaml");
+        apply("resources.yaml", "created", &[("resources", 1)]).await;
+        let (core, logging) = ("/api/v1/NS-logging", "NS-logging");
+        has(core, "/metadata/labels/pod-security.kubernetes.io~1enforce", json!("restricted")).await;
+        has(&format!("{core}/serviceaccounts/collector"), "/kind", json!("ServiceAccount")).await;
+        let rbac = "/apis/rbac.authorization.k8s.io/v1";
+        let reader = format!("{rbac}/clusterroles/hive-manifests-log-reader");
+        has(&reader, "/rules/0/resources", json!(["pods", "pods/log"])).await;
+        has(&reader, "/rules/1/nonResourceURLs", json!(["/logs/*"])).await;
+        let binding = format!("{rbac}/clusterrolebindings/hive-manifests-log-reader");
+        has(&binding, "/subjects/0/name", json!("collector")).await;
+        has(&format!("{rbac}/{logging}/roles/tuner"), "/rules/0/verbs", json!(["get", "update"])).await;
+        has(&format!("{rbac}/{logging}/rolebindings/tuner"), "/subjects/0/kind", json!("Group")).await;
+        let text = json!("sources:\n- type: journal\nsinks: [central]\n");
+        has(&format!("{core}/configmaps/collector"), "/data/config.yaml", text).await;
+        let deployment = format!("/apis/apps/v1/{logging}/deployments/collector");
+        has(&deployment, "/spec/template/spec/volumes/0/configMap/defaultMode", json!(0o440)).await;
+        let policy = format!("/apis/networking.k8s.io/v1/{logging}/networkpolicies/collector");
+        has(&policy, "/spec/ingress/0/ports", json!([{"port": 8080, "protocol": "TCP"}])).await;
+
+        tried.insert("patches.yaml");
+        apply("patches.yaml", "created", &[("patches", 1)]).await;
+        let collector = format!("{core}/configmaps/collector");
+        has(&collector, "/data/endpoint", json!("https://logs.example.com")).await;
+        has(&collector, "/data/added", json!("yes")).await;
+        has(&collector, "/data/interval", json!("30")).await;
+        has(core, "/metadata/annotations/example.com~1patched", json!("true")).await;
+        let found = live(&client, &deployment.replace("NS", "namespaces/hive-manifests")).await.unwrap();
+        let containers = found["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+        let names: BTreeSet<_> = containers.iter().map(|container| container["name"].as_str().unwrap()).collect();
+        assert_eq!(names, BTreeSet::from(["collector", "sidecar"]), "merged by name");
+
+        tried.extend(["sync.yaml", "sync-changed.yaml"]);
+        apply("sync.yaml", "created", &[("sync", 1)]).await;
+        data("dropped", json!({"release": "1"})).await;
+        apply("sync-changed.yaml", "configured", &[("sync", 2)]).await;
+        data("kept", json!({"release": "2"})).await;
+        has("/api/v1/NS/limitranges/limits", "/spec/limits/0/default/memory", json!("512Mi")).await;
+        let dropped = "/api/v1/namespaces/hive-manifests/configmaps/dropped";
+        eventually("the object that is dropped to be deleted", LIMIT, async || match live(&client, dropped).await {
+            None => Ok(()),
+            Some(found) => Err(found.to_string()),
+        })
+        .await
+        .unwrap();
+
+        tried.insert("selected.yaml");
+        apply("selected.yaml", "created", &[("hive-manifests-selected", 1)]).await;
+        data("selected", json!({"region": "west", "url": "https://west.prod.example.com"})).await;
+        assert_eq!(live(&client, &dropped.replace("dropped", "unselected")).await, None);
+
+        tried.insert("secrets.yaml");
+        apply("secrets.yaml", "created", &[("secrets", 1), ("hive-manifests-secrets", 1)]).await;
+        for name in ["registry", "registry-again", "registry-selected"] {
+            let path = format!("/api/v1/NS/secrets/{name}");
+            has(&path, "/type", json!("kubernetes.io/dockerconfigjson")).await;
+            has(&path, "/data", json!({".dockerconfigjson": "eyJhdXRocyI6IHt9fQ=="})).await;
+            has(&path, "/metadata/labels/team", json!("platform")).await;
+        }
+
+        tried.insert("behaviors.yaml");
+        let behaviors = ["behavior-apply", "behavior-create-or-update", "behavior-create-only"].map(|name| (name, 1));
+        apply("behaviors.yaml", "created", &behaviors).await;
+        data("applied", json!({"ours": "1", "theirs": "0"})).await;
+        data("updated", json!({"ours": "1", "theirs": "0"})).await;
+        data("created", json!({"ours": "0", "theirs": "0"})).await;
+        data("created-new", json!({"ours": "1"})).await;
+
+        tried.insert("defaults.yaml");
+        apply("defaults.yaml", "created", &[("defaults", 1)]).await;
+        let expected = json!({"given": "1", "patched": "1", "template": "{{ fromCDLabel \"region\" }}"});
+        data("defaults", expected).await;
+        let stored = stage.get(&stage.path("syncsets", "defaults")).await;
+        assert_ne!(stored["uid"], "3c7a9a3e-5d7f-4f6e-9a53-0d5b7f5a1c11", "it is another server's");
+
+        tried.insert("lists.yaml");
+        let listed = ["listed", "hive-manifests-listed", "item", "hive-manifests-item"].map(|name| (name, 1));
+        apply("lists.yaml", "created", &listed).await;
+        for (name, of) in [
+            ("listed", "List"),
+            ("listed-for-all", "List"),
+            ("item", "SyncSetList"),
+            ("item-for-prod", "SelectorSyncSetList"),
+        ] {
+            data(name, json!({"of": of})).await;
+        }
+
+        let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(files.collect::<BTreeSet<_>>(), tried.iter().map(|name| (*name).to_owned()).collect());
+        // Applied again they are the same documents.
+        for name in tried.iter().filter(|name| **name != "sync.yaml") {
+            apply(name, "unchanged", &[]).await;
+        }
     });
 }
 
