@@ -3,13 +3,14 @@
 
 use integration::hub::Request;
 use integration::users::ADMIN;
-use integration::{ControlPlane, eventually};
+use integration::{ControlPlane, eventually, programs};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::kinds::{definition, widget, widgets};
 use crate::requests::Requests;
@@ -289,6 +290,164 @@ fn what_create_only_has_made_leaves_alone_what_is_ignored_when_it_is_applied() {
         stage.replace_spec("syncsets", "base", &spec("Apply", "agent:3")).await;
         stage.succeeds("west-1", "base", 3).await;
         has(&all, 5, "agent:3").await;
+    });
+}
+
+/// The annotation that `kubectl rollout restart` writes stays, whether it is named, or named and given, or not given at all.
+#[test]
+fn a_restart_of_a_rollout_survives_full_passes_and_changes() {
+    run(async {
+        let stage = Stage::new("ignored-restart").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let all = deployments(plane, &stage).await;
+        let pointer = "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt";
+        let cases = [("unnamed", "", false), ("named", pointer, false), ("given", pointer, true)];
+        let wanted = |(name, ignored, is_given): (&str, &str, bool), image: &str| {
+            let mut object = deployment(&stage, image, 1, ignored);
+            object["metadata"]["name"] = json!(name);
+            // A restart of a paused rollout is refused by kubectl.
+            object["spec"]["paused"] = json!(false);
+            if is_given {
+                object["spec"]["template"]["metadata"]["annotations"] =
+                    json!({"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"});
+            }
+            object
+        };
+        let resources = |image: &str| cases.map(|case| wanted(case, image));
+        stage.syncset("base", "Sync", &resources("agent:1")).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let restarted = async |name: &str| {
+            json!(all.get(name).await.unwrap()).pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+        };
+        assert_eq!(restarted("given").await.as_deref(), Some("2026-01-01T00:00:00Z"), "it is sent once");
+        let kubectl = programs::control_plane("kubectl").await.unwrap();
+        let kubeconfig = plane.kubeconfig(ADMIN).unwrap();
+        let mut written = Vec::new();
+        for (name, ..) in cases {
+            let mut command = Command::new(&kubectl);
+            command.args(["rollout", "restart", "--namespace", stage.namespace, &format!("deployment/{name}")]);
+            let output = command.arg("--kubeconfig").arg(&kubeconfig).output().await.unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let at = restarted(name).await.expect("the restart");
+            assert_ne!(at, "2026-01-01T00:00:00Z");
+            written.push(at);
+        }
+        let mut requests = Requests::from_now(&stage, plane).await;
+        for _ in 0..2 {
+            stage.full_pass().await;
+            assert_eq!(requests.seen().await, ["list deployments 200"], "nothing is written at rest");
+        }
+        stage.wants("base", &resources("agent:2")).await;
+        stage.succeeds("west-1", "base", 2).await;
+        stage.full_pass().await;
+        for ((name, ..), at) in cases.into_iter().zip(written) {
+            assert_eq!(restarted(name).await, Some(at), "{name}");
+            let found = json!(all.get(name).await.unwrap());
+            assert_eq!(found["spec"]["template"]["spec"]["containers"][0]["image"], "agent:2", "{name}");
+        }
+    });
+}
+
+/// A field that asks a controller to do something once, and that the controller takes away when it has done it.
+#[test]
+fn a_field_that_a_controller_consumes_is_sent_once() {
+    run(async {
+        let stage = Stage::new("ignored-once").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let group = "ignored-once.example.com";
+        stage.syncset("definition", "Upsert", &[definition(group)]).await;
+        stage.succeeds("west-1", "definition", 1).await;
+        let all = widgets(plane.client(ADMIN).await.unwrap(), &stage, group);
+        for behavior in ["Apply", "CreateOrUpdate"] {
+            let name = behavior.to_lowercase();
+            let wanted = |size: u8| {
+                let mut object = widget(&stage, group, &name);
+                object["spec"] = json!({"size": size, "restore": {"from": "backup-7"}});
+                object["metadata"]["annotations"] = json!({IGNORE: "/spec/restore"});
+                object
+            };
+            let document = json!({"namespace": stage.namespace, "name": name, "spec": spec_of(behavior, &wanted(1))});
+            stage.create("syncsets", &document).await;
+            stage.succeeds("west-1", &name, 1).await;
+            let spec = async || json!(all.get(&name).await.unwrap())["spec"].clone();
+            assert_eq!(spec().await, json!({"size": 1, "restore": {"from": "backup-7"}}));
+            all.patch(&name, &by("restorer"), &Patch::Merge(json!({"spec": {"restore": null}}))).await.unwrap();
+            let mut requests = Requests::from_now(&stage, plane).await;
+            for _ in 0..2 {
+                stage.full_pass().await;
+                let seen = requests.seen().await;
+                assert!(!seen.is_empty() && seen.iter().all(|request| is_read(request)), "{seen:?}");
+            }
+            assert_eq!(spec().await, json!({"size": 1}));
+            stage.wants(&name, &[wanted(2)]).await;
+            stage.succeeds("west-1", &name, 2).await;
+            assert_eq!(spec().await, json!({"size": 2}), "{name}");
+        }
+    });
+}
+
+fn is_read(request: &str) -> bool {
+    request.starts_with("get ") || request.starts_with("list ")
+}
+
+/// A copy with such a mark would look like an object of that tool on the cluster, which then prunes it.
+#[test]
+fn copies_of_secrets_lack_the_marks_of_other_tools_and_keep_what_is_the_users() {
+    run(async {
+        let stage = Stage::new("mapped-marks").await;
+        let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        stage.at_rest().await;
+        let canary = crate::attackers::base64("canary-of-last-applied");
+        let source = json!({"namespace": stage.namespace, "name": "source", "data": {"a": "MQ=="},
+            "labels": {"team": "platform", "app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm",
+                "argocd.argoproj.io/instance": "shop", "kustomize.toolkit.fluxcd.io/name": "shop",
+                "kustomize.toolkit.fluxcd.io/namespace": "flux-system", "helm.toolkit.fluxcd.io/name": "shop",
+                "helm.toolkit.fluxcd.io/namespace": "flux-system"},
+            "annotations": {"example.com/note": "kept", "argocd.argoproj.io/tracking-id": "shop:/Secret:a/source",
+                "argocd.argoproj.io/sync-wave": "1", "kustomize.toolkit.fluxcd.io/checksum": "1",
+                "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "a",
+                "config.kubernetes.io/owning-inventory": "1",
+                "kubectl.kubernetes.io/last-applied-configuration": json!({"data": {"a": canary}}).to_string()}});
+        stage.create("secrets", &source).await;
+        let mapping = |target: &str| {
+            json!({"sourceRef": {"name": "source", "namespace": stage.namespace},
+                "targetRef": {"name": target, "namespace": stage.namespace}})
+        };
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
+            "secretMappings": [mapping("applied")]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        for (name, behavior) in [("updated", "CreateOrUpdate"), ("created", "CreateOnly")] {
+            let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "applyBehavior": behavior,
+                "secretMappings": [mapping(name)]});
+            stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
+        }
+        for syncset in ["base", "updated", "created"] {
+            stage.succeeds("west-1", syncset, 1).await;
+        }
+        let secrets: Api<Secret> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let labels =
+            json!({"team": "platform", "app.kubernetes.io/instance": "shop", "hive.openshift.io/managed": "true"});
+        let check = async || {
+            for name in ["applied", "updated", "created"] {
+                let found = secrets.get(name).await.unwrap();
+                assert_eq!(json!(found.metadata.labels), labels, "{name}");
+                let annotations = found.metadata.annotations.unwrap();
+                let annotations: Vec<&str> = annotations.keys().map(String::as_str).collect();
+                let expected = ["example.com/note", "towline.dev/syncset", "towline.dev/syncset-id"];
+                assert_eq!(annotations, expected, "{name}");
+            }
+        };
+        check().await;
+        // Nor do they get one that comes later.
+        let marked = json!({"annotations": {"argocd.argoproj.io/tracking-id": "another", "meta.helm.sh/release-name": null},
+            "labels": {"argocd.argoproj.io/instance": null, "kustomize.toolkit.fluxcd.io/name": "another"}});
+        stage.change(&stage.path("secrets", "source"), &marked).await;
+        stage.at_rest().await;
+        check().await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        assert_eq!(requests.seen().await, ["list secrets 200"], "nothing is written at rest");
     });
 }
 
