@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use crate::world::{LIMIT, Stage, run};
 
+/// Whatever waits for its time no longer does.
+const TIME_PASSES: &str = "update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
+
 /// The section's report, once it holds.
 pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let outcome = eventually(what.to_owned(), LIMIT, async || {
@@ -233,12 +236,25 @@ fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
         let map = |value: usize| stage.config_map("site", &json!({"value": value.to_string()}));
         let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "refusing"}});
         stage.syncset("base", "Upsert", &[space.clone(), map(0)]).await;
+        // The older one may refuse it first, for a minute each time.
+        eventually("the newer replica to serve the cluster", LIMIT, async || {
+            stage.sql.batch_execute(TIME_PASSES).await.map_err(|error| error.to_string())?;
+            match stage.config_maps(plane).await.len() {
+                1 => Ok(()),
+                count => Err(format!("{count} config maps")),
+            }
+        })
+        .await
+        .unwrap();
         stage.has(plane, &[("site", json!({"value": "0"}))]).await;
         let mut value = 0;
         eventually("the older replica to refuse it once more", LIMIT, async || {
             value += 1;
             stage.wants("base", &[space.clone(), map(value)]).await;
-            let refused = "select count(*) from towline_pace where reachable = false and retry_at is null";
+            stage.at_rest().await;
+            // For a minute, a tenth more or less.
+            let refused = "select count(*) from towline_pace p join towline_work w using (cluster) where not p.reachable \
+                 and p.retry_at is null and w.ready_at between now() + interval '30 s' and now() + interval '66 s'";
             match stage.sql.query_one(refused, &[]).await.unwrap().get(0) {
                 1_i64 => Ok(()),
                 _ => Err(format!("it was applied {value} times")),
@@ -248,6 +264,7 @@ fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
         .unwrap();
         let mut stage = stage;
         std::mem::replace(&mut stage.replicas[0], newer).towline().terminate(LIMIT).await.unwrap();
+        stage.sql.batch_execute(TIME_PASSES).await.unwrap();
         stage.has(plane, &[("site", json!({"value": value.to_string()}))]).await;
         report(&stage, "the cluster in step, without a resync", |report| {
             report["clusters"]["in_step"] == 1 && report["refused_kubeconfigs"] == 0 && report["well"] == true
