@@ -128,11 +128,9 @@ fn children(
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
     let mut children = vec![admin.into_child()];
     children.extend(watches.into_children());
-    // Drained in reverse: first this replica stops to count, then sections end, and each one's Lease is given up as soon
-    // as it has.
+    // Drained in reverse: sections end, and each one's Lease is released as soon as it has.
     children.extend(election.iter().flat_map(|election| election.electors()));
     children.extend(runs);
-    children.extend(election.iter().map(|election| election.membership()));
     children
 }
 
@@ -304,7 +302,7 @@ pub fn roles(jobs: JobList) -> Vec<Role> {
     let mut roles = vec![
         Role::new("admin", "", "HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach"),
         Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
-        Role::new("membership_view", "", "evaluates the watched Leases once for all electors"),
+        Role::new("lease_view", "", "what this replica has seen of the watched Leases; wakes electors"),
         Role::new(
             "election",
             "<section>",
@@ -312,7 +310,6 @@ pub fn roles(jobs: JobList) -> Vec<Role> {
         ),
     ];
     roles.extend(jobs.roles());
-    roles.push(Role::new("membership", "", "one Lease for each replica: says that it lives, and for which sections"));
     roles
 }
 

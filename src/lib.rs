@@ -6,7 +6,7 @@
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache (Store); tells its followers the keys that changed
-//! ├─ membership_view                   evaluates the watched Leases once for all electors
+//! ├─ lease_view                        what this replica has seen of the watched Leases; wakes electors
 //! ├─ election <section>                one Lease for each section: acquires and renews it, opens the section's gate and fence
 //! ├─ sync <name>                       one for each [[sync]] section
 //! │  ├─ events                         writes Events to the local cluster, and where they are granted to the remote one
@@ -32,10 +32,9 @@
 //! │  ├─ announcer                      with a message broker, under the same claim: tells workers which clusters have work
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
-//! ├─ inventory                         where there is [inventory]
-//! │  ├─ poster                         posts to the API, four bodies at once; reads the token again when it changes
-//! │  └─ reconciler                     decides what is told of each release, reads its record, writes the project's status
-//! └─ membership                        one Lease for each replica: says that it lives, and for which sections
+//! └─ inventory                         where there is [inventory]
+//!    ├─ poster                         posts to the API, four bodies at once; reads the token again when it changes
+//!    └─ reconciler                     decides what is told of each release, reads its record, writes the project's status
 //! ```
 //!
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies

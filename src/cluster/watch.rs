@@ -171,6 +171,15 @@ impl Watch {
         self.is_live.load(Ordering::Acquire) && !self.store.is_listing()
     }
 
+    /// Requests a new list, once, if the stream has failed since it last delivered something: where nothing changes, only a list shows that
+    /// the watch goes on.
+    pub fn become_live(&self) {
+        let is_resumed = self.store.is_listed() && !self.is_live() && !self.store.is_listing();
+        if is_resumed && self.cluster.is_available() && !self.list_asked.swap(true, Ordering::AcqRel) {
+            self.list_again.notify_one();
+        }
+    }
+
     /// For how long the watch has kept failing although the cluster answers, and why: changes do not become visible.
     pub fn broken(&self) -> Option<(Duration, String)> {
         self.broken.borrow().as_ref().map(|(since, reason)| (since.elapsed(), reason.clone()))

@@ -12,11 +12,7 @@ use super::source::Node;
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 /// A longer duration is a typing error: if a replica dies, its sections stop for that long.
 const LONGEST_LEASE: Duration = Duration::from_hours(1);
-/// Longest identity: with its prefix it is the name of a Lease.
 const LONGEST_IDENTITY: usize = 200;
-
-/// With an election, no section's name may begin with this: its Lease would be named like a replica's.
-pub const OF_REPLICAS: &str = "replica-";
 
 /// How replicas divide the sections: `[election]`. Without it, every section runs in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]

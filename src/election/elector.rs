@@ -1,12 +1,13 @@
 //! The elector of one section: acquires the section's Lease when it is this replica's turn, and makes the section run while
 //! this replica holds it.
 //!
-//! State it owns: the term. The section's requests share the fence, the supervisor the gate. It has no mailbox: the membership
-//! view wakes it, and it follows the gate and its own renewals, which run in a task of their own and wait for nothing. What
+//! State it owns: the term. The section's requests share the fence, the supervisor the gate. It has no mailbox: the view of the
+//! Leases wakes it, and it follows the gate and its own renewals, which run in a task of their own and wait for nothing. What
 //! it sends: writes of one Lease, and what the gate should do. Restarted, it knows of no term, and first ends what still runs
 //! under the last one. It is drained after the section that it runs: it releases the Lease as soon as the section has
 //! drained, by one write.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +16,16 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::leases::Leases;
-use super::membership_view::MembershipView;
-use super::plan::Next;
 use super::record::{self, Acquisition, SectionRecord};
 use super::section_lease::SectionLease;
+use super::view::{LeaseView, Next};
 use crate::actor::{Backoff, BoxError, Scope, Standing};
 use crate::cluster::Error;
 
 /// Back-off after a failed attempt to acquire a section. As a rule, a change of the record comes earlier.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// After so many conflicts in a row over a Lease that the watch does not show, it is not another replica that comes first.
+const UNSEEN: u32 = 3;
 /// A failed renewal is tried again after this part of the interval.
 const RENEW_RETRY_PART: u32 = 5;
 /// How long the end of a term waits for a renewal that is under way, whose answer tells the version.
@@ -37,7 +39,7 @@ pub(super) struct Elector {
     pub(super) lease_duration: Duration,
     pub(super) renew_interval: Duration,
     pub(super) leases: Arc<Leases>,
-    pub(super) view: Arc<MembershipView>,
+    pub(super) view: Arc<LeaseView>,
     pub(super) lease: Arc<SectionLease>,
 }
 
@@ -86,8 +88,6 @@ enum Renewal {
 enum End {
     /// The claim has expired or another replica has the Lease. The record may still be in our name.
     Lost,
-    /// This replica with fewer sections should have it.
-    HandedOver(Arc<str>),
     /// The process ends.
     Shutdown,
 }
@@ -110,13 +110,8 @@ impl Elector {
                     drop(term);
                     self.stop_section().await;
                 }
-                End::HandedOver(preferred) => {
-                    own = OwnAcquisitions::default();
-                    self.end_term(term, Some(&preferred)).await;
-                }
                 End::Shutdown => {
-                    let preferred = self.view.preferred_holder_on_shutdown(section.as_str());
-                    self.end_term(term, preferred.as_deref()).await;
+                    self.end_term(term).await;
                     return Ok(());
                 }
             }
@@ -145,11 +140,17 @@ impl Elector {
                 Next::Acquire => match self.acquire(scope, record.as_ref(), own).await {
                     Ok(term) => return Some(term),
                     Err(error) => {
-                        if !matches!(error, Error::Conflict { .. }) {
-                            self.lease.request_failed(&error);
-                            tracing::debug!(section = %self.lease.section, %error, "failed to acquire the section lease");
-                        }
+                        self.view.not_acquired(self.lease.section.as_str());
                         failures += 1;
+                        if !matches!(error, Error::Conflict { .. }) {
+                            self.tell(error.kind(), &error);
+                        } else if record.is_none() && failures >= UNSEEN {
+                            let name = record::lease_name(&self.lease.section);
+                            self.tell(
+                                "unseen",
+                                &format!("Lease {name} has not the label {}: delete it", record::LABEL),
+                            );
+                        }
                         Some(Instant::now() + RETRY.next_delay(failures))
                     }
                 },
@@ -160,6 +161,17 @@ impl Elector {
                 _ = wakes.changed() => failures = 0,
                 () = sleep_until(until) => {}
             }
+        }
+    }
+
+    /// What fails for one section as a rule fails for all of them: it is a warning once, and in each section's report.
+    fn tell(&self, kind: &'static str, failure: &impl Display) {
+        let section = &self.lease.section;
+        self.lease.request_failed(failure);
+        if self.leases.is_news(kind) {
+            tracing::warn!(%section, error = %failure, "failed to acquire a section lease, retrying");
+        } else {
+            tracing::debug!(%section, error = %failure, "still failed to acquire a section lease, retrying");
         }
     }
 
@@ -200,7 +212,6 @@ impl Elector {
     async fn hold(&self, scope: &Scope, term: &Term) -> End {
         let Ok(claim) = self.lease.fence.claim() else { return End::Lost };
         let mut renewals = term.renewals.clone();
-        let mut wakes = self.view.wakes(self.lease.section.as_str());
         let lost = async {
             tokio::select! {
                 biased;
@@ -209,33 +220,24 @@ impl Elector {
             }
         };
         tokio::pin!(lost);
-        let end = loop {
-            wakes.mark_unchanged();
-            if let Some(handover) = self.view.start_handover(self.lease.section.as_str()) {
-                let to = handover.preferred_holder;
-                tracing::info!(section = %self.lease.section, %to, "handing the section over to a replica with fewer sections");
-                break End::HandedOver(to);
-            }
-            tokio::select! {
-                biased;
-                () = &mut lost => return End::Lost,
-                _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => break End::Shutdown,
-                () = scope.draining() => break End::Shutdown,
-                _ = wakes.changed() => {}
-            }
-        };
+        tokio::select! {
+            biased;
+            () = &mut lost => return End::Lost,
+            _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => {}
+            () = scope.draining() => {}
+        }
         scope.set_state("releasing");
         self.lease.keeper.drain(Instant::now() + self.lease_duration);
         // This replica holds and renews the Lease until the section has drained.
         tokio::select! {
             biased;
             () = lost => End::Lost,
-            _ = self.lease.keeper.closed() => end,
+            _ = self.lease.keeper.closed() => End::Shutdown,
         }
     }
 
     /// Releases the Lease, when nothing of the section runs any more.
-    async fn end_term(&self, term: Term, preferred_holder: Option<&str>) {
+    async fn end_term(&self, term: Term) {
         self.lease.fence.close();
         let Term { acquired, mut renewals, stop_renewals } = term;
         drop(stop_renewals);
@@ -248,7 +250,7 @@ impl Elector {
         };
         let section = &self.lease.section;
         let released = match version {
-            Some(version) => self.release(version, &acquired, preferred_holder).await,
+            Some(version) => self.release(version, &acquired).await,
             None => Ok(false),
         };
         match released {
@@ -262,14 +264,9 @@ impl Elector {
     }
 
     /// Writes that no replica holds the section; `false` if the record is no longer of this term.
-    async fn release(
-        &self,
-        mut version: Arc<str>,
-        acquired: &Arc<str>,
-        preferred_holder: Option<&str>,
-    ) -> Result<bool, Error> {
+    async fn release(&self, mut version: Arc<str>, acquired: &Arc<str>) -> Result<bool, Error> {
         let section = &self.lease.section;
-        let mut result = self.leases.release(section, &version, preferred_holder).await;
+        let mut result = self.leases.release(section, &version).await;
         for _ in 1..RELEASES {
             match result {
                 Err(Error::Conflict { .. }) => {}
@@ -280,7 +277,7 @@ impl Elector {
                 return Ok(false);
             };
             version = newer;
-            result = self.leases.release(section, &version, preferred_holder).await;
+            result = self.leases.release(section, &version).await;
         }
         result.map(|()| true)
     }

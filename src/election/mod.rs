@@ -1,15 +1,10 @@
 //! Leader election for each section: the replicas of one daemon share its sections.
 //!
-//! Each section has a Lease, and so has each replica; one watch shows them all. [`membership_view`] holds what this replica
-//! has observed of them, and wakes the electors that have something to do. [`plan`] decides which replica acquires a free
-//! section, and which one hands a section over. It is pure, and so are its parts: [`shares`] (how many sections each replica
-//! should have), [`handovers`] (what became of the sections that this replica handed over) and [`seen`] (when a record was
-//! seen to change).
-//!
-//! [`elector`] is the actor of one section: it acquires the Lease, renews it, and opens the section's gate and fence
-//! meanwhile. [`membership`] is the actor that renews this replica's own Lease. [`record`] reads and writes the content of
-//! Leases, [`leases`] sends the requests. [`section_lease`] is what a section's elector, its requests and its report share,
-//! and [`report`] what the admin server shows.
+//! Each section has a Lease, and one watch shows them all. [`view`] holds what this replica has observed of them, and decides
+//! when it may acquire a free one. [`elector`] is the actor of one section: it acquires the Lease, renews it, and opens the
+//! section's gate and fence meanwhile. [`record`] reads and writes the content of Leases, [`leases`] sends the requests.
+//! [`section_lease`] is what a section's elector, its requests and its report share, and [`report`] what the admin server
+//! shows.
 //!
 //! A *term* begins when a process acquires a section's Lease, and ends when it releases or loses it.
 //!
@@ -19,26 +14,19 @@
 //! different machines are never compared.
 
 mod elector;
-mod handovers;
-#[cfg(test)]
-mod laws;
 mod leases;
-mod membership;
-mod membership_view;
-mod plan;
 mod record;
 mod report;
 mod section_lease;
-mod seen;
-mod shares;
+mod view;
 
 use std::sync::Arc;
 
 use self::elector::Elector;
 use self::leases::Leases;
-use self::membership::Membership;
-use self::membership_view::MembershipView;
+use self::record::Acquisition;
 use self::section_lease::SectionLease;
+use self::view::LeaseView;
 use crate::actor::{ChildSpec, Gate};
 use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ElectionConfig, SectionName};
@@ -46,19 +34,17 @@ use crate::config::{ElectionConfig, SectionName};
 pub use report::Elected;
 
 /// The verbs that an election needs on Leases in its namespace.
-pub const VERBS: [Verb; 6] = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
+pub const VERBS: [Verb; 5] = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch];
 /// The resource that they are on.
 pub const RESOURCE: &str = "leases.coordination.k8s.io";
-/// A new replica waits for this part of the renewal interval before it acquires anything: replicas that start together see
-/// each other before the first of them acquires every section.
-const START_DELAY_PART: u32 = 5;
-
 /// Checks with a dry run that a Lease can be created in the election's namespace. Permissions alone don't show that the
 /// namespace exists.
 pub async fn try_lease(config: &ElectionConfig, cluster: &Cluster) -> Result<(), Error> {
-    let lease = record::replica("towline-check", &config.namespace, config.lease_duration, &[]);
+    let now = record::now();
+    let acquisition = Acquisition { identity: "check", duration: config.lease_duration, acquired: &now, before: None };
+    let lease = acquisition.body("towline-check", &config.namespace);
     match cluster.try_create(&Kind::lease(), &config.namespace, &lease).await {
-        // A replica of that name left it: the namespace exists.
+        // There is a section of that name: the namespace exists.
         Err(Error::Conflict { .. }) => Ok(()),
         result => result,
     }
@@ -69,7 +55,7 @@ pub struct Election {
     config: ElectionConfig,
     identity: Arc<str>,
     leases: Arc<Leases>,
-    view: Arc<MembershipView>,
+    view: Arc<LeaseView>,
     watch: Arc<Watch>,
     sections: Vec<Arc<SectionLease>>,
     _demand: Demand,
@@ -87,7 +73,7 @@ impl Election {
             ..WatchId::all(cluster, record::leases_id())
         };
         let watch = watches.watch(id, WatchSpec { kind: Some(Kind::lease()), ..WatchSpec::default() });
-        let view = MembershipView::new(Arc::clone(&identity), config.renew_interval / START_DELAY_PART, &watch);
+        let view = LeaseView::new(Arc::clone(&identity), config.lease_duration, sections, &watch);
         watches.specify(&watch, view.follows());
         let sections = sections.iter().map(|section| SectionLease::new(section, Clock::Boot)).collect();
         let demand = watch.demand(None);
@@ -113,7 +99,7 @@ impl Election {
         self.section_lease(section).map(|lease| lease.gate.clone())
     }
 
-    /// The actor of the membership view, and one elector for each section. They come before the sections in the tree, so
+    /// The actor of the view, and one elector for each section. They come before the sections in the tree, so
     /// that they are drained after them.
     pub fn electors(&self) -> Vec<ChildSpec> {
         let child = |lease: &Arc<SectionLease>| {
@@ -128,22 +114,8 @@ impl Election {
             ChildSpec::new(format!("election {}", lease.section), move |scope| Arc::clone(&elector).run(scope))
         };
         let view = Arc::clone(&self.view);
-        let view = ChildSpec::new("membership_view", move |scope| Arc::clone(&view).run(scope));
+        let view = ChildSpec::new("lease_view", move |scope| Arc::clone(&view).run(scope));
         std::iter::once(view).chain(self.sections.iter().map(child)).collect()
-    }
-
-    /// The actor of the membership. It comes last in the tree, so that it is drained first.
-    pub fn membership(&self) -> ChildSpec {
-        let membership = Arc::new(Membership {
-            identity: Arc::clone(&self.identity),
-            lease_duration: self.config.lease_duration,
-            renew_interval: self.config.renew_interval,
-            sections: self.sections.iter().map(|lease| lease.section.clone()).collect(),
-            leases: Arc::clone(&self.leases),
-            view: Arc::clone(&self.view),
-            watch: Arc::clone(&self.watch),
-        });
-        ChildSpec::new("membership", move |scope| Arc::clone(&membership).run(scope))
     }
 }
 

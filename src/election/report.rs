@@ -67,7 +67,7 @@ impl Section for Elected {
             return self.section.readiness();
         }
         let elsewhere = self.holder().is_some_and(|holder| holder != self.election.identity);
-        if elsewhere && self.election.view.has_joined() {
+        if elsewhere && self.election.view.is_live() {
             return Readiness::Ready;
         }
         let cluster = self.election.watch.cluster();
@@ -76,8 +76,8 @@ impl Section for Elected {
                 Readiness::Unreachable(format!("the election's cluster {} does not answer", cluster.name()))
             }
             Some(failure) => Readiness::NotReady(format!("failed to acquire the section's Lease: {failure}")),
-            None if self.election.view.has_joined() => Readiness::NotReady("no replica runs the section now".into()),
-            None => Readiness::NotReady("this replica has not joined the election yet".into()),
+            None if self.election.view.is_live() => Readiness::NotReady("no replica runs the section now".into()),
+            None => Readiness::NotReady("this replica does not see the election's Leases yet".into()),
         }
     }
 
@@ -108,8 +108,7 @@ impl Section for Elected {
 
     fn report(&self) -> Value {
         let mut report = self.section.report();
-        let replicas = self.election.view.replicas_alive();
-        let election = self.lease.report(Arc::clone(&self.election.identity), self.holder(), replicas);
+        let election = self.lease.report(Arc::clone(&self.election.identity), self.holder());
         if let Value::Object(report) = &mut report {
             // A struct of plain values always serializes.
             report.insert("election".into(), serde_json::to_value(election).unwrap_or(Value::Null));

@@ -55,8 +55,6 @@ pub(super) struct ElectionReport {
     /// The error of the last one, until a request succeeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Replicas that are alive.
-    replicas: usize,
 }
 
 impl SectionLease {
@@ -97,10 +95,11 @@ impl SectionLease {
         });
     }
 
-    pub(super) fn request_failed(&self, error: &impl std::fmt::Display) {
+    /// A request failed.
+    pub(super) fn request_failed(&self, failure: &impl std::fmt::Display) {
         self.status.send_modify(|status| {
             status.failures += 1;
-            status.failure = Some(error.to_string());
+            status.failure = Some(failure.to_string());
         });
     }
 
@@ -109,7 +108,7 @@ impl SectionLease {
         self.status.borrow().failure.clone()
     }
 
-    pub(super) fn report(&self, identity: Arc<str>, holder: Option<Arc<str>>, replicas: usize) -> ElectionReport {
+    pub(super) fn report(&self, identity: Arc<str>, holder: Option<Arc<str>>) -> ElectionReport {
         let held = self.is_held();
         let status = self.status.borrow();
         ElectionReport {
@@ -122,7 +121,6 @@ impl SectionLease {
             renewals: status.renewals,
             failures: status.failures,
             failure: status.failure.clone(),
-            replicas,
         }
     }
 }

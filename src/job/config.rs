@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Job, Sections};
-use crate::config::election::OF_REPLICAS;
 use crate::config::fault::{Error, Fault, Faults, Problem, nearest};
 use crate::config::fields::{self, Fields};
 use crate::config::setting::Setting;
@@ -122,9 +121,6 @@ impl Config {
         let mut reading = Reading { clusters: &cluster_names, reserved, names: BTreeMap::new(), faults };
         config.jobs = jobs.iter().zip(nodes).map(|(job, node)| job.read(node, &mut reading)).collect();
         let (names, reserved) = (reading.names, reading.reserved);
-        if config.election.is_some() {
-            check_names_of_elected(&names, faults);
-        }
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
             let is_alone = !elects && !has_others;
@@ -247,17 +243,6 @@ impl Reading<'_> {
             offer_clusters(self.faults.iter_mut().skip(before), &format!("{path}.{key}"), self.clusters);
         }
         section
-    }
-}
-
-/// `names` holds the path of each.
-fn check_names_of_elected(names: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
-    let prefix = OF_REPLICAS;
-    for (name, path) in names.iter().filter(|(name, _)| name.starts_with(prefix)) {
-        let allowed =
-            format!("a name that does not begin with `{prefix}`, as the Leases of replicas do beside `[election]`");
-        let problem = Problem::Value { found: format!("{name:?}"), allowed, suggestion: None };
-        faults.push(Fault::new(path.clone(), problem));
     }
 }
 

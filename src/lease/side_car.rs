@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::config::LeaseConfig;
 use super::job::LeaseSections;
-use crate::config::election::OF_REPLICAS;
 use crate::config::fault::{Error, Fault, Faults, Problem};
 use crate::config::fields::Fields;
 use crate::config::names::STATUS_SYNC;
@@ -114,11 +113,10 @@ impl LeaseFlags {
 }
 
 /// The section has the name of the lease, so that side-cars with leader election in one namespace do not conflict; unless its
-/// own Lease would then have the name of a replica's Lease, or of status sync's.
+/// own Lease would then have the name of status sync's.
 fn section_name(lease: &str) -> String {
     let label = lease.replace('.', "-");
-    let label =
-        if label.starts_with(OF_REPLICAS) || label == STATUS_SYNC { format!("{SECTION}-{label}") } else { label };
+    let label = if label == STATUS_SYNC { format!("{SECTION}-{label}") } else { label };
     if label.parse::<SectionName>().is_ok() { label } else { SECTION.to_owned() }
 }
 
@@ -187,13 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn no_lease_makes_a_section_whose_lease_is_called_as_a_replicas() {
-        for (lease, section) in [
-            ("add-on", "add-on"),
-            ("replica-x", "lease-replica-x"),
-            ("replica.x", "lease-replica-x"),
-            ("status-sync", "lease-status-sync"),
-        ] {
+    fn no_lease_makes_a_section_whose_lease_is_called_as_that_of_status_sync() {
+        for (lease, section) in [("add-on", "add-on"), ("add.on", "add-on"), ("status-sync", "lease-status-sync")] {
             let given = LeaseFlags { lease_name: Some(lease.into()), leader_election: true, ..flags() };
             let config = given.config().expect("a configuration");
             assert_eq!(

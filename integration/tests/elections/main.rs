@@ -13,7 +13,6 @@
 mod churn;
 mod detached;
 mod frozen;
-mod joining;
 mod monitor;
 mod neighbours;
 mod outage;

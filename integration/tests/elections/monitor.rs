@@ -90,29 +90,18 @@ impl Monitor {
         self.seen.lock().await.releases.get(section).copied().unwrap_or_default()
     }
 
-    /// Waits until these hold every section, and none has two more than another; returns the sections of each.
+    /// Waits until these hold every section; returns the sections of each.
     pub(crate) async fn shared(
         &self,
         among: &[&str],
         what: &str,
         limit: Duration,
     ) -> BTreeMap<String, BTreeSet<String>> {
-        let what = format!("the sections to be shared out {what}");
+        let what = format!("every section to be held {what}");
         eventually(what, limit, async || self.shares(among).await).await.unwrap()
     }
 
-    /// Waits until these hold every section.
-    pub(crate) async fn held(&self, by: &[&str], what: &str, limit: Duration) {
-        eventually(format!("every section to be held {what}"), limit, async || {
-            let holders = self.holders().await;
-            let is_held = |section: &String| holders.get(section).is_some_and(|holder| by.contains(&holder.as_str()));
-            if self.world.sections().iter().all(is_held) { Ok(()) } else { Err(format!("{holders:?}")) }
-        })
-        .await
-        .unwrap();
-    }
-
-    /// The sections of each, if these hold every section and none has two more than another.
+    /// The sections of each, if these hold every section.
     async fn shares(&self, among: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
         let holders = self.holders().await;
         let mut shares: BTreeMap<String, BTreeSet<String>> =
@@ -122,15 +111,13 @@ impl Monitor {
             let share = shares.get_mut(holder).ok_or_else(|| format!("{holder} has {section}: {holders:?}"))?;
             share.insert(section);
         }
-        let loads = || shares.values().map(BTreeSet::len);
-        let apart = loads().max().unwrap_or(0) - loads().min().unwrap_or(0);
-        if apart <= 1 { Ok(shares) } else { Err(format!("{shares:?}")) }
+        Ok(shares)
     }
 
-    /// Waits until these share the sections, and each runs exactly those that it holds. If a section moves once more in
+    /// Waits until these hold every section, and each runs exactly those that it holds. If a section moves once more in
     /// between, because a busy machine delayed a renewal, this waits for that as well.
-    pub(crate) async fn balanced(&self, among: &[&str], what: &str) {
-        eventually(format!("the sections to be shared out and to run {what}"), LIMIT, async || {
+    pub(crate) async fn all_run(&self, among: &[&str], what: &str) {
+        eventually(format!("every section to be held and to run {what}"), LIMIT, async || {
             let shares = self.shares(among).await?;
             self.do_run(&shares).await
         })

@@ -89,11 +89,11 @@ impl Game {
         }
     }
 
-    /// Waits until the replicas share the sections and run those that they hold, and until each section has written.
+    /// Waits until the replicas hold all sections and run those that they hold, and until each section has written.
     async fn wait_until_all_run(&self, when: &str) {
         let alive: Vec<&str> = self.replicas.iter().map(|replica| replica.identity.as_str()).collect();
         let what = format!("{when} of {}: {:?}", self.world.name, self.log);
-        self.monitor.balanced(&alive, &what).await;
+        self.monitor.all_run(&alive, &what).await;
         self.monitor.all_write(&what).await;
         self.monitor.check().await;
     }

@@ -165,6 +165,7 @@ impl Watch {
     /// The connection is lost and reconnects at once: the watch is resumed.
     pub(crate) async fn resume(&self) {
         let broken = watcher::Error::WatchFailed(kube::Error::Service("connection reset".into()));
+        self.is_live.store(false, Ordering::Release);
         assert!(self.after_error(broken, true, &mut 0).await.is_none(), "the watch is resumed");
         if !self.cluster.is_identity_wanted() {
             return;

@@ -50,7 +50,8 @@ impl Scene {
             cluster.clone(),
         );
         let me: Arc<str> = "me".into();
-        let view = MembershipView::new(Arc::clone(&me), Duration::from_secs(1), &watch);
+        let sections = ["databases".parse().unwrap()];
+        let view = LeaseView::new(Arc::clone(&me), config.lease_duration, &sections, &watch);
         watch.specified(view.follows());
         let lease = SectionLease::new(&"databases".parse().unwrap(), Clock::Paused(Instant::now()));
         let elector = Arc::new(Elector {
@@ -75,17 +76,10 @@ impl Scene {
             }
         });
         let electing = ChildSpec::new("election databases", move |scope| Arc::clone(&elector).run(scope));
-        let view = ChildSpec::new("membership_view", move |scope| Arc::clone(&view).run(scope));
+        let view = ChildSpec::new("lease_view", move |scope| Arc::clone(&view).run(scope));
         let children = vec![view, electing, section.gated(lease.gate.clone())];
         let tree = Supervisor::start("test", children, RestartPolicy::ACTOR);
         Self { script, watch, lease, tree, drains_for, runs, version: 100 }
-    }
-
-    fn replica(&mut self, identity: &str) -> Value {
-        let section = "databases".parse().unwrap();
-        let mut lease = record::replica(identity, "towline", Duration::from_secs(15), &[section]);
-        self.stamp(&mut lease);
-        lease
     }
 
     fn held_by(&mut self, holder: &str, acquired: &str) -> Value {
@@ -101,10 +95,9 @@ impl Scene {
         lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
     }
 
-    /// The replica has seen its own record, and its section is free: it acquires it.
+    /// The replica has seen that there is no Lease: it acquires the section.
     async fn acquires_the_section(&mut self) {
-        let myself = self.replica("me");
-        self.watch.list(&[myself]).await;
+        self.watch.list(&[]).await;
         self.until("the section runs", |scene| scene.runs.load(SeqCst)).await;
         assert!(self.lease.is_held());
         assert_eq!(self.script.asked(), [format!("POST {}", LEASE.trim_end_matches("/towline-databases"))]);
@@ -262,6 +255,44 @@ async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_released_in_
         scene.script.asked();
         assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
         assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}"), format!("GET {LEASE}"), format!("PATCH {LEASE}")]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_sees_nothing_change_after_its_watch_was_resumed_lists_and_takes_the_section() {
+    scene(async |mut scene| {
+        let theirs = scene.held_by("them", "2026-01-01T00:00:00.000000Z");
+        scene.watch.list(std::slice::from_ref(&theirs)).await;
+        scene.watch.resume().await;
+        let watch = Arc::clone(&scene.watch);
+        scene.until("a list is asked for", |scene| scene.watch.is_asked_to_list()).await;
+        sleep(Duration::from_secs(60)).await;
+        assert!(!watch.is_asked_to_list(), "once");
+        assert_eq!(scene.script.asked(), Vec::<String>::new(), "nothing is decided by what it does not see");
+        let listed = Instant::now();
+        watch.list(&[theirs]).await;
+        scene.until("the section runs", |scene| scene.runs.load(SeqCst)).await;
+        assert!((15..=18).contains(&listed.elapsed().as_secs()), "it took {:?}", listed.elapsed());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_watch_does_not_show_is_told_and_tried_with_back_off() {
+    scene(async |mut scene| {
+        let exists = || (409, json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}));
+        scene.script.answer(move |_| exists());
+        scene.watch.list(&[]).await;
+        scene.until("it is told", |scene| scene.lease.failure().is_some()).await;
+        assert_eq!(
+            scene.lease.failure().unwrap(),
+            "Lease towline-databases has not the label towline.dev/election: delete it"
+        );
+        scene.script.asked();
+        sleep(Duration::from_secs(20)).await;
+        let tries = scene.script.asked().len();
+        assert!((8..=22).contains(&tries), "{tries} tries");
     })
     .await;
 }

@@ -34,20 +34,6 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn no_section_that_is_elected_is_called_like_a_replica() {
-    let lease = "[[lease]]\nname = \"replica-a\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\
-                 secret_name = \"hub\"\nsecret_namespace = \"add-ons\"\ncluster = \"edge\"\n";
-    assert_eq!(
-        told(&format!("cluster = \"edge\"\nnamespace = \"towline\"\n{lease}")),
-        vec![
-            "lease[0].name: found \"replica-a\"; allowed: a name that does not begin with `replica-`, as the Leases of \
-             replicas do beside `[election]`"
-        ]
-    );
-    assert!(crate::jobs::JOBS.parse(&format!("[clusters.edge]\nin_cluster = true\n{lease}"), []).is_ok());
-}
-
-#[test]
 fn all_faults_of_an_election_are_told_at_once() {
     assert_eq!(
         told("cluster = \"egde\"\nlease_duration = \"1500ms\"\nrenew_interval = \"8s\"\nidentity = \"-\"\nname = 1"),

@@ -1,4 +1,4 @@
-//! The sections are shared out among replicas, and taken over from one that dies.
+//! A replica takes the sections over from one that dies.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,48 +14,33 @@ use crate::cluster::{LIMIT, storage};
 use crate::error::Error;
 use crate::stage::{ELECTION_NAMESPACE, Stage};
 
-/// What the names of the sections' Leases begin with, and those of the replicas.
+/// What the names of the sections' Leases begin with.
 const OF_SECTION: &str = "towline-";
-const OF_REPLICA: &str = "towline-replica-";
 
-/// A second replica comes and gets its share; the first one is killed, and the second has everything.
+/// A second replica stands by; the first one is killed, and the second has everything.
 pub(super) async fn taken_over(stage: &mut Stage) -> Result<Told, Error> {
-    stage.waits_for("the second replica to get its share");
+    stage.waits_for("the second replica to stand by");
     let first = only_holder(&holders(stage).await?)?;
     let mut second = stage.start_replica().await?;
-    let shared = eventually("the sections to be shared out", LIMIT, async || {
-        let holders = holders(stage).await.map_err(|error| error.chain())?;
-        let moved = holders.values().filter(|holder| **holder != first).count();
-        if moved > 0 && holders.values().all(|holder| !holder.is_empty()) {
-            Ok(holders)
-        } else {
-            Err(format!("{holders:?}"))
-        }
-    })
-    .await?;
-    let of_second: Vec<&str> =
-        shared.iter().filter(|(_, holder)| **holder != first).map(|(section, _)| section.as_str()).collect();
-    let of_second = of_second.join(", ");
 
-    stage.waits_for("the second replica to take the rest over");
+    stage.waits_for("the second replica to take everything over");
     let arrived = stage.west.look_out((SHOP, CARTS), |_, object| storage(object) == "9Gi").await?;
     std::mem::swap(&mut stage.towline, &mut second);
     second.kill9().await?;
     let killed = Instant::now();
     drop(second);
     stage.hub.change(SHOP, CARTS, json!({"spec": {"storage": "9Gi"}})).await?;
-    eventually("the second replica to hold every section", LIMIT, async || {
+    let sections = eventually("the second replica to hold every section", LIMIT, async || {
         let holders = holders(stage).await.map_err(|error| error.chain())?;
         let is_second = |holder: &String| !holder.is_empty() && *holder != first;
-        if holders.values().all(is_second) { Ok(()) } else { Err(format!("{holders:?}")) }
+        if holders.values().all(is_second) { Ok(holders.len()) } else { Err(format!("{holders:?}")) }
     })
     .await?;
     let arrived = arrived.moment().await?;
     stage.towline.wait_ready(LIMIT).await?;
     let text = format!(
-        "a second replica of towline gets {of_second}; the first: killed (SIGKILL) → the second runs all {}, hub: {CARTS} \
-         becomes 9Gi → west: {}",
-        shared.len(),
+        "a second replica of towline stands by; the first: killed (SIGKILL) → the second runs all {sections}, hub: {CARTS} becomes \
+         9Gi → west: {}",
         storage(&stage.west.get(SHOP, CARTS).await?.data),
     );
     Ok(Told { text, latency: arrived.saturating_duration_since(killed) })
@@ -67,7 +52,7 @@ async fn holders(stage: &Stage) -> Result<BTreeMap<String, String>, Error> {
     let leases = leases.list(&ListParams::default()).await.map_err(Error::kubernetes("list the Leases on hub"))?;
     let section = |lease: Lease| {
         let name = lease.name_any();
-        let section = name.strip_prefix(OF_SECTION).filter(|_| !name.starts_with(OF_REPLICA))?.to_owned();
+        let section = name.strip_prefix(OF_SECTION)?.to_owned();
         Some((section, lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default()))
     };
     Ok(leases.items.into_iter().filter_map(section).collect())
