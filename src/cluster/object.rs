@@ -134,6 +134,8 @@ pub struct Object {
     pub whole: Option<CanonicalJson>,
     /// `status`, if there is one.
     pub status: Option<CanonicalJson>,
+    /// Of the [built-in kinds](crate::cluster::BuiltIn): a controller of its own cluster writes the status.
+    pub has_own_status: bool,
     /// Of Secrets: it is the token of a service account.
     pub is_account_token: bool,
 }

@@ -88,6 +88,10 @@ impl BuiltIn {
         if self.has_own_status {
             object.status = None;
         }
+        object.has_own_status = managers.iter().any(|entry| {
+            entry.subresource.as_deref() == Some("status")
+                && is_control_plane(entry.manager.as_deref().unwrap_or_default())
+        });
         let before = object.content.value();
         let ordered: Vec<&Value> = managers
             .iter()

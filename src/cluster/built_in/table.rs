@@ -14,7 +14,7 @@ const fn field(path: &'static [&'static str], when: When) -> Field {
     Field { path, when, kept: false }
 }
 
-/// A kind without a row of its own.
+/// A kind of which nothing but a [status that its own cluster writes](super::super::object::Object::has_own_status) stays there.
 const NONE: BuiltIn = BuiltIn { group: "", plural: "", kind: "", fields: &[], keys: &[], has_own_status: false };
 
 /// The name of the volume with the token, which the admission of service accounts adds to each pod.
@@ -144,8 +144,10 @@ pub(super) const KINDS: &[BuiltIn] = &[
         keys: &["endpoints.kubernetes.io/last-change-trigger-time"],
         ..NONE
     },
+    BuiltIn { plural: "replicationcontrollers", kind: "ReplicationController", ..NONE },
     BuiltIn { group: "apps", plural: "deployments", kind: "Deployment", keys: &["deployment.kubernetes.io/*"], ..NONE },
     BuiltIn { group: "apps", plural: "replicasets", kind: "ReplicaSet", keys: &["deployment.kubernetes.io/*"], ..NONE },
+    BuiltIn { group: "apps", plural: "statefulsets", kind: "StatefulSet", ..NONE },
     BuiltIn {
         group: "apps",
         plural: "daemonsets",
@@ -168,6 +170,8 @@ pub(super) const KINDS: &[BuiltIn] = &[
         keys: &["batch.kubernetes.io/*", "controller-uid", "job-name"],
         ..NONE
     },
+    BuiltIn { group: "batch", plural: "cronjobs", kind: "CronJob", ..NONE },
+    BuiltIn { group: "policy", plural: "poddisruptionbudgets", kind: "PodDisruptionBudget", ..NONE },
     BuiltIn {
         group: "autoscaling",
         plural: "horizontalpodautoscalers",

@@ -260,6 +260,24 @@ fn the_docs_have_the_table() {
 }
 
 #[test]
+fn a_status_is_its_own_cluster_s_if_a_controller_of_the_control_plane_wrote_it() {
+    for (manager, subresource, expected) in [
+        ("kube-controller-manager", "status", true),
+        ("k3s", "status", true),
+        ("towline-web", "status", false),
+        ("metallb", "status", false),
+        ("kube-controller-manager", "", false),
+        ("kube-controller-manager", "scale", false),
+    ] {
+        let mut entry = by(manager, &json!({"f:status": {"f:replicas": {}}}));
+        entry["subresource"] = json!(subresource);
+        let object = json!({"metadata": {"name": "a", "managedFields": [entry]}, "status": {"replicas": 1}});
+        let object = reduced("apps", "deployments", &object);
+        assert_eq!((object.has_own_status, object.status.is_some()), (expected, true), "{manager} {subresource}");
+    }
+}
+
+#[test]
 fn a_ca_bundle_is_left_to_the_injector_where_there_is_one() {
     for (annotations, is_kept) in [(json!({}), true), (json!({"cert-manager.io/inject-ca-from": "a/b"}), false)] {
         let object = json!({"metadata": {"name": "a", "annotations": annotations}, "webhooks": [{"name": "x", "clientConfig": {"caBundle": "Zg=="}}]});

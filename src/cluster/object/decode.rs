@@ -236,6 +236,7 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         whole: None,
         status,
         is_account_token: false,
+        has_own_status: false,
     });
     Decoded { meta, object }
 }

@@ -135,10 +135,13 @@ impl Observed {
         self.remote_object().is_some_and(|remote| policy.marks.holds(remote)) && self.other_holder(policy).is_none()
     }
 
-    /// The status that the remote object is to have: the local one, with the remote object's generations if the section translates
-    /// them.
+    /// The status that the remote object is to have: its own if the remote's controllers write it, else the local one, with the remote
+    /// object's generations if the section translates them.
     pub(crate) fn status_to_write(&self, policy: &Policy) -> Option<CanonicalJson> {
         let local = self.local.as_deref()?;
+        if let Some(remote) = self.remote_object().filter(|remote| remote.has_own_status) {
+            return remote.status.clone();
+        }
         match (policy.observed_generation, self.remote_object()) {
             (ObservedGeneration::Copy, _) | (_, None) => local.status.clone(),
             (ObservedGeneration::Translate, Some(remote)) => {
@@ -326,5 +329,6 @@ fn blank(key: ObjectKey, written: &Written) -> Object {
         whole: None,
         status: None,
         is_account_token: false,
+        has_own_status: false,
     }
 }

@@ -409,7 +409,10 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
 /// suddenly another one, this is so for all objects at once.
 pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
     let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
-    is_blank(&local.status) && !is_blank(&remote.status) && ownership::has_notes(remote, policy)
+    is_blank(&local.status)
+        && !is_blank(&remote.status)
+        && !remote.has_own_status
+        && ownership::has_notes(remote, policy)
 }
 
 /// The harm that the rules would do to a pair whose remote object exists. It follows from the two objects alone, before the

@@ -59,6 +59,21 @@ fn status_goes_up_before_the_spec_comes_down() {
 }
 
 #[test]
+fn a_status_that_the_remote_s_own_controllers_write_stays_and_loses_nothing() {
+    for status in [json!({"ready": false}), json!({}), Value::Null] {
+        let mut scene = Scene::in_step("");
+        scene.local["status"] = status.clone();
+        assert_ne!(scene.next(), Next::Rest(Rest::InStep), "{status}");
+        let mut observed = scene.observed();
+        let plan::Remote::Present(remote) = &mut observed.remote else { panic!("it is there") };
+        Arc::make_mut(remote).has_own_status = true;
+        assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep), "{status}");
+        let (remote, local) = (observed.remote_object().expect("remote"), observed.local.as_ref().expect("local"));
+        assert_eq!(plan::harm_to_living(remote, local, &scene.policy), None);
+    }
+}
+
+#[test]
 fn a_status_that_can_not_be_written_keeps_the_spec_up() {
     // A failed step changes nothing in the observation, so the plan decides the same again.
     let mut scene = Scene::in_step("");
