@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::body::{self, Charge, Limits, kind_of};
 use super::operations::Operations;
 use super::problem::{Problem, ProblemKind};
+use super::validate::has_owners;
 
 /// What a patch has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,9 @@ pub enum InvalidPatch {
     /// The operations are none of a JSON patch.
     #[error("a list that is no JSON patch{0}")]
     Operations(String),
+    /// It gives the object owners.
+    #[error("owners of the object")]
+    Owners,
     /// It is something else.
     #[error("{0} as the patch")]
     Form(&'static str),
@@ -123,6 +127,7 @@ impl PatchReader {
             _ => return Err(InvalidPatch::Several),
         };
         match (&value, form) {
+            (Value::Object(_) | Value::Array(_), _) if gives_owners(&value) => Err(InvalidPatch::Owners),
             (Value::Object(_), PatchForm::Object) => Ok(value),
             (Value::Array(_), PatchForm::Operations) => {
                 // Operations have values of their own.
@@ -141,6 +146,24 @@ impl PatchReader {
     }
 }
 
+/// Whether a patch gives the object owners.
+fn gives_owners(patch: &Value) -> bool {
+    const OWNERS: &str = "/metadata/ownerReferences";
+    let are_at = |value: &Value, pointer: &str| value.pointer(pointer).is_some_and(has_owners);
+    let Some(operations) = patch.as_array() else { return are_at(patch, OWNERS) };
+    operations.iter().any(|operation| {
+        let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
+        match (text("op"), text("path")) {
+            ("remove" | "test", _) => false,
+            ("move" | "copy", place) => place.starts_with(OWNERS),
+            (_, "") => are_at(operation, "/value/metadata/ownerReferences"),
+            (_, "/metadata") => are_at(operation, "/value/ownerReferences"),
+            (_, OWNERS) => are_at(operation, "/value"),
+            (_, place) => place.starts_with(OWNERS),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +179,56 @@ mod tests {
             assert_eq!(reader.check(text, PatchForm::Object, &|_| Err(busy())), Err(InvalidPatch::Busy));
         }
         assert_eq!(reader.left.bytes, Limits::document().bytes, "it takes nothing from the others");
+    }
+
+    #[test]
+    fn a_patch_gives_no_owners() {
+        let owner = r#"{"uid": "u"}"#;
+        for (text, form, is_refused) in [
+            (format!(r#"{{"metadata": {{"ownerReferences": [{owner}]}}}}"#), PatchForm::Object, true),
+            (r#"{"metadata": {"ownerReferences": null}}"#.to_owned(), PatchForm::Object, false),
+            (
+                r#"{"metadata": {"ownerReferences": []}, "data": {"ownerReferences": [1]}}"#.to_owned(),
+                PatchForm::Object,
+                false,
+            ),
+            (
+                format!(r#"[{{"op": "add", "path": "/metadata/ownerReferences", "value": [{owner}]}}]"#),
+                PatchForm::Operations,
+                true,
+            ),
+            (
+                format!(r#"[{{"op": "add", "path": "/metadata/ownerReferences/-", "value": {owner}}}]"#),
+                PatchForm::Operations,
+                true,
+            ),
+            (
+                format!(r#"[{{"op": "replace", "path": "/metadata", "value": {{"ownerReferences": [{owner}]}}}}]"#),
+                PatchForm::Operations,
+                true,
+            ),
+            (
+                format!(
+                    r#"[{{"op": "replace", "path": "", "value": {{"metadata": {{"ownerReferences": [{owner}]}}}}}}]"#
+                ),
+                PatchForm::Operations,
+                true,
+            ),
+            (
+                r#"[{"op": "copy", "from": "/data", "path": "/metadata/ownerReferences"}]"#.to_owned(),
+                PatchForm::Operations,
+                true,
+            ),
+            (r#"[{"op": "remove", "path": "/metadata/ownerReferences"}]"#.to_owned(), PatchForm::Operations, false),
+            (
+                r#"[{"op": "add", "path": "/metadata/ownerReferences", "value": []}]"#.to_owned(),
+                PatchForm::Operations,
+                false,
+            ),
+        ] {
+            let found = PatchReader::default().read(&text, form);
+            assert_eq!(found == Err(InvalidPatch::Owners), is_refused, "{text}: {found:?}");
+        }
     }
 
     #[test]

@@ -84,9 +84,8 @@ fn identities(replicas: &[Replica]) -> Vec<&str> {
 
 /// Takes a replica out that holds sections, and says which.
 fn take_one_that_holds(replicas: &mut Vec<Replica>, holders: &BTreeMap<String, String>) -> (Replica, Vec<String>) {
-    let (section, holder) = holders.iter().next().unwrap();
-    let place =
-        replicas.iter().position(|replica| replica.identity == *holder).unwrap_or_else(|| panic!("who has {section}?"));
+    let holder = holders.values().next().unwrap();
+    let place = replicas.iter().position(|replica| replica.identity == *holder).unwrap();
     let held = holders.iter().filter(|(_, other)| *other == holder).map(|(section, _)| section.clone());
     (replicas.remove(place), held.collect())
 }

@@ -222,14 +222,19 @@ fn a_manifest_that_can_not_work_is_refused_when_it_is_written_with_the_reason() 
         let mut labelled = stage.config_map("labelled", &json!({"a": "1"}));
         labelled["metadata"]["labels"] = json!({"version": 1.1});
         let once = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b", "patch": "{}", "applyMode": "ApplyOnce"});
+        let owners =
+            json!([{"op": "add", "path": "/metadata/ownerReferences", "value": owned["metadata"]["ownerReferences"]}]);
+        let adopt = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b", "patchType": "json", "patch": owners.to_string()});
         let syncset = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "wrong",
-            "spec": {"resources": [owned, labelled], "patches": [once]}});
+            "spec": {"resources": [owned, labelled], "patches": [once, adopt]}});
         let told = stage.refused(&["apply", "-f", &file("wrong", &syncset.to_string())]).await;
         for expected in [
             "/spec/resources/0/metadata/ownerReferences",
             "garbage collector",
             "/spec/resources/1/metadata/labels/version",
             "write the value in quotes",
+            "/spec/patches/1/patch",
+            "owners of the object",
             "/spec/patches/0/applyMode",
             "ApplyOnce",
         ] {

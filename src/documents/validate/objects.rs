@@ -17,7 +17,7 @@ const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "Clust
 /// What names and namespaces in paths of requests have to be.
 pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
 /// Why an object has no owners.
-const OWNERLESS: &str = "none: owners are known by UIDs, which another cluster does not have, and its garbage collector deletes \
+pub(super) const OWNERLESS: &str = "none: owners are known by UIDs, which another cluster does not have, and its garbage collector deletes \
                          an object whose owners it does not know";
 /// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
 const LONGEST_NAME: usize = 253;

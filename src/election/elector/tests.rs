@@ -267,7 +267,7 @@ async fn a_standby_that_sees_nothing_change_after_its_watch_was_resumed_lists_an
         scene.watch.resume().await;
         let watch = Arc::clone(&scene.watch);
         scene.until("a list is asked for", |scene| scene.watch.is_asked_to_list()).await;
-        sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_mins(1)).await;
         assert!(!watch.is_asked_to_list(), "once");
         assert_eq!(scene.script.asked(), Vec::<String>::new(), "nothing is decided by what it does not see");
         let listed = Instant::now();

@@ -164,17 +164,21 @@ fn text_of<'v>(value: &'v Value, field: &str) -> &'v str {
 
 /// A wide table has all notes.
 fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
-    let held = if answer.get("held") == Some(&Value::Bool(true)) { "yes" } else { "no" };
     let of = |field| number(answer, field);
+    let (losing, limit) = (of("losing"), of("limit"));
+    let is_held = answer.get("held") == Some(&Value::Bool(true));
+    let held = if is_held && losing <= limit {
+        format!("yes (deletions on {losing})")
+    } else {
+        format!("{} ({losing} of at most {limit} lose objects)", if is_held { "yes" } else { "no" })
+    };
     let clusters = of("clusters");
     let plural = if clusters == 1 { "" } else { "s" };
     let mut lines = vec![format!(
-        "{}: {clusters} cluster{plural} ({} new, {} no longer); held: {held} ({} of at most {} lose objects)",
+        "{}: {clusters} cluster{plural} ({} new, {} no longer); held: {held}",
         text_of(answer, "syncset"),
         of("new"),
         of("noLonger"),
-        of("losing"),
-        of("limit")
     )];
     for (field, what) in [("missing", "missing or being deleted"), ("noLonger", "no longer")] {
         lines.extend(listed(answer, field).map(|listed| format!("{what}: {listed}")));
@@ -257,6 +261,12 @@ mod tests {
             "team-b/north-1  unreachable for 3 h",
         ];
         assert_eq!(lines(&answer, false), expected);
+        let on_the_only_one =
+            json!({"syncset": "SyncSet team-a/web", "clusters": 1, "held": true, "losing": 1, "limit": 10});
+        assert_eq!(
+            lines(&on_the_only_one, false),
+            ["SyncSet team-a/web: 1 cluster (0 new, 0 no longer); held: yes (deletions on 1)"]
+        );
         assert_eq!(Found::of(&answer), Found { differs: true, fails: false });
     }
 

@@ -368,7 +368,10 @@ impl Renderer<'_> {
             Ok(body) => Ok(Ok(body)),
             Err(InvalidPatch::Busy) => Err(NoThread),
             Err(error) => {
-                let text = format!("{error}; allowed: {}", form.allowed());
+                let text = match error {
+                    InvalidPatch::Owners => error.to_string(),
+                    _ => format!("{error}; allowed: {}", form.allowed()),
+                };
                 Ok(Err(if is_template { Fault::template(text) } else { Fault::invalid("", text) }))
             }
         }
