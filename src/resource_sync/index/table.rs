@@ -256,6 +256,12 @@ impl Table {
         is_new
     }
 
+    /// Whether it is recorded that this part is contended.
+    pub(crate) fn is_told_as_contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
+        let contention = self.get(key).and_then(|pair| pair.contention(now));
+        contention.is_some_and(|contention| contention.deeds.contains_key(what))
+    }
+
     /// Records that contended parts were left out.
     pub(crate) fn is_still_contended(&mut self, key: &PairKey, now: Instant) {
         if let Some(contention) = self.get(key).and_then(|pair| pair.contention.as_mut()) {

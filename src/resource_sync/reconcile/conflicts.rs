@@ -41,29 +41,48 @@ impl PairReconciler {
         is_stuck
     }
 
-    /// Counts the rewrites in a step that is sent now, and reports them when they become a conflict. The Event may be lost among
-    /// many; the log and the report have it in any case.
-    pub(crate) async fn count_rewrites(
+    /// What other writers do, for each part of a step that becomes contended with it and has not been reported yet. It asks a cluster:
+    /// afterwards the caller has to check anew whether the step may be sent.
+    pub(crate) async fn contenders(
         &mut self,
         section: &Section,
         step: &Step,
         effects: &[Effect],
         observed: &Observed,
-    ) {
+    ) -> Vec<(Contended, String)> {
+        let mut found = Vec::new();
         for effect in effects {
-            let Some(is_conflict) = self.conflicts.sent(effect, Instant::now()) else { continue };
-            self.metrics.contended_field();
-            let what = &effect.what;
-            let is_new = is_conflict && section.index(|index| index.table.contended(&self.key, what, Instant::now()));
-            if !is_new {
+            let (what, now) = (&effect.what, Instant::now());
+            let is_conflict = self.conflicts.would_contend(effect, now) == Some(true);
+            if !is_conflict || section.index(|index| index.table.is_told_as_contended(&self.key, what, now)) {
                 continue;
             }
             let fields = what.fields(step, observed, section.policy());
             let deed = if fields.is_empty() { what.to_string() } else { format!("keeps changing {fields}") };
-            let cause = format!("{} {deed}", self.other_writer(section, what).await);
+            found.push((what.clone(), format!("{} {deed}", self.other_writer(section, what).await)));
+        }
+        found
+    }
+
+    /// Counts the rewrites in a step that is sent now, and reports the contenders. The Event may be lost among many; the log and the
+    /// report have it in any case.
+    pub(crate) fn count_rewrites(
+        &mut self,
+        section: &Section,
+        effects: &[Effect],
+        observed: &Observed,
+        mut contenders: Vec<(Contended, String)>,
+    ) {
+        for effect in effects {
+            let (what, now) = (&effect.what, Instant::now());
+            let Some(is_conflict) = self.conflicts.sent(effect, now) else { continue };
+            self.metrics.contended_field();
+            let is_new = is_conflict && section.index(|index| index.table.contended(&self.key, what, now));
+            let contender = contenders.iter().position(|(contended, _)| contended == what).filter(|_| is_new);
+            let Some((what, cause)) = contender.map(|at| contenders.swap_remove(at)) else { continue };
             tracing::warn!(section = %section.name(), key = %self.key, cause, "another writer keeps changing what the section writes");
-            let event = PairEvent::contended(&self.key.local, observed.local.as_deref(), what, &cause);
-            section.index(|index| index.table.contender_found(&self.key, what, cause));
+            let event = PairEvent::contended(&self.key.local, observed.local.as_deref(), &what, &cause);
+            section.index(|index| index.table.contender_found(&self.key, &what, cause));
             section.emit_event(event);
         }
     }

@@ -250,7 +250,7 @@ impl PairReconciler {
                 }
                 continue;
             }
-            self.count_rewrites(section, &step, &effects, &observed).await;
+            let contenders = self.contenders(section, &step, &effects, &observed).await;
             // The question who undoes it takes its time.
             if !section.caches_match_sessions() {
                 return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
@@ -267,6 +267,7 @@ impl PairReconciler {
                     }
                 },
             };
+            self.count_rewrites(section, &effects, &observed, contenders);
             // If this run ends before the answer comes, the next run has to know that a write was sent.
             self.expect(section, |expected| expected.set_unknown(&step, true));
             let result = execute(section, &step, &observed).await;

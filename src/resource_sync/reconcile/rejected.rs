@@ -49,11 +49,12 @@ impl PairReconciler {
         if effects.iter().any(|effect| self.conflicts.wait(effect, Instant::now()).is_some()) {
             return;
         }
-        self.count_rewrites(section, &note, &effects, observed).await;
+        let contenders = self.contenders(section, &note, &effects, observed).await;
         // Credentials may have changed since the last step.
         if !section.caches_match_sessions() {
             return;
         }
+        self.count_rewrites(section, &effects, observed, contenders);
         self.expect(section, |expected| expected.set_unknown(&note, true));
         let result = execute(section, &note, observed).await;
         let is_unknown = result.as_ref().is_err_and(Error::outcome_is_unknown);

@@ -293,19 +293,23 @@ impl ConflictTracker {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
-    pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
+    /// Whether the part is contended if the write is sent now. `None` if it is no rewrite.
+    pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
         let conflict = self.parts.entry(effect.what.clone()).or_default();
         conflict.expire(now);
-        if !conflict.is_rewrite(effect) {
-            return None;
-        }
+        conflict.is_rewrite(effect).then(|| conflict.is_slow || conflict.rewrites.len() + 1 >= REWRITES)
+    }
+
+    /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
+    pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
+        let is_contended = self.would_contend(effect, now)?;
+        let conflict = self.parts.entry(effect.what.clone()).or_default();
         if conflict.rewrites.len() >= REWRITES {
             conflict.rewrites.pop_front();
         }
         conflict.rewrites.push_back(now);
-        conflict.is_slow |= conflict.rewrites.len() >= REWRITES;
-        Some(conflict.is_slow)
+        conflict.is_slow = is_contended;
+        Some(is_contended)
     }
 
     /// Records that a write was acknowledged.
@@ -359,7 +363,11 @@ mod tests {
         let finalizer = effect(Contended::Finalizer, 1);
         let found: Vec<Option<bool>> = (0..4)
             .map(|second| {
-                let is_conflict = conflicts.sent(&finalizer, now + Duration::from_secs(second * 19));
+                let at = now + Duration::from_secs(second * 19);
+                // However often it is only asked.
+                let asked = [(); 3].map(|()| conflicts.would_contend(&finalizer, at));
+                let is_conflict = conflicts.sent(&finalizer, at);
+                assert_eq!(asked, [is_conflict; 3]);
                 conflicts.wrote(&finalizer);
                 is_conflict
             })
