@@ -33,18 +33,27 @@ impl Cluster {
         Ok(found.metadata.managed_fields)
     }
 
-    /// Which other managers own fields of an object, through the subresource or the object itself (`""`), newest first; empty if
-    /// it can't be read. The caches drop `managedFields`, so this sends a request, once for each conflict that is reported.
+    /// Which other managers own fields of an object, through this subresource, or through the object itself or any other subresource than
+    /// `status` (`""`), newest first; empty if it can't be read. The caches drop `managedFields`, so this sends a request, once for each
+    /// conflict that is reported.
     pub async fn other_managers(&self, kind: &Kind, key: &ObjectKey, subresource: &str) -> Vec<String> {
         let found: Result<Recorded, _> = self.fetch_as(&kind.object_path(key), PARTIAL_METADATA).await;
         let mut others: Vec<_> = found
             .map_or_else(|_| Vec::new(), |found| found.metadata.managed_fields)
             .into_iter()
-            .filter(|entry| entry.subresource.as_deref().unwrap_or_default() == subresource)
-            .filter_map(|entry| Some((entry.time.map(|time| time.0), entry.manager?)))
-            .filter(|(_, manager)| !manager.starts_with(FIELD_MANAGER))
+            .filter_map(|entry| {
+                let of = entry.subresource.unwrap_or_default();
+                let is_meant = of == subresource || (subresource.is_empty() && of != "status");
+                let manager = entry.manager.filter(|manager| is_meant && !manager.starts_with(FIELD_MANAGER))?;
+                Some((entry.time.map(|time| time.0), shown_manager(&manager, if of == subresource { "" } else { &of })))
+            })
             .collect();
         others.sort_by(|one, other| other.cmp(one));
         others.into_iter().map(|(_, manager)| manager).collect()
     }
+}
+
+/// A manager as operators are shown it: `hpa by /scale` if it has written through a subresource.
+pub fn shown_manager(manager: &str, subresource: &str) -> String {
+    if subresource.is_empty() { manager.to_owned() } else { format!("{manager} by /{subresource}") }
 }

@@ -64,6 +64,7 @@ pub use held::Marked;
 pub use identity::{Identity, Replaced};
 pub use kind::Kind;
 pub use kinds::{KEPT, KindError, KindId, Kinds};
+pub use managers::shown_manager;
 pub use metadata::{Deletion, ManagedFields, Metadata};
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use pages::{Element, Pages};

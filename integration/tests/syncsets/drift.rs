@@ -1,8 +1,14 @@
 //! Full passes: what others have changed is mended, with the requests that the spec promises (rules 20, 22, 24 and 43).
 
+use integration::programs;
+use integration::users::ADMIN;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::process::Command;
 
+use crate::asked::workload;
 use crate::requests::Requests;
 use crate::world::{SYNCSETS, Stage, run};
 
@@ -284,5 +290,60 @@ fn an_object_that_two_full_passes_in_a_row_have_to_mend_is_contended() {
             assert_eq!(count.unwrap_or("0"), contended.to_string(), "round {round}");
         }
         assert!(stage.log().contains("rival"), "{}", stage.log());
+    });
+}
+
+/// `kubectl scale` and an autoscaler write through `/scale`.
+#[test]
+fn who_scales_what_a_syncset_wants_is_named_with_the_subresource() {
+    run(async {
+        let stage = Stage::new("scaled").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let all: Api<Deployment> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let wanted = workload(&stage, "Deployment", "agent", &json!({"replicas": 3, "paused": true}), &json!({}));
+        stage.syncset("base", "Upsert", std::slice::from_ref(&wanted)).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let (kubectl, kubeconfig) =
+            (programs::control_plane("kubectl").await.unwrap(), plane.kubeconfig(ADMIN).unwrap());
+        let scale = async |manager: &str| {
+            if manager == "kubectl" {
+                let arguments = ["scale", "deployment/agent", "--replicas=5", "--namespace", stage.namespace];
+                let output =
+                    Command::new(&kubectl).args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.unwrap();
+                assert!(output.status.success(), "{output:?}");
+                return;
+            }
+            let mut scale = all.get_scale("agent").await.unwrap();
+            scale.spec.as_mut().unwrap().replicas = Some(6);
+            let by = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+            all.replace_scale("agent", &by, &scale).await.unwrap();
+        };
+        for (round, (manager, is_told)) in
+            [("kubectl", false), ("hpa", true), ("kubectl", true)].into_iter().enumerate()
+        {
+            scale(manager).await;
+            // Of others the server notes when they have written, and not of those.
+            let label = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
+            all.patch("agent", &PatchParams::apply("labeller"), &label).await.unwrap();
+            let told = stage.explained("west-1", "Deployment.apps/scaled/agent").await;
+            let drift = format!("live       drift: .spec.replicas was taken by {manager} by /scale; mended");
+            assert!(told.lines().any(|line| line.starts_with(&drift)), "no {drift} in {told}");
+            let mut other = wanted.clone();
+            other["spec"]["replicas"] = json!(4);
+            let document = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base",
+                "spec": {"clusterDeploymentRefs": [{"name": "west-1"}], "resources": [other]}});
+            let told = stage.compared(&document).await;
+            let owner = format!("Deployment.apps scaled/agent: .spec.replicas belongs to {manager} by /scale");
+            assert!(told.contains(&owner), "no {owner} in {told}");
+            let warnings = || {
+                let told = format!("manager=\"{manager} by /scale\"");
+                stage.log().lines().filter(|line| line.contains("two full passes") && line.contains(&told)).count()
+            };
+            let before = warnings();
+            stage.full_pass().await;
+            assert_eq!(all.get("agent").await.unwrap().spec.replicas, Some(3));
+            assert_eq!(warnings() - before, usize::from(is_told), "{}", stage.log());
+        }
+        assert!(!stage.log().contains("manager=\"unknown\""), "{}", stage.log());
     });
 }

@@ -165,7 +165,9 @@ async fn who_undoes_our_writes_is_reported_though_no_event_finds_room() {
     let mut version = 10;
     harness.edge.answer(move |line| {
         if line.starts_with("GET") {
-            let managers = json!([{"manager": "stubborn", "operation": "Update"}]);
+            let managers = json!([{"manager": "stubborn", "operation": "Update"}, {"manager": "towline-databases", "operation": "Update"},
+                {"manager": "idle", "operation": "Update", "subresource": "status"},
+                {"manager": "hpa", "operation": "Update", "subresource": "scale"}]);
             return (200, json!({"metadata": {"resourceVersion": "1", "managedFields": managers}}));
         }
         version += 10;
@@ -186,5 +188,8 @@ async fn who_undoes_our_writes_is_reported_though_no_event_finds_room() {
         let now = tokio::time::Instant::now();
         index.table.get(&pair("a")).and_then(|pair| pair.contention(now).map(Contention::cause))
     });
-    assert_eq!(cause.as_deref(), Some("field manager stubborn on cluster edge keeps changing label app"));
+    assert_eq!(
+        cause.as_deref(),
+        Some("field manager stubborn, hpa by /scale on cluster edge keeps changing label app")
+    );
 }

@@ -1,5 +1,7 @@
 //! Which fields belong to whom, from the message of an apply that was refused. Pure.
 
+use crate::cluster::shown_manager;
+
 /// What the message of a 409 says: each manager with its fields that the apply would take. The message may have lost its line breaks.
 pub(super) fn conflicts(message: &str) -> Vec<(String, Vec<String>)> {
     // Apply failed with 2 conflicts: conflict with "hpa" using apps/v1: .spec.replicas
@@ -11,12 +13,14 @@ pub(super) fn conflicts(message: &str) -> Vec<(String, Vec<String>)> {
     let parts = message.split("conflict with \"").flat_map(|part| part.split("conflicts with \""));
     for part in parts.skip(1) {
         let Some((manager, rest)) = part.split_once('"') else { continue };
-        let Some((_, fields)) = rest.split_once(": ") else { continue };
+        let Some((by, fields)) = rest.split_once(": ") else { continue };
+        let subresource = by.strip_prefix(" with subresource \"").and_then(|by| by.split_once('"'));
+        let manager = shown_manager(manager, subresource.map_or("", |(subresource, _)| subresource));
         let fields = fields.trim().strip_prefix("- ").unwrap_or(fields.trim());
         let fields: Vec<String> = fields.split(" - ").map(|field| field.trim().to_owned()).collect();
-        match found.iter_mut().find(|(known, _)| known == manager) {
+        match found.iter_mut().find(|(known, _)| *known == manager) {
             Some((_, known)) => known.extend(fields),
-            None => found.push((manager.to_owned(), fields)),
+            None => found.push((manager, fields)),
         }
     }
     found
@@ -35,7 +39,7 @@ mod tests {
     #[test]
     fn a_refused_apply_names_each_manager_with_its_fields() {
         let one = r#"Apply failed with 1 conflict: conflict with "hpa" with subresource "scale" using apps/v1: .spec.replicas"#;
-        assert_eq!(conflicts(one), [("hpa".to_owned(), vec![".spec.replicas".to_owned()])]);
+        assert_eq!(conflicts(one), [("hpa by /scale".to_owned(), vec![".spec.replicas".to_owned()])]);
         let many = "Apply failed with 3 conflicts: conflict with \"hpa\" using v1: .data.c\nconflicts with \"kubectl-edit\" using v1 \
                     at 2026-11-23T10:00:00Z:\n- .data.a\n- .spec.containers[name=\"x\"].image";
         let expected = [

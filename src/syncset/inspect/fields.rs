@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::cluster::ManagedFields;
+use crate::cluster::{ManagedFields, shown_manager};
 
 /// Fields that a manager has taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// The manager.
+    /// The manager, and the subresource through which it has written.
     pub(super) manager: String,
     /// When it last changed something, as the server wrote it.
     pub(super) at: Option<String>,
@@ -28,7 +28,7 @@ pub(super) fn taken(body: &Value, managers: &[ManagedFields], ours: &str) -> Vec
     let kept: BTreeSet<String> = managers.iter().filter(|entry| entry.manager == ours).flat_map(of).collect();
     let others = managers.iter().filter(|entry| entry.manager != ours);
     let taken = others.map(|entry| Taken {
-        manager: entry.manager.clone(),
+        manager: shown_manager(&entry.manager, &entry.subresource),
         at: entry.time.clone(),
         fields: of(entry).into_iter().filter(|field| !kept.contains(field)).collect(),
     });
@@ -91,6 +91,10 @@ mod tests {
         let [found] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((found.manager.as_str(), found.fields.as_slice()), ("kubectl-edit", &fields.map(str::to_owned)[..]));
         let status = entry("kubelet", &json!({"f:status": {"f:phase": {}}}));
-        assert_eq!(taken(&body, &[ours, status], "towline"), []);
+        assert_eq!(taken(&body, &[ours.clone(), status], "towline"), []);
+        let mut scaled = entry("hpa", &json!({"f:data": {"f:region": {}}}));
+        scaled.subresource = "scale".to_owned();
+        let found = taken(&body, &[ours, scaled], "towline");
+        assert_eq!(found.iter().map(|taken| taken.manager.as_str()).collect::<Vec<_>>(), ["hpa by /scale"]);
     }
 }

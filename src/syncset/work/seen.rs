@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::takeover::{is_of_hive, takeover};
-use crate::cluster::{Deletion, ManagedFields, Metadata};
+use crate::cluster::{Deletion, ManagedFields, Metadata, shown_manager};
 use crate::syncset::rules::name::Digest;
 use crate::syncset::rules::pass::{Ending, Manager, Marks, Seen, Takeover};
 
@@ -22,6 +22,7 @@ pub fn seen(metadata: &Metadata) -> Seen {
         owned_by_apply: owned(metadata, Manager::Apply, "Apply"),
         owned_by_update: owned(metadata, Manager::Update, "Update"),
         last_other: last_other(metadata),
+        scaled: scaled(metadata),
         takeover: Takeover::default(),
     }
 }
@@ -39,19 +40,31 @@ pub(super) fn looked_at(metadata: &Metadata) -> Seen {
 
 /// The manager that has written last to the object, but to its status, besides ours. Its name is shown to operators.
 fn last_other(metadata: &Metadata) -> Option<String> {
+    // All times are written alike, so they are in the order of their texts.
+    let last = others(metadata).max_by_key(|entry| entry.time.as_deref());
+    last.map(|entry| shown_manager(&entry.manager, &entry.subresource))
+}
+
+/// Who owns a field through a subresource but the status, and the pointer of the field.
+fn scaled(metadata: &Metadata) -> Option<(String, String)> {
+    let entry = others(metadata).find(|entry| !entry.subresource.is_empty())?;
+    let (mut pointer, mut fields) = (String::new(), &entry.fields_value());
+    while let Some((name, inner)) = fields.as_object().and_then(|fields| fields.iter().next()) {
+        pointer = format!("{pointer}/{}", name.strip_prefix("f:")?);
+        fields = inner;
+    }
+    Some((shown_manager(&entry.manager, &entry.subresource), pointer))
+}
+
+/// The entries of other managers, but those of the status.
+fn others(metadata: &Metadata) -> impl Iterator<Item = &ManagedFields> {
     let is_shown = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
     let ours = [Manager::Apply, Manager::Update, Manager::Patch].map(Manager::as_str);
-    let is_other = |entry: &&ManagedFields| {
+    metadata.managers.iter().filter(move |entry| {
         entry.subresource != "status"
             && !ours.contains(&entry.manager.as_str())
             && is_shown(&entry.manager)
             && is_shown(&entry.subresource)
-    };
-    // All times are written alike, so they are in the order of their texts.
-    let last = metadata.managers.iter().filter(is_other).max_by_key(|entry| entry.time.as_deref());
-    last.map(|entry| match entry.subresource.as_str() {
-        "" => entry.manager.clone(),
-        subresource => format!("{} by /{subresource}", entry.manager),
     })
 }
 
@@ -113,6 +126,12 @@ mod tests {
         assert_eq!(of(json!([&others[..], &ours[..]].concat())).as_deref(), Some("newest"));
         let scaled = [&others[..], &[entry("hpa", "Update", "scale", "t7")]].concat();
         assert_eq!(of(json!(scaled)).as_deref(), Some("hpa by /scale"));
+        let by_scale = json!({"manager": "hpa", "operation": "Update", "subresource": "scale", "apiVersion": "apps/v1",
+            "fieldsV1": {"f:spec": {"f:replicas": {}}}});
+        let found = seen(&metadata(&json!([&others[..], &[by_scale]].concat())));
+        assert_eq!(found.last_other.as_deref(), Some("newest"), "it has no time");
+        assert_eq!(found.scaled, Some(("hpa by /scale".to_owned(), "/spec/replicas".to_owned())));
+        assert_eq!(seen(&metadata(&json!(others))).scaled, None);
         let timeless = json!({"manager": "timeless", "operation": "Update", "apiVersion": "v1"});
         assert_eq!(of(json!([timeless])).as_deref(), Some("timeless"));
     }

@@ -1,12 +1,15 @@
 //! Before an object is sent: its kind, first contacts (rules 13 and 20), and drift (rule 22).
 
+use serde_json::Value;
+
 use super::ask::Ask;
 use super::failure;
 use super::item::{Check, Item, ItemState, KindKey, Work};
 use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen, Takeover};
-use crate::syncset::rules::object::may_end_by_itself;
+use crate::syncset::rules::object::{left_alone, may_end_by_itself};
+use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::Reason;
@@ -171,16 +174,24 @@ impl Pass {
             let is_ours = item.facts.uid.as_ref() == Some(&seen.uid);
             if !is_ours || (!is_unchanged && (owned.is_none() || owned != item.facts.owned)) {
                 // Somebody else has changed it or created it anew.
+                item.last_other = contender(&item.desired.body, &seen);
                 item.facts.adopted |= is_another;
                 item.facts.uid = Some(seen.uid);
                 item.facts.resent = item.facts.resent.saturating_add(1);
-                (item.send, item.last_other) = (true, seen.last_other);
+                item.send = true;
                 return;
             }
         }
         item.facts.resent = 0;
         self.progress.objects.insert(item.object.clone());
     }
+}
+
+/// Who has changed what this body gives. Whoever owns one of its fields through a subresource has written it since it was sent last.
+fn contender(body: &Value, seen: &Seen) -> Option<String> {
+    let is_given = |field: &str| without(body, &left_alone(body)).pointer(field).is_some();
+    let scaled = seen.scaled.as_ref().filter(|(_, field)| is_given(field));
+    scaled.map(|(manager, _)| manager).or(seen.last_other.as_ref()).cloned()
 }
 
 /// Before an apply, the fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21).
