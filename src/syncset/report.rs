@@ -115,8 +115,11 @@ fn no_cluster_answers(counted: &Counted) -> bool {
 fn condition(latest: &Latest) -> Condition {
     let mut condition = Condition::of(&facts(latest));
     let is_behind = |counted: &Counted| counted.dispatcher.cursor < counted.dispatcher.newest;
-    if condition.state == SectionState::Ready && latest.counted.as_ref().is_some_and(is_behind) {
-        condition = Condition::new(SectionState::Pending, "changes are being dispatched");
+    // Which clusters these changes concern is not known yet.
+    if condition.state > SectionState::Pending && latest.counted.as_ref().is_some_and(is_behind) {
+        let separator = if condition.message.is_empty() { "" } else { "; " };
+        let message = format!("changes are being dispatched{separator}{}", condition.message);
+        condition = Condition::new(SectionState::Pending, message);
     }
     let unreachable = latest.counted.as_ref().map(|counted| counted.of(Standing::Unreachable)).unwrap_or_default();
     if unreachable > 0 {
@@ -336,6 +339,8 @@ mod tests {
         let mut counted = Counted { states: [(Standing::InStep, 6), (Standing::Unreachable, 2)].into(), ..counted() };
         let of = |counted: &Counted| condition(&latest(counted.clone()));
         assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched, 2 unreachable"));
+        let paused = Counted { states: [(Standing::InStep, 6), (Standing::Paused, 1)].into(), ..counted.clone() };
+        assert_eq!(of(&paused), Condition::new(SectionState::Pending, "changes are being dispatched; 1 paused"));
         counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
         let refused = Counted { refused: 1, ..counted.clone() };

@@ -289,7 +289,10 @@ fn a_cluster_that_does_not_answer_is_named_beside_any_number_of_paused_ones() {
         let silent = "insert into towline_pace (cluster, kubeconfig_generation, attempts, reachable) \
              select id, 0, 0, false from clusters on conflict (cluster) do update set reachable = false, retry_at = null";
         assert_eq!(stage.sql.execute(silent, &[]).await.unwrap(), 20);
-        stage.create("clusters", &json!({"namespace": "hidden", "name": "silent", "kubeconfig": "k"})).await;
+        // Its own pause is over.
+        let silent = json!({"namespace": "hidden", "name": "silent", "kubeconfig": "k",
+            "annotations": {"towline.dev/pause-until": "2026-01-01T00:00:00Z"}});
+        stage.create("clusters", &silent).await;
         stage.unreachable("silent").await;
         let found = report(&stage, "one unreachable cluster", |report| report["clusters"]["unreachable"] == 1).await;
         let named: Vec<&Value> = found["not_in_step"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
@@ -315,6 +318,42 @@ fn the_status_is_counted_when_it_is_asked_for() {
             stage.change(&stage.path("clusters", "west-1"), &json!({"paused": is_paused})).await;
             let found = stage.replicas[0].towline().admin().section("syncsets").await.unwrap();
             assert_eq!(found["clusters"]["paused"], u8::from(is_paused), "{found}");
+        }
+    });
+}
+
+/// Before the dispatcher has read the log of changes, nobody knows which clusters a change concerns.
+#[test]
+fn what_was_applied_and_is_not_dispatched_yet_is_pending_at_once() {
+    run(async {
+        let stage = Stage::new("undispatched").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |value: usize| stage.config_map("site", &json!({"value": value.to_string()}));
+        stage.syncset("base", "Upsert", &[map(0)]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        // Among clusters that are in step, and then beside one that is paused.
+        for (round, at_rest, pending) in
+            [(1, "ready", "changes are being dispatched"), (2, "paused", "changes are being dispatched; 1 paused")]
+        {
+            report(&stage, at_rest, |report| report["state"] == at_rest).await;
+            let taken = "update towline_claim set holder = 'test', token = token + 1, until = now() + interval '1 h' \
+                 where name = 'dispatcher'";
+            assert_eq!(stage.sql.execute(taken, &[]).await.unwrap(), 1);
+            stage.wants("base", &[map(round)]).await;
+            for _ in 0..3 {
+                let found = stage.replicas[0].towline().admin().section("syncsets").await.unwrap();
+                assert_eq!((&found["state"], &found["message"]), (&json!("pending"), &json!(pending)), "{found}");
+                let (_, table) = command(&stage, &["status"]).await;
+                let row = table.lines().find(|line| line.starts_with("syncsets ")).unwrap_or_default();
+                assert!(row.contains(" pending ") && row.contains(pending), "{table}");
+            }
+            stage.has(plane, &[("site", json!({"value": (round - 1).to_string()}))]).await;
+            let free = "update towline_claim set until = now() where name = 'dispatcher'";
+            assert_eq!(stage.sql.execute(free, &[]).await.unwrap(), 1);
+            stage.has(plane, &[("site", json!({"value": round.to_string()}))]).await;
+            report(&stage, at_rest, |report| report["state"] == at_rest).await;
+            let paused = json!({"namespace": stage.namespace, "name": format!("west-{}", round + 1), "kubeconfig": "k", "paused": true});
+            stage.create("clusters", &paused).await;
         }
     });
 }

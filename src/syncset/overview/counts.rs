@@ -143,15 +143,16 @@ const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace
        extract(epoch from now() - f.since)::float8 \
      from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
      left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
-/// As many as are shown, and their `ClusterSync`s. Clusters that may be paused come last, since those that are paused are left out.
+/// As many as are shown, and their `ClusterSync`s, without those that one of the marks in parameter $3 pauses.
 const UNREACHABLE: &str = concat!(
-    "select u.namespace || '/' || u.name, u.marks::text, (s.status->'conditions')::text \
+    "select u.namespace || '/' || u.name, (s.status->'conditions')::text \
      from (select * from (select c.namespace, c.name, ",
     marks!(),
     ", p.retry_at is null as is_refused, p.last_contact \
            from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
            where p.reachable = false and c.deleted_at is null) s \
-         order by s.marks is not null, s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
+         where s.marks is null or s.marks::text <> all($3) \
+         order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
      left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
      order by u.is_refused desc, u.last_contact desc nulls first, 1"
 );
@@ -213,13 +214,36 @@ impl Counted {
             counted.oldest = seconds(column(QUERY, row, 4)?);
             now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
         }
-        (counted.states, counted.refused) = states(database, now).await?;
+        let pausing = counted.count_states(database, now).await?;
         if counted.of(Standing::Unreachable) > 0 {
-            counted.unreachable = unreachable(database, now).await?;
+            counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
         counted.held = held(database).await?;
         Ok(counted)
+    }
+
+    /// Counts the clusters by state, and those with a refused kubeconfig, which are unreachable. Returns the marks that pause some of these.
+    async fn count_states(&mut self, database: &Database, now: Timestamp) -> Result<Vec<String>, db::Error> {
+        const QUERY: &str = "count_clusters_by_state";
+        let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+        let mut pausing: Vec<String> = Vec::new();
+        self.states = Standing::ALL.into_iter().map(|state| (state, 0)).collect();
+        for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
+            let (name, clusters, marks): (&str, i64, Option<&str>) =
+                (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
+            let state = if pauses(marks, now) {
+                pausing.extend(marks.filter(|_| matches!(name, "refused" | "unreachable")).map(str::to_owned));
+                Standing::Paused
+            } else if name == "refused" {
+                self.refused += number(clusters);
+                Standing::Unreachable
+            } else {
+                Standing::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Standing::Due)
+            };
+            *self.states.entry(state).or_default() += number(clusters);
+        }
+        Ok(pausing)
     }
 
     /// Clusters in a state.
@@ -228,44 +252,20 @@ impl Counted {
     }
 }
 
-/// The clusters by state, and those with a refused kubeconfig, which are unreachable.
-async fn states(database: &Database, now: Timestamp) -> Result<(BTreeMap<Standing, usize>, usize), db::Error> {
-    const QUERY: &str = "count_clusters_by_state";
-    let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
-    let mut refused = 0;
-    let mut states: BTreeMap<Standing, usize> = Standing::ALL.into_iter().map(|state| (state, 0)).collect();
-    for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
-        let (name, clusters, marks): (&str, i64, Option<&str>) =
-            (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
-        let state = if pauses(marks, now) {
-            Standing::Paused
-        } else if name == "refused" {
-            refused += number(clusters);
-            Standing::Unreachable
-        } else {
-            Standing::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Standing::Due)
-        };
-        *states.entry(state).or_default() += number(clusters);
-    }
-    Ok((states, refused))
-}
-
 /// Whether the marks of a document pause its cluster. The database prints valid JSON, and annotations are texts.
 fn pauses(marks: Option<&str>, now: Timestamp) -> bool {
     let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
     marks.is_some_and(|marks| marks.pauses(now))
 }
 
-async fn unreachable(database: &Database, now: Timestamp) -> Result<Vec<UnreachableCluster>, db::Error> {
+async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<UnreachableCluster>, db::Error> {
     const QUERY: &str = "unreachable_clusters";
     let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
-    let params = [(&keys as _, Type::TEXT_ARRAY), (&MOST_UNREACHABLE as _, Type::INT8)];
+    let params =
+        [(&keys as _, Type::TEXT_ARRAY), (&MOST_UNREACHABLE as _, Type::INT8), (&pausing as _, Type::TEXT_ARRAY)];
     let mut found = Vec::new();
     for row in &database.all(QUERY, UNREACHABLE, &params).await? {
-        if pauses(column(QUERY, row, 1)?, now) {
-            continue;
-        }
-        let conditions = column::<Option<&str>>(QUERY, row, 2)?.and_then(|text| serde_json::from_str(text).ok());
+        let conditions = column::<Option<&str>>(QUERY, row, 1)?.and_then(|text| serde_json::from_str(text).ok());
         found.push(UnreachableCluster {
             cluster: column(QUERY, row, 0)?,
             condition: why(&conditions.unwrap_or_default()),
