@@ -29,6 +29,7 @@ pub const SCHEMA: Migrations = Migrations::new(
         Migration { name: "index what is held or gone", sql: include_str!("schema/held.sql") },
         Migration { name: "index what fails by cluster", sql: include_str!("schema/failing.sql") },
         Migration { name: "note to which cluster a document led first", sql: include_str!("schema/home.sql") },
+        Migration { name: "count in how many full passes an object was gone", sql: include_str!("schema/gone.sql") },
     ],
 );
 

@@ -51,6 +51,7 @@ pub(crate) fn sent() -> AppliedRow {
         version: Some("41".to_owned()),
         owned: Some(digest(2)),
         resent: 3,
+        gone: 2,
     }
 }
 
@@ -67,6 +68,7 @@ pub(crate) fn waiting() -> AppliedRow {
         version: None,
         owned: None,
         resent: 0,
+        gone: 0,
     }
 }
 

@@ -167,6 +167,7 @@ fn wanted(syncset: u8, name: &str, content: bool) -> AppliedRow {
         version: None,
         owned: None,
         resent: 0,
+        gone: 0,
     }
 }
 

@@ -132,6 +132,44 @@ fn what_is_deleted_after_each_creation_is_told_and_created_once_in_each_full_pas
     });
 }
 
+/// A field that somebody has set back is no loss of the object, and one that stays is well again.
+#[test]
+fn an_object_that_is_reverted_and_then_deleted_once_is_no_failure_and_one_that_stays_is_none_any_more() {
+    run(async {
+        let stage = Stage::new("deleted-once").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let maps = stage.maps(plane).await;
+        let map = |name: &str, value: &str| stage.config_map(name, &json!({"a": value}));
+        stage.syncset("base", "Upsert", &[map("a", "1"), map("b", "1")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let theirs = Patch::Merge(json!({"data": {"a": "theirs"}}));
+        for (deed, is_failing) in [
+            ("revert", false),
+            ("delete", false),
+            ("revert", false),
+            ("delete", false),
+            ("delete", true),
+            ("leave", false),
+            ("delete", false),
+            ("delete", true),
+        ] {
+            match deed {
+                "revert" => drop(maps.patch("a", &PatchParams::apply("somebody"), &theirs).await.unwrap()),
+                "delete" => drop(maps.delete("a", &DeleteParams::default()).await.unwrap()),
+                _ => {}
+            }
+            stage.full_pass().await;
+            let status = stage.status("west-1", "a status", |_| true).await;
+            let expected = if is_failing { json!("DeletedAgain") } else { json!(null) };
+            assert_eq!(status["syncSets"][0]["reason"], expected, "{deed}: {status}");
+        }
+        // The next pass that finds it in place is one that sends a change.
+        stage.wants("base", &[map("a", "2"), map("b", "1")]).await;
+        stage.has(plane, &[("a", json!({"a": "2"})), ("b", json!({"a": "1"}))]).await;
+        stage.succeeds("west-1", "base", 2).await;
+    });
+}
+
 /// What was there before is applied and kept (rule 20); what `CreateOnly` has not created, it never touches (rule 19).
 #[test]
 fn what_existed_before_is_adopted_and_create_only_leaves_it() {

@@ -76,6 +76,8 @@ pub struct AppliedRow {
     pub owned: Option<Digest>,
     /// In how many full passes in a row it had to be sent, although nothing of it was new (rule 22).
     pub resent: u8,
+    /// In how many of the last ones in a row it was gone.
+    pub gone: u8,
 }
 
 /// A patch that was sent (`towline_patched`).

@@ -63,6 +63,8 @@ pub(super) struct AppliedColumns {
     version: Option<String>,
     owned: Option<String>,
     resent: i64,
+    /// The release before this one does not write it.
+    gone: Option<i64>,
 }
 
 /// A row of `towline_patched`.
@@ -146,6 +148,10 @@ fn some_digest(text: Option<&String>) -> Result<Option<Digest>, UnreadableColumn
     text.map(|text| digest(text)).transpose()
 }
 
+fn passes(count: i64) -> Result<u8, UnreadableColumn> {
+    u8::try_from(count).map_err(|_| UnreadableColumn::Number(count))
+}
+
 pub(super) fn time(text: &str) -> Result<Timestamp, UnreadableColumn> {
     text.parse().map_err(|_| UnreadableColumn::Time(text.to_owned()))
 }
@@ -224,6 +230,7 @@ impl AppliedColumns {
             version: optional(row.version.as_ref()),
             owned: row.owned.map(bytes),
             resent: row.resent.into(),
+            gone: Some(row.gone.into()),
         }
     }
 }
@@ -248,7 +255,8 @@ impl TryFrom<AppliedColumns> for AppliedRow {
             uid: columns.uid,
             version: columns.version,
             owned: some_digest(columns.owned.as_ref())?,
-            resent: u8::try_from(columns.resent).map_err(|_| UnreadableColumn::Number(columns.resent))?,
+            resent: passes(columns.resent)?,
+            gone: passes(columns.gone.unwrap_or_default())?,
         })
     }
 }

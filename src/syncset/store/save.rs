@@ -98,7 +98,8 @@ const APPLIED: &str = "applied as (insert into towline_applied select r.* from h
        join jsonb_populate_recordset(null::towline_applied, $6) r on r.cluster = held.cluster \
      on conflict (cluster, api_group, kind, namespace, name, syncset) do update set api_version = excluded.api_version, \
        content = excluded.content, wanted = excluded.wanted, tracked = excluded.tracked, adopted = excluded.adopted, \
-       uid = excluded.uid, version = excluded.version, owned = excluded.owned, resent = excluded.resent)";
+       uid = excluded.uid, version = excluded.version, owned = excluded.owned, resent = excluded.resent, \
+       gone = excluded.gone)";
 /// Writes and deletes the other rows, which are in the parameters from $7 on. A list that is empty changes nothing.
 const OTHERS: &str = "\
      forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $7) g \

@@ -43,6 +43,7 @@ impl Pass {
                     version: None,
                     owned: None,
                     resent: 0,
+                    gone: 0,
                     ..row.clone()
                 });
             }

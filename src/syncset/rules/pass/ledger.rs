@@ -34,6 +34,8 @@ pub(super) struct Facts {
     pub(super) adopted: bool,
     /// In how many full passes in a row it was sent again.
     pub(super) resent: u8,
+    /// In how many of the last ones in a row it was gone.
+    pub(super) gone: u8,
 }
 
 impl Facts {
@@ -95,6 +97,7 @@ impl Ledger {
             owned: row.owned,
             adopted: row.adopted,
             resent: row.resent,
+            gone: row.gone,
         })
     }
 

@@ -230,6 +230,7 @@ impl Pass {
             version: item.facts.version.clone(),
             owned: item.facts.owned,
             resent: item.facts.resent,
+            gone: item.facts.gone,
         });
         self.settle_others(&item.object, item.syncset) || is_urgent
     }
@@ -273,8 +274,8 @@ impl Pass {
             let Some(id) = self.live.get(winner).map(|live| live.header.id) else { continue };
             if let Some(row) = self.ledger.row(&object, id).cloned() {
                 if let Some(facts) = self.ledger.facts(&object).filter(|_| is_undetermined(&row)) {
-                    let Facts { uid, version, owned, adopted, resent } = facts;
-                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, resent, ..row });
+                    let Facts { uid, version, owned, adopted, resent, gone } = facts;
+                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, resent, gone, ..row });
                 }
                 self.settle_others(&object, winner);
                 continue;
@@ -439,6 +440,7 @@ fn superseded_row(object: &ObjectRef, syncset: Uuid, api_version: String, tracke
         version: None,
         owned: None,
         resent: 0,
+        gone: 0,
     }
 }
 

@@ -156,6 +156,7 @@ impl Pass {
             item.send = true;
             item.is_gone();
             item.facts.resent = item.facts.resent.saturating_add(1);
+            item.facts.gone = item.facts.gone.saturating_add(1);
             item.is_known &= item.behavior != Behavior::CreateOnly;
             return;
         };
@@ -163,6 +164,7 @@ impl Pass {
             item.state = terminating(item);
             return;
         }
+        item.facts.gone = 0;
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
         if item.behavior == Behavior::CreateOnly {
             // What existed is stored without UID. With it the object is known again under the name of another group.
@@ -211,7 +213,8 @@ fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
             let takeover = with_hive.filter(|_| !adopted).or(ours);
             item.takeover = takeover.filter(|_| item.behavior == Behavior::Apply);
             let owned = item.facts.owned.filter(|_| !is_another && item.takeover.is_none());
-            item.facts = Facts { uid: Some(seen.uid), version: None, owned, adopted, resent: item.facts.resent };
+            let resent = item.facts.resent;
+            item.facts = Facts { uid: Some(seen.uid), version: None, owned, adopted, resent, gone: 0 };
         }
     }
 }

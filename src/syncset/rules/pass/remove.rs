@@ -322,9 +322,9 @@ impl Pass {
         }
     }
 
-    /// Only a full pass finds out whether an object stays.
+    /// Only a pass that finds the object in place ends it, be it a full one or one that sends a change.
     fn still_deleted_again(&self, syncset: Uuid, old: &ResultRow) -> Option<Failure> {
-        let is_open = |row: &AppliedRow| row.syncset == syncset && row.wanted && row.resent >= CONTENDED_AFTER;
+        let is_open = |row: &AppliedRow| row.syncset == syncset && row.wanted && row.gone >= CONTENDED_AFTER;
         let failure = old.failure.as_ref().filter(|failure| failure.reason == Reason::DeletedAgain);
         failure.filter(|_| !self.full && self.ledger.rows().any(is_open)).cloned()
     }

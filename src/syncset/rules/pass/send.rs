@@ -17,7 +17,8 @@ const MOST_TRIES: u8 = 3;
 
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
 const MOST_AHEAD: usize = 50;
-/// From so many full passes in a row on an object that was sent in each counts as contended (rule 22).
+/// From so many full passes in a row on an object that was sent in each counts as contended (rule 22), and one that was gone in each as
+/// deleted again.
 pub(super) const CONTENDED_AFTER: u8 = 2;
 
 /// What helps if a copy of a Secret can't be changed.
@@ -325,13 +326,16 @@ impl Pass {
             Behavior::Apply => seen.owned_by_apply,
             Behavior::CreateOrUpdate | Behavior::CreateOnly => seen.owned_by_update,
         };
+        if !was_absent && !created {
+            item.facts.gone = 0;
+        }
         if self.full && item.facts.resent >= CONTENDED_AFTER {
             self.contended.push((item.object.clone(), item.last_other.take()));
-            // It was sent all the same, and so is what follows.
-            if was_absent {
-                let failure = failure::of_absence(item.desired.place, &item.object);
-                self.left_out.entry(item.syncset).or_insert(failure);
-            }
+        }
+        // It was sent all the same, and so is what follows.
+        if self.full && item.facts.gone >= CONTENDED_AFTER {
+            let failure = failure::of_absence(item.desired.place, &item.object);
+            self.left_out.entry(item.syncset).or_insert(failure);
         }
         self.note(&item, true);
         self.wrote.insert(item.object.clone());
@@ -359,6 +363,7 @@ impl Pass {
             version: facts.version,
             owned: facts.owned,
             resent: facts.resent,
+            gone: facts.gone,
             ..row
         });
         if is_sent {

@@ -62,6 +62,7 @@ fn row(id: u128, object: ObjectRef, is_sent: bool) -> AppliedRow {
         version: None,
         owned: None,
         resent: 0,
+        gone: 0,
     }
 }
 

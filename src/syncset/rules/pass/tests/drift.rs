@@ -299,3 +299,70 @@ fn what_is_gone_in_two_full_passes_in_a_row_is_a_failure_until_it_stays() {
         assert_eq!(reasons(&store), [None]);
     }
 }
+
+/// A field that somebody has set back is no loss of the object.
+#[test]
+fn only_losses_of_the_object_itself_in_a_row_are_told_as_deleted_again() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let sets = base().behavior(behavior).maps(&["a", "b"]);
+        let (mut world, mut store) = with(&sets);
+        for (step, (deed, is_failing)) in [
+            ("revert", false),
+            ("delete", false),
+            ("revert", false),
+            ("delete", false),
+            ("delete", true),
+            ("revert", false),
+            ("delete", false),
+            ("delete", true),
+            ("leave", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            match deed {
+                "revert" => world.touch(&map("a"), true),
+                "delete" => drop(world.objects.remove(&map("a"))),
+                _ => {}
+            }
+            let contended = full(&mut world, &mut store, from_ref(&sets)).contended;
+            assert_eq!(contended.is_empty(), step == 0 || deed == "leave", "step {step}: each one was sent");
+            let reason = store.results[&sets.id].failure.as_ref().map(|failure| failure.reason);
+            assert_eq!(reason, is_failing.then_some(Reason::DeletedAgain), "step {step}: {deed}");
+        }
+    }
+}
+
+/// Whatever kind of pass that is.
+#[test]
+fn what_was_deleted_again_is_well_in_the_next_pass_that_finds_it_in_place() {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+        let sets = base().behavior(behavior).maps(&["a", "b"]);
+        let (mut world, mut store) = with(&sets);
+        let reason =
+            |store: &Store| store.results.values().find_map(|row| row.failure.as_ref().map(|failure| failure.reason));
+        let again = |world: &mut World, store: &mut Store, sets: &Set| {
+            for _ in 0..2 {
+                world.objects.remove(&map("a"));
+                pass(world, store, from_ref(sets), true);
+            }
+            assert_eq!(reason(store), Some(Reason::DeletedAgain));
+        };
+        again(&mut world, &mut store, &sets);
+        // A change of another object says nothing of this one.
+        let other = Set { generation: 2, ..sets.clone() }.maps(&["a", "b=2"]);
+        pass(&mut world, &mut store, from_ref(&other), false);
+        assert_eq!(reason(&store), Some(Reason::DeletedAgain));
+        // One of this object finds it in place, or gone once more.
+        let changed = Set { generation: 3, ..sets.clone() }.maps(&["a=3", "b=2"]);
+        pass(&mut world, &mut store, from_ref(&changed), false);
+        assert_eq!(reason(&store), None);
+        again(&mut world, &mut store, &changed);
+        world.objects.remove(&map("a"));
+        let gone = Set { generation: 4, ..sets.clone() }.maps(&["a=4", "b=2"]);
+        pass(&mut world, &mut store, from_ref(&gone), false);
+        assert_eq!(reason(&store), Some(Reason::DeletedAgain));
+        pass(&mut world, &mut store, from_ref(&gone), true);
+        assert_eq!(reason(&store), None);
+    }
+}
