@@ -12,7 +12,7 @@ use crate::world::{LIMIT, Stage, run};
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
 /// `BEGIN` and `COMMIT` have no name.
-const BESIDE_PASSES: [&str; 31] = [
+const BESIDE_PASSES: [&str; 32] = [
     "applied_selectors",
     "begin_tail",
     "claim_work",
@@ -43,6 +43,7 @@ const BESIDE_PASSES: [&str; 31] = [
     "tidy_guards",
     "tidy_held",
     "tidy_lost",
+    "unreachable_clusters",
     "unreadable_syncsets",
 ];
 /// The last statement of each pass, which ends its claim.
@@ -261,5 +262,24 @@ fn a_hundred_objects_need_no_more_statements_than_one() {
         counted.costs("a full pass of 100 objects in step", 1, 4).await;
         counted.stage.wants("base", &two[1..]).await;
         counted.costs("one dropped of 100", 2, 6).await;
+    });
+}
+
+/// It is read again each minute and at each change, without a connection.
+#[test]
+fn a_refused_kubeconfig_costs_no_request_and_few_statements() {
+    run(async {
+        let mut counted = Counted::new("refused-costs").await;
+        counted.hold().await;
+        counted.create("base", &json!({"resources": counted.maps(&[("a", "1")])})).await;
+        counted.costs("a new syncset of 1 object", 2, 6).await;
+        let mut kubeconfig = counted.stage.kubeconfig(counted.plane, counted.plane.address());
+        kubeconfig["users"][0]["user"]["exec"] = json!({"command": "true"});
+        let refused = json!({"kubeconfig": kubeconfig.to_string()});
+        counted.stage.change(&counted.stage.path("clusters", "west-1"), &refused).await;
+        counted.costs("a kubeconfig that is refused", 0, 4).await;
+        counted.costs("the same a minute later", 0, 2).await;
+        counted.stage.wants("base", &counted.maps(&[("a", "2")])).await;
+        counted.costs("a change while it is refused", 0, 2).await;
     });
 }
