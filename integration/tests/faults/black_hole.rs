@@ -209,6 +209,7 @@ fn questions_that_are_never_answered_hold_up_neither_new_credentials_nor_the_end
         let since = lane.edge.audit().unwrap().mark().await.unwrap();
         links[0].mute();
         unanswered(&lane, &towline, since).await;
+        let switched = lane.edge.audit().unwrap().mark().await.unwrap();
         std::fs::write(&file, text_of(&links[1])).unwrap();
         // What the daemon says still arrives over the old way; what the edge says arrives over the new one only. One question after
         // the other would take longer: each has to break its connection, or to give up a new one.
@@ -217,6 +218,16 @@ fn questions_that_are_never_answered_hold_up_neither_new_credentials_nor_the_end
             let remote = lane.on_hub("team").get("o0").await.map_err(|error| error.to_string())?;
             let status = &remote.data["status"];
             if status["endpoint"] == "over-the-new-way" { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await
+        .unwrap();
+        // New credentials may have the right: each of the ten is sent once more. A write that is on its way is waited for at the end.
+        let denied = Filter::since(switched).user(users::TOWLINE).verb("create").resource("databases");
+        eventually("the ten objects to be refused again", LIMIT, async || {
+            match lane.edge.audit().unwrap().count(&denied).await {
+                Ok(10..) => Ok(()),
+                count => Err(format!("{count:?}")),
+            }
         })
         .await
         .unwrap();
