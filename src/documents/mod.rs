@@ -71,7 +71,7 @@ pub use list_error::ListError;
 pub use namespace_pattern::NamespacePattern;
 pub use object::{Object, WeakObject};
 pub use operations::Operations;
-pub use patch_text::{InvalidPatch, PatchForm, PatchReader};
+pub use patch_text::{InvalidPatch, PatchForm, PatchReader, has_owners};
 pub use problem::{Cause, Fault, Problem, ProblemKind};
 pub use renumber::renumber;
 pub use room::{Party, Room, Share};
@@ -83,7 +83,7 @@ pub use store::{FoundRow, Store, Stored, StoredRow};
 pub use tail::{Ending, Event, Tail, TailState, Watch, WatchQuery};
 pub use template::{Expression, Function, InvalidTemplate, Node, Template, TextBudget, Unrenderable};
 pub use validate::{
-    FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, has_owners, is_directive,
+    FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, is_directive,
     is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use weight::Weight;

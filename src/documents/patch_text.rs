@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::body::{self, Charge, Limits, kind_of};
 use super::operations::Operations;
 use super::problem::{Problem, ProblemKind};
-use super::validate::has_owners;
 
 /// What a patch has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +16,10 @@ pub enum PatchForm {
     /// A list of operations: JSON patches.
     Operations,
 }
+
+/// Why an object has no owners.
+pub(super) const OWNERLESS: &str = "none: owners are known by UIDs, which another cluster does not have, and its garbage collector deletes \
+                                    an object whose owners it does not know";
 
 /// Why a text is no patch. It shows nothing of the text but the names of fields.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,12 +81,13 @@ impl Largest<'_> {
     }
 }
 
-impl PatchForm {
-    /// What texts of this form have to be.
-    pub fn allowed(self) -> &'static str {
-        match self {
-            Self::Object => "an object as JSON or YAML",
-            Self::Operations => "a list of operations as JSON or YAML",
+impl InvalidPatch {
+    /// What a text of this form has to be instead.
+    pub fn allowed(&self, form: PatchForm) -> &'static str {
+        match (self, form) {
+            (Self::Owners, _) => OWNERLESS,
+            (_, PatchForm::Object) => "an object as JSON or YAML",
+            (_, PatchForm::Operations) => "a list of operations as JSON or YAML",
         }
     }
 }
@@ -144,6 +148,11 @@ impl PatchReader {
             _ => Err(InvalidPatch::Form(kind_of(&value))),
         }
     }
+}
+
+/// Whether an object's `ownerReferences` name somebody.
+pub fn has_owners(references: &Value) -> bool {
+    !(references.is_null() || references.as_array().is_some_and(Vec::is_empty))
 }
 
 /// Whether a patch gives the object owners.

@@ -127,7 +127,7 @@ impl Elector {
 
     /// Waits until this replica has acquired the section; `None` when the process ends.
     async fn wait_for_turn(&self, scope: &Scope, own: &mut OwnAcquisitions) -> Option<Term> {
-        let mut wakes = self.view.wakes(self.lease.section.as_str());
+        let mut wakes = self.view.waits(self.lease.section.as_str());
         let mut failures = 0;
         loop {
             if scope.is_draining() || self.lease.keeper.standing() == Standing::Ended {
@@ -145,11 +145,9 @@ impl Elector {
                         if !matches!(error, Error::Conflict { .. }) {
                             self.tell(error.kind(), &error);
                         } else if record.is_none() && failures >= UNSEEN {
-                            let name = record::lease_name(&self.lease.section);
-                            self.tell(
-                                "unseen",
-                                &format!("Lease {name} has not the label {}: delete it", record::LABEL),
-                            );
+                            let (name, label) = (record::lease_name(&self.lease.section), record::LABEL);
+                            let advice = "set it, or delete the Lease while no replica runs the section";
+                            self.tell(&name, &format!("Lease {name} has not the label {label}: {advice}"));
                         }
                         Some(Instant::now() + RETRY.next_delay(failures))
                     }
@@ -165,7 +163,7 @@ impl Elector {
     }
 
     /// What fails for one section as a rule fails for all of them: it is a warning once, and in each section's report.
-    fn tell(&self, kind: &'static str, failure: &impl Display) {
+    fn tell(&self, kind: &str, failure: &impl Display) {
         let section = &self.lease.section;
         self.lease.request_failed(failure);
         if self.leases.is_news(kind) {

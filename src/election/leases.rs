@@ -1,5 +1,6 @@
 //! The requests for Leases. Each is one write that the API server refuses if the Lease has changed since it was read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -20,8 +21,8 @@ pub(super) struct Leases {
     patient: Cluster,
     kind: Kind,
     namespace: String,
-    /// The kind of failure of the last acquisition, of whatever section, if it failed.
-    failing: Mutex<Option<&'static str>>,
+    /// How acquisitions have failed since the last one that succeeded, of whatever section.
+    failing: Mutex<BTreeSet<String>>,
 }
 
 impl Leases {
@@ -57,13 +58,13 @@ impl Leases {
         let verb = if acquisition.before.is_some() { Verb::Patch } else { Verb::Create };
         let body = acquisition.body(&name, &self.namespace);
         let version = self.write(&self.patient, verb, &name, &body).await?.resource_version;
-        *self.failing.lock() = None;
+        self.failing.lock().clear();
         Ok(version)
     }
 
-    /// Notes that an acquisition failed; whether the last one, of whatever section, did not fail in this way.
-    pub(super) fn is_news(&self, kind: &'static str) -> bool {
-        self.failing.lock().replace(kind) != Some(kind)
+    /// Notes that an acquisition failed; whether none has failed in this way since the last one that succeeded.
+    pub(super) fn is_news(&self, kind: &str) -> bool {
+        self.failing.lock().insert(kind.to_owned())
     }
 
     /// Renews a term whose last version is this one. Returns the new version.

@@ -68,7 +68,7 @@ struct Content {
 
 /// Reads a Lease, with the name of its section; `None`: it does not belong to an election.
 pub(super) fn read(object: &Object) -> Option<(String, SectionRecord)> {
-    if object.labels.get(LABEL).map(AsRef::as_ref) != Some(SECTION) {
+    if !object.labels.contains_key(LABEL) {
         return None;
     }
     let section = object.key.name.strip_prefix(PREFIX)?.to_owned();
@@ -144,7 +144,8 @@ impl Acquisition<'_> {
 
 /// The merge patch that renews a term, if the Lease still has this version.
 pub(super) fn renewal(version: &str) -> Value {
-    json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": now()}})
+    // Whoever took the label away hid the Lease from the other replicas.
+    json!({"metadata": {"resourceVersion": version, "labels": {LABEL: SECTION}}, "spec": {"renewTime": now()}})
 }
 
 /// The merge patch that ends a term, if the Lease still has this version.
@@ -202,5 +203,12 @@ mod tests {
         });
         let Some((_, record)) = read(&object(empty)) else { panic!("not a section's Lease") };
         assert_eq!(record.holder, None);
+    }
+
+    #[test]
+    fn whatever_the_label_says_the_lease_is_seen_and_a_renewal_puts_it_back() {
+        let labelled = json!({"metadata": {"name": "towline-x", "namespace": "n", "labels": {LABEL: "mine"}}});
+        assert!(read(&object(labelled)).is_some());
+        assert_eq!(renewal("17")["metadata"]["labels"], json!({LABEL: SECTION}));
     }
 }

@@ -27,19 +27,22 @@ use crate::actor::{BoxError, Scope};
 use crate::cluster::{Follower, ObjectKey, Watch, WatchSpec};
 use crate::config::SectionName;
 
-/// Who holds all sections waits for this part of a lease's duration, who holds none for nothing.
+/// Who holds all sections waits for this part of a lease's duration, but not longer than [`LONGEST_DELAY`]; who holds none for nothing.
 const LONGEST_DELAY_PART: u32 = 5;
+/// It only has to be longer than what a write takes until other replicas see it.
+const LONGEST_DELAY: Duration = Duration::from_secs(3);
 /// Replicas that hold as many sections are at most this part of a lease's duration apart.
 const LARGEST_SPREAD_PART: u32 = 60;
 /// How often the view checks whether the watch is live.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while it is not.
-const BROKEN_INTERVAL: Duration = Duration::from_millis(100);
+/// If it has not been so for this part of a lease's duration, in which any holder would have renewed, a list is asked for.
+const BLIND_PART: u32 = 2;
 
 /// The Leases of one election, as this replica sees them.
 pub(super) struct LeaseView {
     state: Mutex<State>,
     watch: Arc<Watch>,
+    lease_duration: Duration,
 }
 
 struct State {
@@ -56,8 +59,8 @@ struct Observed {
     /// The sections that this replica is configured with.
     configured: BTreeSet<String>,
     sections: BTreeMap<String, Seen>,
-    /// Sections that this replica is about to acquire, or has acquired while the watch does not show it yet.
-    acquiring: BTreeSet<String>,
+    /// Sections that this replica holds or is about to acquire.
+    mine: BTreeSet<String>,
     /// Since when the watch has been live; none while it is not.
     live_since: Option<Instant>,
 }
@@ -99,7 +102,7 @@ impl Observed {
             lease_duration,
             configured: sections.iter().map(ToString::to_string).collect(),
             sections: BTreeMap::new(),
-            acquiring: BTreeSet::new(),
+            mine: BTreeSet::new(),
             live_since: None,
         }
     }
@@ -122,7 +125,6 @@ impl Observed {
             Some(record) => record.held_for(),
             None => before.map(|seen| seen.held_for).unwrap_or_default(),
         };
-        self.acquiring.remove(section);
         self.sections.insert(section.to_owned(), Seen { record, changed: now, held_for });
         is_new
     }
@@ -150,29 +152,26 @@ impl Observed {
             None => return Next::Wait(None),
             Some(live_since) => {
                 let free_at = self.sections.get(section).map_or(live_since, Seen::free_at);
-                if now < free_at { free_at } else { free_at + self.delay(section, now) }
+                if now < free_at { free_at } else { free_at + self.delay(section) }
             }
         };
         if now < turn {
             return Next::Wait(Some(turn));
         }
-        self.acquiring.insert(section.to_owned());
+        self.mine.insert(section.to_owned());
         Next::Acquire
     }
 
     /// How long after a section has become free this replica acquires it: the longest delay times the share that it holds.
-    fn delay(&self, section: &str, now: Instant) -> Duration {
-        let is_held = |(name, seen): &(&String, &Seen)| {
-            seen.holder() == Some(&self.me) && now < seen.free_at() && !self.acquiring.contains(*name)
-        };
-        let held = self.sections.iter().filter(is_held).count() + self.acquiring.len();
+    fn delay(&self, section: &str) -> Duration {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let step = self.lease_duration / LONGEST_DELAY_PART / number(self.configured.len()).max(1);
+        let longest = (self.lease_duration / LONGEST_DELAY_PART).min(LONGEST_DELAY);
+        let step = longest / number(self.configured.len()).max(1);
         // Replicas that hold as many each begin with another section.
         let mut hasher = DefaultHasher::new();
         (&self.me, section).hash(&mut hasher);
         let place = u32::try_from(hasher.finish() % 1_000).unwrap_or_default();
-        step * number(held) + step.min(self.lease_duration / LARGEST_SPREAD_PART) * place / 1_000
+        step * number(self.mine.len()) + step.min(self.lease_duration / LARGEST_SPREAD_PART) * place / 1_000
     }
 
     /// Which replica holds a section.
@@ -192,7 +191,7 @@ impl LeaseView {
     ) -> Arc<Self> {
         let observed = Observed::new(me, lease_duration, sections);
         let state = Mutex::new(State { observed, electors: BTreeMap::new() });
-        Arc::new(Self { state, watch: Arc::clone(watch) })
+        Arc::new(Self { state, watch: Arc::clone(watch), lease_duration })
     }
 
     /// What the view requires of the watch.
@@ -202,13 +201,19 @@ impl LeaseView {
 
     /// The body of the actor: notices that the watch breaks, and that it is live again.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
+        let mut blind_since = None;
         loop {
             self.check_liveness(&mut self.state.lock());
-            // Where nobody renews anything, only a list shows that a resumed watch goes on.
-            self.watch.become_live();
+            if self.is_live() {
+                blind_since = None;
+            } else if blind_since.get_or_insert_with(Instant::now).elapsed() >= self.lease_duration / BLIND_PART {
+                // Where nobody renews anything, only a list shows that a resumed watch goes on.
+                self.watch.become_live();
+                blind_since = None;
+            }
             tokio::select! {
                 () = scope.draining() => return Ok(()),
-                () = tokio::time::sleep(if self.is_live() { LIVENESS_INTERVAL } else { BROKEN_INTERVAL }) => {}
+                () = tokio::time::sleep(LIVENESS_INTERVAL) => {}
             }
         }
     }
@@ -219,15 +224,15 @@ impl LeaseView {
         }
     }
 
-    /// Wakes the section's elector when its record says something new. It holds nothing, and tries nothing, at this moment.
-    pub(super) fn wakes(&self, section: &str) -> watch::Receiver<()> {
+    /// The section's elector, which does not hold it, waits for its turn: it is woken when the record says something new.
+    pub(super) fn waits(&self, section: &str) -> watch::Receiver<()> {
         let mut state = self.state.lock();
-        state.observed.acquiring.remove(section);
+        state.observed.mine.remove(section);
         state.electors.entry(section.to_owned()).or_default().subscribe()
     }
 
     /// What to do about a section that this replica does not hold ([`Observed::next`]), and its record. After
-    /// [`Next::Acquire`] the section counts as held here, until the watch shows who has it or [`Self::not_acquired`].
+    /// [`Next::Acquire`] the section counts as held here, until [`Self::not_acquired`] or [`Self::waits`].
     pub(super) fn next(&self, section: &str, own: &[Arc<str>]) -> (Next, Option<SectionRecord>) {
         let mut state = self.state.lock();
         self.check_liveness(&mut state);
@@ -237,7 +242,7 @@ impl LeaseView {
 
     /// The attempt to acquire a section has failed.
     pub(super) fn not_acquired(&self, section: &str) {
-        self.state.lock().observed.acquiring.remove(section);
+        self.state.lock().observed.mine.remove(section);
     }
 
     /// Which replica holds a section, as far as this one can see.
@@ -260,6 +265,7 @@ impl LeaseView {
                 (section.to_owned(), None)
             }
         };
+        self.check_liveness(state);
         let is_new = state.observed.changed(&section, record, Instant::now());
         if is_new && let Some(elector) = state.electors.get(&section) {
             elector.send_replace(());
@@ -383,7 +389,7 @@ mod tests {
                         if seen == self.records.get(&name).map(version) {
                             self.write(&name, Some(me));
                         } else {
-                            replica.acquiring.remove(&name);
+                            replica.mine.remove(&name);
                             self.conflicts += 1;
                             self.paused.insert((number, name), self.now + Duration::from_millis(100));
                         }

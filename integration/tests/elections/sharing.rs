@@ -26,7 +26,7 @@ pub(crate) async fn replicas(world: &World, monitor: &Monitor, count: usize) -> 
 }
 
 #[test]
-fn sections_are_shared_and_one_that_runs_does_not_move() {
+fn every_section_is_held_and_one_that_runs_does_not_move() {
     run(Company::None, async {
         let world = World::shared("sharing", Duration::from_secs(5), Duration::from_millis(1500)).await;
         let monitor = Monitor::start(&world).await;

@@ -30,8 +30,8 @@ pub struct BuiltIn {
     fields: &'static [Field],
     /// Labels and annotations; a `*` at the end stands for anything.
     keys: &'static [&'static str],
-    /// Each control plane keeps the status for itself: it says what that cluster has bound, counts or serves.
-    has_own_status: bool,
+    /// The status is left out on both sides: it says what its cluster has bound, counts or serves.
+    leaves_status_out: bool,
 }
 
 /// A field that a control plane fills in.
@@ -85,7 +85,7 @@ impl BuiltIn {
         let annotations: Vec<&str> = annotations.iter().map(AsRef::as_ref).collect();
         object.hidden_annotations |= self.take_keys(&mut object.annotations);
         object.hidden_labels |= self.take_keys(&mut object.labels);
-        if self.has_own_status {
+        if self.leaves_status_out {
             object.status = None;
         }
         object.has_own_status = managers.iter().any(|entry| {

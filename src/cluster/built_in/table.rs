@@ -15,7 +15,7 @@ const fn field(path: &'static [&'static str], when: When) -> Field {
 }
 
 /// A kind of which nothing but a [status that its own cluster writes](super::super::object::Object::has_own_status) stays there.
-const NONE: BuiltIn = BuiltIn { group: "", plural: "", kind: "", fields: &[], keys: &[], has_own_status: false };
+const NONE: BuiltIn = BuiltIn { group: "", plural: "", kind: "", fields: &[], keys: &[], leaves_status_out: false };
 
 /// The name of the volume with the token, which the admission of service accounts adds to each pod.
 const TOKEN_VOLUME: &str = "kube-api-access-";
@@ -110,7 +110,7 @@ pub(super) const KINDS: &[BuiltIn] = &[
         kind: "PersistentVolumeClaim",
         fields: &[field(&["spec", "volumeName"], IS_BOUND), field(&["spec", "storageClassName"], When::NotOrdered)],
         keys: &["pv.kubernetes.io/*", "volume.kubernetes.io/*", "volume.beta.kubernetes.io/storage-provisioner"],
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
@@ -125,7 +125,7 @@ pub(super) const KINDS: &[BuiltIn] = &[
             field(&["spec", "claimRef"], IS_BOUND),
         ],
         keys: &["pv.kubernetes.io/*", "volume.kubernetes.io/*"],
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
@@ -133,11 +133,11 @@ pub(super) const KINDS: &[BuiltIn] = &[
         kind: "Namespace",
         fields: &[field(&["spec", "finalizers"], When::Always)],
         keys: &["kubernetes.io/metadata.name", "openshift.io/sa.scc.*"],
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     // What is used of it counts in its own cluster.
-    BuiltIn { plural: "resourcequotas", kind: "ResourceQuota", has_own_status: true, ..NONE },
+    BuiltIn { plural: "resourcequotas", kind: "ResourceQuota", leaves_status_out: true, ..NONE },
     BuiltIn {
         plural: "endpoints",
         kind: "Endpoints",
@@ -212,7 +212,7 @@ pub(super) const KINDS: &[BuiltIn] = &[
         group: "admissionregistration.k8s.io",
         plural: "validatingadmissionpolicies",
         kind: "ValidatingAdmissionPolicy",
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
@@ -220,7 +220,7 @@ pub(super) const KINDS: &[BuiltIn] = &[
         plural: "customresourcedefinitions",
         kind: "CustomResourceDefinition",
         fields: &[field(&["spec", "conversion", "webhook", "clientConfig", "caBundle"], IS_INJECTED)],
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
@@ -228,25 +228,37 @@ pub(super) const KINDS: &[BuiltIn] = &[
         plural: "apiservices",
         kind: "APIService",
         fields: &[field(&["spec", "caBundle"], IS_INJECTED)],
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
         group: "flowcontrol.apiserver.k8s.io",
         plural: "flowschemas",
         kind: "FlowSchema",
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
     BuiltIn {
         group: "flowcontrol.apiserver.k8s.io",
         plural: "prioritylevelconfigurations",
         kind: "PriorityLevelConfiguration",
-        has_own_status: true,
+        leaves_status_out: true,
         ..NONE
     },
-    BuiltIn { group: "networking.k8s.io", plural: "servicecidrs", kind: "ServiceCIDR", has_own_status: true, ..NONE },
-    BuiltIn { group: "resource.k8s.io", plural: "resourceclaims", kind: "ResourceClaim", has_own_status: true, ..NONE },
+    BuiltIn {
+        group: "networking.k8s.io",
+        plural: "servicecidrs",
+        kind: "ServiceCIDR",
+        leaves_status_out: true,
+        ..NONE
+    },
+    BuiltIn {
+        group: "resource.k8s.io",
+        plural: "resourceclaims",
+        kind: "ResourceClaim",
+        leaves_status_out: true,
+        ..NONE
+    },
 ];
 
 /// Why objects of a kind can't be synced: each describes its own cluster. `selected`: a label selector chooses among them.

@@ -35,6 +35,7 @@ impl Watch {
         let mut run = Run { attempt: 0, streaming: true };
         if self.store.is_listed() {
             // The previous run may not have told its followers everything that it cached: the next list counts as a first one.
+            self.is_live.store(false, Ordering::Release);
             self.store.set_unlisted("the watcher was restarted".into(), false);
         }
         loop {

@@ -8,6 +8,7 @@ use super::faults::{Faults, found, shown};
 use super::fields::{object, required, text};
 use super::pointers;
 use crate::documents::body::Path;
+use crate::documents::patch_text::{OWNERLESS, has_owners};
 use crate::documents::template::Template;
 
 /// The group whose role kinds `OpenShift` keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
@@ -16,9 +17,6 @@ const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "Clust
 
 /// What names and namespaces in paths of requests have to be.
 pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
-/// Why an object has no owners.
-pub(super) const OWNERLESS: &str = "none: owners are known by UIDs, which another cluster does not have, and its garbage collector deletes \
-                         an object whose owners it does not know";
 /// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
 const LONGEST_NAME: usize = 253;
 /// Most bytes of a kind, as Kubernetes allows.
@@ -119,11 +117,6 @@ pub(super) fn resources(
             seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
         }
     }
-}
-
-/// Whether an object's `ownerReferences` name somebody.
-pub fn has_owners(references: &Value) -> bool {
-    !(references.is_null() || references.as_array().is_some_and(Vec::is_empty))
 }
 
 /// Checks that the values of labels or annotations are texts. Those that are null are left out when the object is sent.

@@ -51,10 +51,7 @@ pub(super) fn patches(
                 match reader.check(text, form, charge) {
                     Ok(()) => {}
                     Err(InvalidPatch::Busy) => faults.cannot_check(),
-                    Err(error @ InvalidPatch::Owners) => {
-                        faults.add(&path.field("patch"), error.to_string(), objects::OWNERLESS);
-                    }
-                    Err(error) => faults.add(&path.field("patch"), error.to_string(), form.allowed()),
+                    Err(error) => faults.add(&path.field("patch"), error.to_string(), error.allowed(form)),
                 }
             }
         }

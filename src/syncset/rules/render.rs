@@ -368,10 +368,7 @@ impl Renderer<'_> {
             Ok(body) => Ok(Ok(body)),
             Err(InvalidPatch::Busy) => Err(NoThread),
             Err(error) => {
-                let text = match error {
-                    InvalidPatch::Owners => error.to_string(),
-                    _ => format!("{error}; allowed: {}", form.allowed()),
-                };
+                let text = format!("{error}; allowed: {}", error.allowed(form));
                 Ok(Err(if is_template { Fault::template(text) } else { Fault::invalid("", text) }))
             }
         }
