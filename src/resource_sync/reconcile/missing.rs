@@ -115,7 +115,7 @@ impl PairReconciler {
         None
     }
 
-    /// Rule 3: confirms with a live GET that a missing remote object is gone, unless the guard holds the pair. `Ok(None)`:
+    /// Confirms with a live GET that a missing remote object is gone, unless the guard holds the pair. `Ok(None)`:
     /// the plan can go on.
     pub(crate) async fn confirm_absence(
         &mut self,

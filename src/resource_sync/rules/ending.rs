@@ -1,4 +1,4 @@
-//! Rule 3: what is deleted when a remote object is missing or being deleted, and how a pair ends without a deletion: its
+//! What is deleted when a remote object is missing or being deleted, and how a pair ends without a deletion: its
 //! object has left the selector, or the section is detached. Pure.
 //!
 //! [`fate`] alone decides which objects may be deleted. The plan follows it; the objects that it would delete ([`would_go`]) are
@@ -101,7 +101,7 @@ pub fn harm_of(
     }
 }
 
-/// Rule 3: the remote object is missing or being deleted. `explained`: it is certain that this was a deletion.
+/// The remote object is missing or being deleted. `explained`: it is certain that this was a deletion.
 pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>, explained: bool) -> Next {
     let our_finalizer = remote.is_some() && observed.is_held_here(policy);
     let fate = observed.local.as_deref().map(|local| {

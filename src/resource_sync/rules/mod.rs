@@ -1,7 +1,7 @@
 //! The rules of resource sync. All of them are pure functions of what was observed.
 //!
 //! [`plan`] states every rule of the specification, in order. It is asked again after each step, until nothing is left to do
-//! ([`observed`] folds a step into the observation). [`ending`] is its rule 3, which objects may be deleted, and [`guard`] holds
+//! ([`observed`] folds a step into the observation). [`ending`] says which objects may be deleted, and [`guard`] holds
 //! deletions of many objects. The other modules are parts of the plan:
 //!
 //! - [`names`]: which objects form a pair; [`marks`] and [`ownership`]: which objects are ours; [`former`]: former names of

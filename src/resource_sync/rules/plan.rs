@@ -66,27 +66,27 @@ pub const UPLOAD_SECRET: &str = "upload_secret";
 pub enum Step {
     /// Marks an existing local object as adopted, before anything else is done for the pair.
     AdoptLocal(LocalChange),
-    /// Rule 4.
+    /// Puts the finalizer on the remote object.
     AddFinalizer,
-    /// Rule 3, last point, and after the object has left the selector.
+    /// When the local object is gone, and after the object has left the selector.
     RemoveFinalizer,
     /// Removes our marks from the local object of a pair that left the selector.
     ReleaseLocal(LocalChange),
-    /// Rule 5.
+    /// Writes the local status to the remote.
     WriteRemoteStatus,
-    /// Rule 6: writes the secret of this name to the remote.
+    /// Writes the secret of this name to the remote.
     UploadSecret(Arc<str>),
-    /// Rule 6: notes the hash on the local secret of this name.
+    /// Notes the hash on the local secret of this name.
     NoteSecretHash(Arc<str>),
-    /// Rule 8.
+    /// Makes the local namespace.
     CreateNamespace,
-    /// Rule 9, where there is no local object.
+    /// Makes the local object.
     CreateLocal,
-    /// Rule 9.
+    /// Brings the local object in step.
     PatchLocal(LocalChange),
     /// Gives marks with former names their present names.
     RenewMarks(Renewal),
-    /// Rule 10.
+    /// Notes on the remote object which generations belong together.
     NoteGenerations {
         /// Generation of the remote object after the note is written.
         remote: i64,
@@ -95,9 +95,9 @@ pub enum Step {
     },
     /// Notes on the remote object why the local cluster rejects its content; `None` removes the note.
     NoteError(Option<Arc<str>>),
-    /// Rule 3.
+    /// Deletes the local object.
     DeleteLocal,
-    /// Rule 3.
+    /// Deletes a namespace of ours after its last object.
     DeleteNamespace,
     /// Removes our marks from the namespace, when detaching or after the object has left the selector.
     ReleaseNamespace,
@@ -218,11 +218,10 @@ impl Next {
 
 /// Decides the next thing to do for a pair.
 pub fn next(observed: &Observed, policy: &Policy) -> Next {
-    // Rule 1 is part of the mapping: an object in a namespace without the prefix has no pair.
+    // An object in a namespace without the prefix has no pair.
     if let Some(next) = left_out(observed, policy) {
         return next;
     }
-    // Rule 2.
     if observed.remote_object().is_some_and(|remote| policy.marks.is_paused(remote))
         || observed.local.as_ref().is_some_and(|local| policy.marks.is_paused(local))
     {
@@ -280,7 +279,7 @@ pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     (local_is_state || (remote_is_state && !holds)).then_some(Next::Rest(Rest::Unclaimed(Unproven::Unmarked)))
 }
 
-/// What has to be done before rule 4 about a local object that may not be ours; `None` if it is ours or adopted.
+/// What has to be done first about a local object that may not be ours; `None` if it is ours or adopted.
 fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
     let local = observed.local.as_deref()?;
     if policy.marks.value_of(remote, &policy.marks.remote_uid) == Some(&*local.uid) {
@@ -312,7 +311,7 @@ fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Nex
     }
 }
 
-/// Rules 4 to 10: the remote object exists and is not being deleted.
+/// The remote object exists and is not being deleted.
 fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(next) = adopting(observed, policy, remote) {
         return next;
@@ -321,7 +320,6 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(Place::Remote)) {
         return Next::Do(Step::RenewMarks(renewal));
     }
-    // Rule 4.
     if !policy.marks.holds(remote) {
         if !observed.is_contended(&Contended::Finalizer) {
             return Next::Do(Step::AddFinalizer);
@@ -332,7 +330,6 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         }
     }
     if let Some(local) = observed.local.as_deref().filter(|_| policy.write_back) {
-        // Rule 5.
         let status = observed.status_to_write(policy);
         if !observed.local_status_unknown
             && !observed.is_contended(&Contended::Status)
@@ -346,7 +343,6 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
             }
             return Next::Do(Step::WriteRemoteStatus);
         }
-        // Rule 6.
         for secret in observed.secrets.iter().filter(|secret| secret.is_controlled_by(local)) {
             if secret.needs_upload() && !observed.is_contended(&Contended::Secret(Arc::clone(&secret.name))) {
                 return Next::Do(Step::UploadSecret(Arc::clone(&secret.name)));
@@ -356,17 +352,14 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
             }
         }
     }
-    // Rule 7.
     if observed.local.as_ref().is_some_and(|local| local.deleting) {
         return Next::Rest(Rest::LocalTerminating);
     }
-    // Rule 8.
     match &observed.namespace {
         Namespace::Missing => return Next::Do(Step::CreateNamespace),
         Namespace::Present { object, .. } if object.deleting => return Next::Rest(Rest::NamespaceTerminating),
         Namespace::None | Namespace::Present { .. } => {}
     }
-    // Rule 9.
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
     if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| may_renew(Place::Local)) {
         return Next::Do(Step::RenewMarks(renewal));
@@ -375,7 +368,6 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
         return Next::Do(Step::PatchLocal(change));
     }
-    // Rule 10.
     // While the content is contended, the local object's generation does not result from the remote content.
     let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
     if policy.write_back && !observed.remote_generation_unknown && !is_contended {

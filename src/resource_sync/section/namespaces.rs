@@ -209,7 +209,7 @@ impl Section {
             )
     }
 
-    /// Whether a local object must not be deleted with its namespace: by rule 3, because its source has another key, or
+    /// Whether a local object must not be deleted with its namespace: because its source has another key, or
     /// because it came from another remote cluster.
     pub(crate) fn must_be_kept(&self, local_key: &ObjectKey) -> bool {
         let (remotes, marks) = (self.watches.remote.store(), &self.policy.marks);

@@ -1,4 +1,4 @@
-//! Rule 9: the desired local object, by `metadata`, `metadata_exclude` and `local_fields`.
+//! The desired local object, by `metadata`, `metadata_exclude` and `local_fields`.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ fn another_domains_marks_are_annotations_like_any_other() {
     assert_eq!(keys(&scene.change().annotations), [("example.org/paused", Some("true"))]);
 }
 
-/// The spec that rule 9 writes with these local fields; `None` if nothing is written.
+/// The spec that is written with these local fields; `None` if nothing is written.
 fn merged(pointers: &str, remote: &Value, local: &Value) -> Option<Value> {
     let mut scene = Scene::in_step(&format!("local_fields = {pointers}"));
     scene.remote["spec"] = remote.clone();

@@ -1,4 +1,4 @@
-//! Rules 1 to 3, letting go and detaching: the remote object is paused, terminating or gone.
+//! Letting go and detaching; the remote object is paused, terminating or gone.
 
 use std::sync::Arc;
 

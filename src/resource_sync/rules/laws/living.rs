@@ -1,4 +1,4 @@
-//! Rules 4 to 8 and 10: the remote object exists and is not terminating.
+//! The remote object exists and is not terminating.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -189,7 +189,7 @@ impl Scene {
         plan::next(&self.observed(), &self.policy)
     }
 
-    /// The change that rule 9 asks for.
+    /// The change that is asked for.
     fn change(&self) -> crate::resource_sync::rules::patch::LocalChange {
         match self.next() {
             Next::Do(plan::Step::PatchLocal(change)) => change,

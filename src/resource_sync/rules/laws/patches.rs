@@ -89,7 +89,7 @@ fn same(at_server: &Object, in_plan: &Object) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Keys of a section, in all combinations that matter to rule 9.
+/// Keys of a section, in all combinations that matter to the content.
 fn section() -> impl Strategy<Value = String> {
     let metadata = prop_oneof![Just("merge"), Just("mirror")];
     let fields = prop_oneof![Just(r"[]"), Just(r#"["/spec/a"]"#), Just(r#"["/spec/a~1b/b", "/spec/a~0b"]"#)];

@@ -1,0 +1,86 @@
+//! Each promise of `promises.md` has a test that exists: a promise is an item of a list, whose second line names it as
+//! `cargo test --package integration --test BINARY MODULE::NAME` takes it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// The source of a module of the integration tests; empty if there is none.
+fn source(binary: &str, module: &str) -> String {
+    let path = root().join(format!("integration/tests/{binary}/{module}.rs"));
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Whether a function of a source is a test that is run.
+fn is_test(source: &str, name: &str) -> bool {
+    let Some((before, _)) = source.split_once(&format!("fn {name}(")) else { return false };
+    let attributes = before.rsplit(['}', ';']).next().unwrap_or_default();
+    attributes.contains("test]") && !attributes.contains("#[ignore")
+}
+
+/// What is wrong with a list of promises. `source` gives the source of a module of a binary.
+fn faults(list: &str, source: impl Fn(&str, &str) -> String) -> Vec<String> {
+    let (mut faults, mut named) = (Vec::new(), BTreeSet::new());
+    let mut lines = list.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some(promise) = line.strip_prefix("- ") else { continue };
+        let test = lines.next_if(|line| line.starts_with("  ")).unwrap_or_default().trim().trim_matches('`');
+        match test.split_once(' ').and_then(|(binary, path)| Some((binary, path.split_once("::")?))) {
+            None => faults.push(format!("{promise} names no test")),
+            Some((binary, (module, name))) if !is_test(&source(binary, module), name) => {
+                faults.push(format!("{promise} There is no test {test}"));
+            }
+            Some(_) if !named.insert(test) => faults.push(format!("{promise} {test} shows another one")),
+            Some(_) => {}
+        }
+    }
+    if named.is_empty() {
+        faults.push("there are no promises".to_owned());
+    }
+    faults
+}
+
+#[test]
+fn each_promise_has_a_test_of_its_own() {
+    let list = std::fs::read_to_string(root().join("tests/promises.md")).expect("the list");
+    assert_eq!(faults(&list, source), [""; 0]);
+}
+
+#[test]
+fn each_fault_of_the_list_is_found() {
+    let source = |binary: &str, module: &str| match (binary, module) {
+        ("leases", "clock") => "fn help() {}\n\n/// Words.\n#[test]\nfn one() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n",
+        _ => "",
+    };
+    let found = |list: &str| faults(list, |binary, module| source(binary, module).to_owned());
+    assert_eq!(found("# Words\n\n- A.\n  `leases clock::one`\n"), [""; 0]);
+    for (list, fault) in [
+        ("- A.\n  `leases clock::two`\n", "no test leases clock::two"),
+        ("- A.\n  `leases clock::help`\n", "no test leases clock::help"),
+        ("- A.\n  `leases other::one`\n", "no test leases other::one"),
+        ("- A.\n- B.\n  `leases clock::one`\n", "A. names no test"),
+        ("- A.\n  `leases clock::one`\n- B.\n  `leases clock::one`\n", "shows another one"),
+        ("# Words\n", "no promises"),
+    ] {
+        assert!(found(list).iter().any(|found| found.contains(fault)), "no {fault} in {:?}", found(list));
+    }
+}
+
+/// An operator can read what the hub server leaves to others.
+#[test]
+fn the_manual_says_what_the_hub_server_does_not_protect() {
+    let manual = std::fs::read_to_string(root().join("SECURITY.md")).expect("SECURITY.md");
+    let (_, part) = manual.split_once("## What the hub server does not protect").expect("the part");
+    let part = part.split("\n## ").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "can obtain its Secrets",
+        "SelectorSyncSets send to them",
+        "network policy",
+        "old primary from accepting writes",
+    ] {
+        assert!(part.contains(said), "{said}");
+    }
+}
