@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use integration::users::ADMIN;
 use integration::{Link, eventually};
-use kube::ResourceExt;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::guard::{Objects, api};
+use crate::report::{command, report};
 use crate::script::{Says, Script};
 use crate::watching::Watching;
 use crate::world::{LIMIT, SYNCSETS, Stage, condition, edge, run};
@@ -145,6 +148,83 @@ fn a_new_kubeconfig_ends_an_invalid_one_and_a_refused_token_at_once() {
             stage.has(plane, &[("site", data)]).await;
             stage.status("west-1", "the cluster to be reachable", is_reachable).await;
         }
+    });
+}
+
+/// The identity is the UID of the namespace `kube-system`. An account that lacks this right alone is told so.
+#[test]
+fn an_account_that_may_not_read_the_identity_of_its_cluster_is_forbidden_until_it_may() {
+    run(async {
+        let stage = Stage::new("unidentifiable").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Upsert", &[stage.config_map("site", &json!({"a": "1"}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) =
+            (Api::all(client.clone()), Api::all(client));
+        let grant = async |name: &str, rule: Value| {
+            let role = json!({"metadata": {"name": name}, "rules": [rule]});
+            roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+            let group = "rbac.authorization.k8s.io";
+            let binding = json!({"metadata": {"name": name}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": stage.namespace}]});
+            bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+        };
+        grant("unidentifiable-maps", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})).await;
+        let mut kubeconfig = stage.kubeconfig(plane, plane.address());
+        kubeconfig["users"][0]["user"].as_object_mut().unwrap().remove("as-groups");
+        stage.pause(true).await;
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": kubeconfig.to_string()})).await;
+        stage.wants("base", &[stage.config_map("site", &json!({"a": "2"}))]).await;
+        stage.pause(false).await;
+
+        let unreachable = stage.unreachable("west-1").await;
+        assert_eq!(unreachable["reason"], "Forbidden", "{unreachable}");
+        let refusal = "User \"unidentifiable\" cannot get resource \"namespaces\" in API group \"\" in the namespace \"kube-system\"";
+        let message = unreachable["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("failed to read the UID of namespace kube-system: ") && message.contains(refusal),
+            "{message}"
+        );
+        let is_listed = |report: &Value| report["clusters"]["unreachable"] == 1;
+        let found = report(&stage, "the cluster as unreachable", is_listed).await;
+        let listed = &found["not_in_step"][0];
+        assert_eq!(
+            (&listed["key"], &listed["reason"]),
+            (&json!("unidentifiable/west-1"), &json!("Forbidden")),
+            "{found}"
+        );
+        assert!(listed["cause"].as_str().unwrap().contains(refusal), "{found}");
+        let printed = async |format: &str| command(&stage, &["status", "-o", format]).await.1;
+        for format in ["table", "wide"] {
+            let table = printed(format).await;
+            let row = table.lines().find(|line| line.starts_with("unidentifiable/west-1")).unwrap_or_default();
+            assert!(row.contains("unreachable") && row.contains(refusal), "{table}");
+        }
+        let yaml: Value = serde_saphyr::from_str(&printed("yaml").await).unwrap();
+        assert_eq!(yaml["sections"]["syncsets"]["not_in_step"][0]["cause"], listed["cause"], "{yaml}");
+        let names = printed("name").await;
+        assert_eq!(names.lines().next(), Some("syncsets"), "the worst first: {names}");
+        let told = stage.command(&["get", "clustersyncs", "-n", stage.namespace]).await;
+        let row = told.lines().nth(1).unwrap_or_default();
+        assert!(row.contains("Unreachable") && row.contains("namespace kube-system"), "{told}");
+        stage.has(plane, &[("site", json!({"a": "1"}))]).await;
+
+        // With the right, no new kubeconfig is needed.
+        let rule =
+            json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]});
+        grant("unidentifiable-identity", rule).await;
+        let again = "update towline_pace set retry_at = now(); update towline_work set ready_at = now(); \
+             select pg_notify('towline_work', '')";
+        eventually("the cluster to be asked again and to answer", LIMIT, async || {
+            stage.sql.batch_execute(again).await.map_err(|error| error.to_string())?;
+            let found = stage.get(&stage.path("clustersyncs", "west-1")).await;
+            if is_reachable(&found["status"]) { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await
+        .unwrap();
+        stage.succeeds("west-1", "base", 2).await;
+        stage.has(plane, &[("site", json!({"a": "2"}))]).await;
     });
 }
 
