@@ -327,7 +327,14 @@ fn an_object_that_two_full_passes_in_a_row_have_to_mend_is_contended() {
             let count = metrics.lines().find_map(|line| line.strip_prefix("towline_syncset_contended_total "));
             assert_eq!(count.unwrap_or("0"), contended.to_string(), "round {round}");
         }
-        assert!(stage.log().contains("rival"), "{}", stage.log());
+        // The log has the name of the cluster, as people know it.
+        let log = stage.log();
+        let of_cluster: Vec<&str> = log.lines().filter(|line| line.contains(" cluster=")).collect();
+        let told = r#"cluster="contended/west-1" object=ConfigMap contended/site manager="rival""#;
+        let is_told = |line: &&str| line.contains(" WARN ") && line.ends_with(told);
+        assert_eq!((of_cluster.len(), of_cluster.iter().filter(|line| is_told(line)).count()), (2, 2), "{log}");
+        let id: String = stage.sql.query_one("select id::text from clusters", &[]).await.unwrap().get(0);
+        assert!(!log.contains(&id), "{log}");
     });
 }
 

@@ -235,7 +235,11 @@ fn a_failure_has_its_reason() {
                 status["syncSets"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap().clone();
             assert_eq!(entry["reason"], reason, "{entry}");
             let message = entry["failureMessage"].as_str().unwrap();
-            assert!(message.starts_with("failed to apply resource 0: ") || reason == "ResourceInvalid", "{message}");
+            assert!(message.starts_with("failed to apply resource 0: "), "{message}");
+            if reason == "ResourceInvalid" {
+                let told = "failed to apply resource 0: a ConfigMap needs a namespace: set metadata.namespace, none is assumed";
+                assert_eq!(message, told);
+            }
             if reason == "SchemaMismatch" {
                 assert!(
                     message.contains("prots") && message.ends_with("; remove it, or use CreateOrUpdate"),

@@ -6,10 +6,11 @@ use std::path::Path;
 use integration::eventually;
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, Stage, run};
+use crate::world::{LIMIT, SYNCSETS, Stage, run};
 
 fn file(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-{name}.yaml"));
@@ -96,7 +97,7 @@ fn the_fields_that_hive_documents_do_what_they_say() {
         let maps = stage.maps(plane).await;
         for name in ["applied", "updated", "created"] {
             let theirs = stage.config_map(name, &json!({"ours": "0", "theirs": "0"}));
-            maps.create(&kube::api::PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+            maps.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
         }
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/syncsets/hive");
         let mut tried = BTreeSet::new();
@@ -221,6 +222,7 @@ fn a_manifest_that_can_not_work_is_refused_when_it_is_written_with_the_reason() 
         owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "7b1c2d3e-0000-0000-0000-000000000000"}]);
         let mut labelled = stage.config_map("labelled", &json!({"a": "1"}));
         labelled["metadata"]["labels"] = json!({"version": 1.1});
+        labelled["metadata"]["annotations"] = json!({"example.com/enabled": true});
         let once = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b", "patch": "{}", "applyMode": "ApplyOnce"});
         let owners =
             json!([{"op": "add", "path": "/metadata/ownerReferences", "value": owned["metadata"]["ownerReferences"]}]);
@@ -231,7 +233,8 @@ fn a_manifest_that_can_not_work_is_refused_when_it_is_written_with_the_reason() 
         for expected in [
             "/spec/resources/0/metadata/ownerReferences",
             "garbage collector",
-            "/spec/resources/1/metadata/labels/version",
+            "/spec/resources/1/metadata/labels/version: found 1.1",
+            "/spec/resources/1/metadata/annotations/example.com~1enabled: found true",
             "write the value in quotes",
             "/spec/patches/1/patch",
             "owners of the object",
@@ -283,5 +286,58 @@ fn a_refused_change_is_told_with_its_reason_and_without_values() {
         let found = json!(jobs.get("once").await.unwrap());
         let value = found.pointer("/spec/template/spec/containers/0/env/0/value").and_then(Value::as_str);
         assert!(value.is_some_and(|value| value.starts_with("canary")), "{found}");
+    });
+}
+
+/// The values of a `ConfigMap` are nobody else's, whether the server tells its reason alone or quotes the whole object first.
+#[test]
+fn a_refused_change_of_a_config_map_is_told_with_its_reason_and_without_values() {
+    run(async {
+        let section = format!("{SYNCSETS}\n\n[daemon.log]\nfilter = \"debug\"");
+        let stage = Stage::with("quoted-maps", &section, 1).await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let (live, wanted) = ("canary-live-5e1b", "canary-wanted-5e1b");
+        let fixed = |value: &str| {
+            let mut map = stage.config_map("fixed", &json!({"a": value.repeat(100)}));
+            map["immutable"] = json!(true);
+            map
+        };
+        let maps = stage.maps(plane).await;
+        for map in [fixed(live), stage.config_map("open", &json!({"a": live.repeat(100)}))] {
+            maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        }
+        let patch = |patch_type: &str, patch: Value| {
+            json!({"patches": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "open", "namespace": stage.namespace,
+                "patchType": patch_type, "patch": patch.to_string()}]})
+        };
+        let number = json!({"data": {"b": wanted, "n": 7}});
+        let operations =
+            json!([{"op": "add", "path": "/data/b", "value": wanted}, {"op": "add", "path": "/data/n", "value": 7}]);
+        let updated =
+            json!({"applyBehavior": "CreateOrUpdate", "resources": [stage.config_map("open", &number["data"])]});
+        let is_immutable = "data: Forbidden: field is immutable when `immutable` is set";
+        let is_number = "cannot unmarshal number into Go struct field ConfigMap.data of type string";
+        let is_no_text = "patch: Invalid value: cannot convert int64 to string";
+        for (name, mut spec, cause) in [
+            ("applied", json!({"resources": [fixed(wanted)]}), is_immutable),
+            ("updated", updated, is_no_text),
+            ("merged", patch("merge", number.clone()), is_number),
+            ("patched", patch("json", operations), is_number),
+            ("strategic", patch("strategic", number.clone()), is_no_text),
+        ] {
+            spec["clusterDeploymentRefs"] = json!([{"name": "west-1"}]);
+            stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+            let failure = |status: &Value| {
+                let mut entries = status["syncSets"].as_array().into_iter().flatten();
+                let entry = entries.find(|entry| entry["name"] == name && entry["result"] == "Failure");
+                entry.map(|entry| (entry["reason"].clone(), entry["failureMessage"].clone()))
+            };
+            let status =
+                stage.status("west-1", &format!("the failure of {name}"), |status| failure(status).is_some()).await;
+            let (reason, message) = failure(&status).unwrap();
+            let message = message.as_str().unwrap();
+            assert!(reason == "Rejected" && message.ends_with(cause), "{name}: {reason}: {message}");
+        }
+        stage.never_shows(&[live, wanted]).await;
     });
 }
