@@ -1,13 +1,14 @@
 //! What is on the cluster is what was asked for: lists that a server would merge by the wrong key, fields that a change forbids, and nulls.
 
+use integration::eventually;
 use integration::users::ADMIN;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::requests::Requests;
-use crate::world::{Stage, run};
+use crate::world::{LIMIT, Stage, run};
 
 /// Objects of one kind in the namespace of a test.
 fn objects(client: &Client, stage: &Stage, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -111,6 +112,81 @@ fn a_strategic_patch_of_a_syncset_adds_a_port_and_takes_none() {
         stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
         stage.succeeds("west-1", "base", 1).await;
         assert_eq!(found(&services, "dns", "/spec/ports").await, json!([port("TCP", 1), port("UDP", 2)]));
+    });
+}
+
+/// A server may accept a change and keep a part of it, as with somebody's admission policy. That is no success until all of it is there.
+#[test]
+fn what_a_cluster_drops_from_a_list_that_it_has_accepted_is_no_success() {
+    run(async {
+        let stage = Stage::new("lacking").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let services = objects(&client, &stage, "v1", "Service", "services");
+        syncset(&stage, "own", "CreateOrUpdate", &service(&stage, "own", &json!([port("TCP", 1)]))).await;
+        let both = json!([port("TCP", 1), port("UDP", 2)]);
+        let typed = |name: &str, ports: &Value| serde_json::from_value(service(&stage, name, ports)).unwrap();
+        services.create(&PostParams::default(), &typed("theirs", &json!([port("TCP", 1)]))).await.unwrap();
+
+        let group = "admissionregistration.k8s.io";
+        let of = |kind: &str, plural: &str| -> Api<DynamicObject> {
+            let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+            Api::all_with(client.clone(), &kind)
+        };
+        let policies = of("MutatingAdmissionPolicy", "mutatingadmissionpolicies");
+        let bindings = of("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]});
+        let here = json!({"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}});
+        let policy = json!({"metadata": {"name": "lacking"}, "spec": {"failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": {"namespaceSelector": here, "resourceRules": [rule]},
+            "matchConditions": [{"name": "two", "expression": "size(object.spec.ports) == 2"}],
+            "mutations": [{"patchType": "JSONPatch",
+                "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/spec/ports/1'}]"}}]}});
+        let binding = json!({"metadata": {"name": "lacking"}, "spec": {"policyName": "lacking"}});
+        policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+        let keeps = async |count: usize| {
+            let tried = PostParams { dry_run: true, ..PostParams::default() };
+            eventually(format!("the cluster to keep {count} of two ports"), LIMIT, async || {
+                let kept = services.create(&tried, &typed("probe", &both)).await.map_err(|error| error.to_string())?;
+                if kept.data["spec"]["ports"].as_array().map(Vec::len) == Some(count) {
+                    Ok(())
+                } else {
+                    Err(json!(kept).to_string())
+                }
+            })
+            .await
+            .unwrap();
+        };
+        keeps(1).await;
+
+        stage.wants("own", &[service(&stage, "own", &both)]).await;
+        let patch = json!({"spec": {"ports": [port("UDP", 2)]}}).to_string();
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "patches": [{"apiVersion": "v1", "kind": "Service",
+            "name": "theirs", "namespace": stage.namespace, "patchType": "strategic", "patch": patch}]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "patched", "spec": spec})).await;
+        let lacks = "it was accepted, but /spec/ports lacks port 53, protocol UDP";
+        let told = |status: &Value| -> Vec<Value> {
+            let entries = status["syncSets"].as_array().into_iter().flatten();
+            entries
+                .map(|entry| json!([entry["name"], entry["result"], entry["reason"], entry["failureMessage"]]))
+                .collect()
+        };
+        let expected = [("own", "resource"), ("patched", "patch")]
+            .map(|(name, noun)| json!([name, "Failure", "Rejected", format!("failed to apply {noun} 0: {lacks}")]));
+        stage.status("west-1", "what the services lack", |status| told(status) == expected).await;
+        stage.full_pass().await;
+        assert_eq!(told(&stage.get(&stage.path("clustersyncs", "west-1")).await["status"]), expected);
+
+        bindings.delete("lacking", &DeleteParams::default()).await.unwrap();
+        policies.delete("lacking", &DeleteParams::default()).await.unwrap();
+        keeps(2).await;
+        stage.full_pass().await;
+        stage.succeeds("west-1", "own", 2).await;
+        stage.succeeds("west-1", "patched", 1).await;
+        for name in ["own", "theirs"] {
+            assert_eq!(found(&services, name, "/spec/ports").await, both, "{name}");
+        }
     });
 }
 
