@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::asked::merge;
 use crate::kinds::{definition, widget, widgets};
 use crate::requests::Requests;
 use crate::world::{LIMIT, Stage, run};
@@ -204,28 +205,47 @@ fn a_copy_that_cant_be_changed_is_created_again_if_the_secret_of_the_hub_says_so
         let stage = Stage::new("recreated-copy").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let secrets: Api<Secret> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
-        let source =
-            json!({"namespace": stage.namespace, "name": "source", "type": "example.com/a", "data": {"a": "MQ=="}});
-        stage.create("secrets", &source).await;
-        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
-            "secretMappings": [{"sourceRef": {"name": "source"}, "targetRef": {"name": "copy", "namespace": stage.namespace}}]});
-        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
-        stage.succeeds("west-1", "base", 1).await;
-        let first = secrets.get("copy").await.unwrap().metadata.uid;
-        stage.change(&stage.path("secrets", "source"), &json!({"type": "example.com/b", "data": {"a": "Mg=="}})).await;
-        let is_rejected = |status: &Value| status["syncSets"][0]["reason"] == "Rejected";
-        let status = stage.status("west-1", "the other type to be refused", is_rejected).await;
-        let told = status["syncSets"][0]["failureMessage"].as_str().unwrap();
-        assert!(told.contains("towline.dev/recreate: \"true\" on the hub's Secret"), "{told}");
-        assert_eq!(secrets.get("copy").await.unwrap().metadata.uid, first);
-        let annotations = json!({"annotations": {"towline.dev/recreate": "true"}});
-        stage.change(&stage.path("secrets", "source"), &annotations).await;
-        eventually("the copy to be created again", LIMIT, async || match secrets.get_opt("copy").await {
-            Ok(Some(copy)) if copy.type_.as_deref() == Some("example.com/b") && copy.metadata.uid != first => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await
-        .unwrap();
+        for (name, fixed, before, after) in [
+            ("typed", "type", json!({"type": "example.com/a"}), json!({"type": "example.com/b"})),
+            ("immutable", "data", json!({"immutable": true, "data": {"a": "MQ=="}}), json!({"data": {"a": "Mg=="}})),
+        ] {
+            let mut source = json!({"namespace": stage.namespace, "name": name});
+            merge(&mut source, &before);
+            stage.create("secrets", &source).await;
+            let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
+                "secretMappings": [{"sourceRef": {"name": name}, "targetRef": {"name": name, "namespace": stage.namespace}}]});
+            stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+            stage.succeeds("west-1", name, 1).await;
+            let first = secrets.get(name).await.unwrap();
+            stage.change(&stage.path("secrets", name), &after).await;
+            let failure = |status: &Value| {
+                let mut entries = status["syncSets"].as_array().into_iter().flatten();
+                let entry = entries.find(|entry| entry["name"] == name && entry["reason"] == "Rejected");
+                entry.and_then(|entry| entry["failureMessage"].as_str().map(str::to_owned))
+            };
+            let what = format!("the other {fixed} to be refused");
+            let status = stage.status("west-1", &what, |status| failure(status).is_some()).await;
+            let told = failure(&status).unwrap();
+            let parts = [&format!("422 Invalid: {fixed}"), "towline.dev/recreate: \"true\" on the hub's Secret"];
+            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+            assert_eq!(secrets.get(name).await.unwrap(), first);
+            let annotations = json!({"annotations": {"towline.dev/recreate": "true"}});
+            stage.change(&stage.path("secrets", name), &annotations).await;
+            let mut expected = before;
+            merge(&mut expected, &after);
+            eventually(format!("{name} to be created again"), LIMIT, async || match secrets.get_opt(name).await {
+                Ok(Some(copy))
+                    if copy.metadata.uid != first.metadata.uid
+                        && expected.as_object().unwrap().iter().all(|(field, value)| json!(copy)[field] == *value) =>
+                {
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            })
+            .await
+            .unwrap();
+            stage.succeeds("west-1", name, 1).await;
+        }
     });
 }
 
