@@ -4,7 +4,7 @@ use integration::Towline;
 use integration::postgres::ADMIN;
 use serde_json::Value;
 
-use crate::world::{Hub, database, grant, run};
+use crate::world::{CLOSE, GATE, Hub, LIMIT, OPEN, database, grant, run};
 
 const MANIFESTS: &str = "\
 kind: Cluster
@@ -72,6 +72,40 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
     });
 }
 
+/// It waits in the database until the test has seen the line.
+#[test]
+fn an_apply_that_takes_long_says_so_on_standard_error() {
+    run(async {
+        let database = database("progress").await;
+        let hub = Hub::start(&database, &[]).await;
+        let sql = database.client(ADMIN).await.expect("a connection");
+        sql.batch_execute(GATE).await.expect("a gate");
+        sql.batch_execute(CLOSE).await.expect("it is closed");
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-many.yaml");
+        let document =
+            |number: usize| format!("---\nkind: Cluster\nnamespace: foo\nname: many-{number}\nkubeconfig: text\n");
+        std::fs::write(&path, (0..100).map(document).collect::<String>()).expect("a file");
+        let file = path.display().to_string();
+        let mut applying = tokio::process::Command::new(integration::programs::towline().await.expect("a binary"))
+            .args(["apply", "-f", &file, "--hub", &hub.url])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it starts");
+        let errors = tokio::io::BufReader::new(applying.stderr.take().expect("its errors"));
+        let mut errors = tokio::io::AsyncBufReadExt::lines(errors);
+        let line = tokio::time::timeout(LIMIT, errors.next_line()).await.expect("a line in time");
+        let line = line.expect("it is text").expect("it goes on");
+        assert!(line.starts_with(&format!("towline: applying {file}, for ")) && line.ends_with('s'), "{line}");
+        sql.batch_execute(OPEN).await.expect("it is open");
+        let ended = applying.wait_with_output().await.expect("it ends");
+        let told = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && told.lines().count() == 100, "{told}");
+        assert!(told.lines().all(|line| line.ends_with(" created")), "{told}");
+    });
+}
+
 /// One option decides how anything is printed.
 #[test]
 fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
@@ -129,7 +163,7 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
         let output = tokio::io::BufReader::new(watching.stdout.take().expect("its output"));
         let mut lines = tokio::io::AsyncBufReadExt::lines(output);
         let mut next = async || {
-            let line = tokio::time::timeout(crate::world::LIMIT, lines.next_line()).await.expect("a line in time");
+            let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("a line in time");
             line.expect("it is text").expect("it goes on").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(next().await, ["EVENT", "NAMESPACE", "NAME", "PAUSED", "AGE"]);
@@ -181,7 +215,7 @@ fn a_watch_outlives_its_replica_and_prints_each_change_once() {
             let complaint = next(&mut complaints).await;
             assert!(complaint.contains(&listen) && complaint.ends_with(", trying again"), "{complaint}");
             hub.towline.start_again().await.expect("it starts");
-            hub.towline.wait_ready(crate::world::LIMIT).await.expect("it is ready");
+            hub.towline.wait_ready(LIMIT).await.expect("it is ready");
             for env in ["test", "prod"] {
                 apply(env).await;
                 let line = next(&mut printed).await;
@@ -199,7 +233,7 @@ fn lines<R: tokio::io::AsyncRead>(output: R) -> Printed<R> {
 }
 
 async fn next<R: tokio::io::AsyncRead + Unpin>(lines: &mut Printed<R>) -> String {
-    let line = tokio::time::timeout(crate::world::LIMIT, lines.next_line()).await.expect("a line in time");
+    let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("a line in time");
     line.expect("it is text").expect("it goes on")
 }
 
@@ -254,7 +288,7 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
 
         let own = [("TOWLINE__HUB__LISTEN", "127.0.0.1:0"), ("TOWLINE__HUB__MIGRATE", "false")];
         let waiting = Towline::start_hub(&[&env[..], &own].concat()).await.expect("it starts");
-        let shown = integration::eventually("the missing schema to be shown", crate::world::LIMIT, async || {
+        let shown = integration::eventually("the missing schema to be shown", LIMIT, async || {
             let answer = waiting.admin().section_readyz("hub").await.map_err(|error| error.to_string())?;
             if answer.body.contains("run `towline migrate`") { Ok(answer) } else { Err(answer.body) }
         });
@@ -263,7 +297,7 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
         let (code, told, error) = towline(&["migrate"], &env).await;
         assert_eq!(code, Some(0), "{error}");
         assert!(told.contains("migrations applied"), "{told}");
-        waiting.wait_ready(crate::world::LIMIT).await.expect("it begins by itself");
+        waiting.wait_ready(LIMIT).await.expect("it begins by itself");
         assert_eq!(towline(&["migrate", "status"], &env).await.0, Some(0));
 
         let sql = database.client(ADMIN).await.expect("a connection");
@@ -276,7 +310,7 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
         sql.execute("update towline_meta set migration = 1000", &[]).await.expect("a newer schema");
         assert_eq!(towline(&["migrate"], &env).await.0, Some(1));
         let older = Towline::start_hub(&[&env[..], &own].concat()).await.expect("it starts");
-        let ended = older.wait_exited(crate::world::LIMIT).await.expect("it ends");
+        let ended = older.wait_exited(LIMIT).await.expect("it ends");
         assert_eq!(ended.code(), Some(1), "a binary older than the schema does not run");
     });
 }

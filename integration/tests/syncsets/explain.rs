@@ -39,6 +39,17 @@ fn an_object_is_explained_with_its_syncsets_and_what_others_did_to_it() {
             "if dropped deleted (tracked, not adopted)",
         ];
         has_lines(&told, &lines);
+        let printed = async |format: &str| {
+            stage.command(&["explain", "explain/west-1", "ConfigMap/explain/site", "-o", format]).await
+        };
+        let answer: Value = serde_json::from_str(&printed("json").await).unwrap();
+        let wanting =
+            |position: usize| (&answer["wantedBy"][position]["syncset"], &answer["wantedBy"][position]["state"]);
+        assert_eq!(wanting(0), (&json!("SyncSet explain/a-first"), &json!("superseded")), "{answer}");
+        assert_eq!((wanting(1).0, &answer["live"]), (&json!("SyncSet explain/b-last"), &json!("in step")), "{answer}");
+        let yaml: Value = serde_saphyr::from_str(&printed("yaml").await).unwrap();
+        assert_eq!((&yaml["wantedBy"], &yaml["ifDropped"]), (&answer["wantedBy"], &answer["ifDropped"]));
+        assert_eq!(printed("name").await, "SyncSet/explain/a-first\nSyncSet/explain/b-last\n");
         assert!(
             told.starts_with("cluster    reachable, last contact ") && told.contains(" ago, full pass in "),
             "{told}"
