@@ -33,19 +33,19 @@ impl Cluster {
         Ok(found.metadata.managed_fields)
     }
 
-    /// Which other managers own fields of an object, through this subresource, or through the object itself or any other subresource than
-    /// `status` (`""`), newest first; empty if it can't be read. The caches drop `managedFields`, so this sends a request, once for each
-    /// conflict that is reported.
-    pub async fn other_managers(&self, kind: &Kind, key: &ObjectKey, subresource: &str) -> Vec<String> {
+    /// Which other managers own fields of an object, through these subresources (`""`: the object itself), newest first; empty if it
+    /// can't be read. The caches drop `managedFields`, so this sends a request, once for each conflict that is reported.
+    pub async fn other_managers(&self, kind: &Kind, key: &ObjectKey, subresources: &[&str]) -> Vec<String> {
         let found: Result<Recorded, _> = self.fetch_as(&kind.object_path(key), PARTIAL_METADATA).await;
         let mut others: Vec<_> = found
             .map_or_else(|_| Vec::new(), |found| found.metadata.managed_fields)
             .into_iter()
             .filter_map(|entry| {
-                let of = entry.subresource.unwrap_or_default();
-                let is_meant = of == subresource || (subresource.is_empty() && of != "status");
+                let by = entry.subresource.unwrap_or_default();
+                let is_meant = subresources.contains(&by.as_str());
                 let manager = entry.manager.filter(|manager| is_meant && !manager.starts_with(FIELD_MANAGER))?;
-                Some((entry.time.map(|time| time.0), shown_manager(&manager, if of == subresource { "" } else { &of })))
+                // A report about a status names the status already.
+                Some((entry.time.map(|time| time.0), shown_manager(&manager, if by == "status" { "" } else { &by })))
             })
             .collect();
         others.sort_by(|one, other| other.cmp(one));

@@ -95,7 +95,11 @@ impl PairReconciler {
             Direction::Spec => (section.local_cluster(), &self.key.local, section.local_kind()),
         };
         let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
-        let subresource = if *what == Contended::Status && has_subresource { "status" } else { "" };
+        let subresources: &[&str] = match what {
+            Contended::Status if has_subresource => &["status"],
+            Contended::Content => &["", "scale"],
+            _ => &[""],
+        };
         let secret = |name| Some((Arc::new(secret_kind()), ObjectKey::new(Arc::clone(&key.namespace), name)));
         let written = match what {
             Contended::Rejection => return format!("cluster {}", section.local_cluster().name()),
@@ -111,7 +115,7 @@ impl PairReconciler {
             _ => kind.map(|kind| (kind, key.clone())),
         };
         let names = match &written {
-            Some((kind, key)) => cluster.other_managers(kind, key, subresource).await,
+            Some((kind, key)) => cluster.other_managers(kind, key, subresources).await,
             None => Vec::new(),
         };
         match names.as_slice() {

@@ -27,7 +27,7 @@ impl ConflictReport {
     pub(super) async fn send(self) {
         let Some(session) = self.cluster.session() else { return };
         let client = session.connection.client();
-        let managers = self.cluster.other_managers(&self.kind, &self.object, self.subresource).await;
+        let managers = self.cluster.other_managers(&self.kind, &self.object, &[self.subresource]).await;
         let who = match managers.as_slice() {
             [] => "another field manager".to_owned(),
             names => format!("field manager {}", names.join(", ")),
