@@ -251,11 +251,6 @@ impl PairReconciler {
                 continue;
             }
             let contenders = self.contenders(section, &step, &effects, &observed).await;
-            // The question who undoes it takes its time.
-            if !section.caches_match_sessions() {
-                return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
-            }
-            self.will_send(section, &step);
             let sending = match section.harm_of(&step, &observed) {
                 None => None,
                 Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
@@ -267,6 +262,12 @@ impl PairReconciler {
                     }
                 },
             };
+            // The question who undoes it takes its time, and so does the count.
+            if !section.caches_match_sessions() {
+                section.not_sent(sending);
+                return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
+            }
+            self.will_send(section, &step);
             self.count_rewrites(section, &effects, &observed, contenders);
             // If this run ends before the answer comes, the next run has to know that a write was sent.
             self.expect(section, |expected| expected.set_unknown(&step, true));
