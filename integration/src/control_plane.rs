@@ -24,6 +24,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
+use tokio::process::Command;
 
 use crate::audit::{self, Audit};
 use crate::certificates::{Certificates, ClientCertificate};
@@ -222,6 +223,14 @@ impl ControlPlane {
     pub fn kubeconfig(&self, user: &str) -> Result<PathBuf, Error> {
         let name = format!("{}.kubeconfig", user.replace(':', "-"));
         self.room.write_once(&name, &self.kubeconfig_text(user, self.address())?)
+    }
+
+    /// kubectl as one of [`users::USERS`] runs it.
+    pub async fn kubectl(&self, user: &str) -> Result<Command, Error> {
+        let mut command = Command::new(programs::control_plane("kubectl").await?);
+        let cache = self.directory().join("kubectl");
+        command.arg("--kubeconfig").arg(self.kubeconfig(user)?).arg("--cache-dir").arg(cache).kill_on_drop(true);
+        Ok(command)
     }
 
     /// The same by another way to the API server, such as a [`crate::Link`].

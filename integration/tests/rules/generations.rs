@@ -1,10 +1,9 @@
 //! `observedGeneration` in a status, for those who compare it with the generation of the remote object.
 
-use std::path::Path;
 use std::process::Stdio;
 
 use integration::rbac::{Grant, Side};
-use integration::{ControlPlane, Options, programs, users};
+use integration::{ControlPlane, Options, users};
 use kube::ResourceExt;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -85,15 +84,13 @@ fn a_copied_generation_is_the_count_that_the_remote_object_notes() {
     });
 }
 
+/// How long a kubectl waits: longer than all that is waited for meanwhile.
+const LONG: &str = "10m";
+
 /// kubectl as somebody runs it who works with the hub.
 async fn kubectl(hub: &ControlPlane, section: &Section, args: &[&str]) -> Command {
-    let mut command = Command::new(programs::control_plane("kubectl").await.unwrap());
-    command.arg("--kubeconfig").arg(hub.kubeconfig(users::HUB_USER).unwrap());
-    command
-        .arg("--cache-dir")
-        .arg(Path::join(hub.directory(), "kubectl"))
-        .args(["--namespace", &section.namespace("a")]);
-    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut command = hub.kubectl(users::HUB_USER).await.unwrap();
+    command.args(["--namespace", &section.namespace("a")]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -129,8 +126,7 @@ fn kubectl_wait_on_the_hub_ends_when_the_edge_has_observed_the_change_and_not_be
         let is_met = async |condition: &str| {
             let output = wait(condition, "0").await.output().await.unwrap();
             let told = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-            assert_eq!(told.contains("condition met"), output.status.success(), "{told}");
-            assert!(told.contains("condition met") || told.contains("condition not met"), "{told}");
+            assert!(output.status.success() || told.contains("condition not met"), "{told}");
             output.status.success()
         };
         for condition in conditions {
@@ -139,7 +135,7 @@ fn kubectl_wait_on_the_hub_ends_when_the_edge_has_observed_the_change_and_not_be
         section.patch_remote("a", "report", &json!({"spec": {"n": 2}})).await;
         let mut waiting = Vec::new();
         for condition in conditions {
-            waiting.push(wait(condition, "60s").await.spawn().unwrap());
+            waiting.push(wait(condition, LONG).await.spawn().unwrap());
         }
         section.local_has("a", "report", |local| local.data["spec"]["n"] == 2).await;
         section.quiet().await;
@@ -182,22 +178,23 @@ fn kubectl_rollout_status_on_a_hub_without_controllers_ends_with_the_rollout_on_
         };
         section.make_remote("a", "web", &content("example.com/x:1")).await;
         let rollout = async |more: &str| kubectl(&hub, &section, &["rollout", "status", "deployment/web", more]).await;
-        let told = ends_well(rollout("--timeout=60s").await.spawn().unwrap()).await;
-        assert!(told.contains("successfully rolled out"), "{told}");
+        let timeout = format!("--timeout={LONG}");
+        ends_well(rollout(&timeout).await.spawn().unwrap()).await;
         let paused = |value: Option<&str>| json!({"metadata": {"annotations": {mark("paused"): value}}});
         section.patch_local("a", "web", &paused(Some("true"))).await;
         section.report_has("the pause", |report| report["objects"]["paused"] == json!(1)).await;
         section.patch_remote("a", "web", &content("example.com/x:2")).await;
-        let mut waiting = rollout("--timeout=60s").await.spawn().unwrap();
+        let mut waiting = rollout(&timeout).await.spawn().unwrap();
         section.quiet_with(&content("example.com/x:1")).await;
         let told = ends_well(rollout("--watch=false").await.spawn().unwrap()).await;
         assert!(told.contains("spec update to be observed"), "{told}");
         assert_eq!(waiting.try_wait().unwrap(), None);
         section.patch_local("a", "web", &paused(None)).await;
-        let told = ends_well(waiting).await;
-        assert!(told.contains("successfully rolled out"), "{told}");
-        let local = section.local("a").get("web").await.unwrap();
-        assert_eq!(local.data["spec"]["template"]["spec"]["containers"][0]["image"], "example.com/x:2");
-        assert_eq!(local.data["status"]["observedGeneration"], json!(generation(&local)));
+        ends_well(waiting).await;
+        let is_observed = |local: &DynamicObject| {
+            local.data["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/x:2"
+                && local.data["status"]["observedGeneration"] == json!(generation(local))
+        };
+        section.local_has("a", "web", is_observed).await;
     });
 }

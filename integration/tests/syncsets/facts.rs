@@ -1,9 +1,7 @@
 //! What the spec says of API servers, held against one (rules 11, 21, 22, 24, 25, 26 and 27).
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use integration::programs;
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
@@ -12,9 +10,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::attackers::base64;
+use crate::hive::hive_applies;
 use crate::kinds::definition;
 use crate::requests::Requests;
 use crate::world::{Stage, run};
@@ -311,23 +309,7 @@ fn what_kubectl_has_applied_as_hive_does_is_taken_over_once_and_deleted_in_the_e
     run(async {
         let stage = Stage::new("kubectl").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
-        let kubectl = programs::control_plane("kubectl").await.unwrap();
-        let kubeconfig = plane.kubeconfig(ADMIN).unwrap();
-        let apply = async |data: Value| {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncsets-kubectl.json");
-            let mut map = stage.config_map("site", &data);
-            map["metadata"]["labels"] = json!({MANAGED: "true"});
-            std::fs::write(&path, map.to_string()).unwrap();
-            let output = Command::new(&kubectl)
-                .args(["apply", "--server-side=false", "--field-manager=hive6-clustersync", "-f"])
-                .arg(&path)
-                .arg("--kubeconfig")
-                .arg(&kubeconfig)
-                .output()
-                .await
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
-        };
+        let apply = async |data: Value| hive_applies(plane, &stage.config_map("site", &data)).await;
         apply(json!({"a": "hive", "kept": "hive", "dropped": "hive"})).await;
         apply(json!({"a": "hive", "kept": "hive"})).await;
         let maps = stage.maps(plane).await;

@@ -1,13 +1,12 @@
 //! The way from Hive and back, as the page describes it: nothing is deleted on it but what is dropped from syncsets.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use integration::ControlPlane;
 use integration::users::ADMIN;
-use integration::{ControlPlane, programs};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::commands::{file, has_lines};
 use crate::requests::Requests;
@@ -17,30 +16,17 @@ use crate::world::{Stage, run};
 const HIVE: &str = "hive6-clustersync";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Hive, which applies as kubectl does without server-side apply.
-struct Hive {
-    kubectl: PathBuf,
-    kubeconfig: PathBuf,
-}
-
-impl Hive {
-    async fn at(plane: &ControlPlane) -> Self {
-        Self {
-            kubectl: programs::control_plane("kubectl").await.unwrap(),
-            kubeconfig: plane.kubeconfig(ADMIN).unwrap(),
-        }
-    }
-
-    async fn applies(&self, map: &Value) {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncsets-of-hive.json");
-        let mut map = map.clone();
-        map["metadata"]["labels"] = json!({"hive.openshift.io/managed": "true"});
-        std::fs::write(&path, map.to_string()).unwrap();
-        let mut command = Command::new(&self.kubectl);
-        command.args(["apply", "--server-side=false", "--field-manager", HIVE, "-f"]).arg(&path);
-        let output = command.arg("--kubeconfig").arg(&self.kubeconfig).output().await.unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
+/// Hive applies as kubectl does without server-side apply.
+pub(crate) async fn hive_applies(plane: &ControlPlane, map: &Value) {
+    let mut map = map.clone();
+    let file = format!("syncsets-of-hive-{}.json", map["metadata"]["namespace"].as_str().unwrap());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    map["metadata"]["labels"] = json!({"hive.openshift.io/managed": "true"});
+    std::fs::write(&path, map.to_string()).unwrap();
+    let mut command = plane.kubectl(ADMIN).await.unwrap();
+    command.args(["apply", "--server-side=false", "--field-manager", HIVE, "-f"]).arg(&path);
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn managers(map: &ConfigMap) -> Vec<&str> {
@@ -54,7 +40,7 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
     run(async {
         let stage = Stage::new("hive").await;
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
-        let (hive, maps) = (Hive::at(plane).await, stage.maps(plane).await);
+        let maps = stage.maps(plane).await;
         let ours = |name: &str, value: &str| stage.config_map(name, &json!({"a": value}));
         for (name, data) in [
             ("site", json!({"a": "1", "former": "1"})),
@@ -63,7 +49,7 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
             // Hive's syncsets had dropped it, and Hive had not deleted it yet.
             ("left", json!({"a": "1"})),
         ] {
-            hive.applies(&stage.config_map(name, &data)).await;
+            hive_applies(plane, &stage.config_map(name, &data)).await;
         }
         let uids = async || {
             let mut found: Vec<_> =
@@ -141,7 +127,7 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
         stage.command(&["pause", "--all"]).await;
         stage.at_rest().await;
         for name in ["site", "agent"] {
-            hive.applies(&ours(name, "2")).await;
+            hive_applies(plane, &ours(name, "2")).await;
             let found = maps.get(name).await.unwrap();
             assert!(managers(&found).contains(&HIVE) && found.annotations().contains_key(LAST_APPLIED), "{found:?}");
         }

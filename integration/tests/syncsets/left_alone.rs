@@ -3,14 +3,13 @@
 
 use integration::hub::Request;
 use integration::users::ADMIN;
-use integration::{ControlPlane, eventually, programs};
+use integration::{ControlPlane, eventually};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::asked::merge;
 use crate::kinds::{definition, widget, widgets};
@@ -341,13 +340,11 @@ fn a_restart_of_a_rollout_survives_full_passes_and_changes() {
             json!(all.get(name).await.unwrap()).pointer(pointer).and_then(Value::as_str).map(str::to_owned)
         };
         assert_eq!(restarted("given").await.as_deref(), Some("2026-01-01T00:00:00Z"), "it is sent once");
-        let kubectl = programs::control_plane("kubectl").await.unwrap();
-        let kubeconfig = plane.kubeconfig(ADMIN).unwrap();
         let mut written = Vec::new();
         for (name, ..) in cases {
-            let mut command = Command::new(&kubectl);
+            let mut command = plane.kubectl(ADMIN).await.unwrap();
             command.args(["rollout", "restart", "--namespace", stage.namespace, &format!("deployment/{name}")]);
-            let output = command.arg("--kubeconfig").arg(&kubeconfig).output().await.unwrap();
+            let output = command.output().await.unwrap();
             assert!(output.status.success(), "{output:?}");
             let at = restarted(name).await.expect("the restart");
             assert_ne!(at, "2026-01-01T00:00:00Z");
@@ -418,7 +415,6 @@ fn copies_of_secrets_lack_the_marks_of_other_tools_and_keep_what_is_the_users() 
         let stage = Stage::new("mapped-marks").await;
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
         stage.at_rest().await;
-        let canary = crate::attackers::base64("canary-of-last-applied");
         let source = json!({"namespace": stage.namespace, "name": "source", "data": {"a": "MQ=="},
             "labels": {"team": "platform", "app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm",
                 "argocd.argoproj.io/instance": "shop", "kustomize.toolkit.fluxcd.io/name": "shop",
@@ -428,7 +424,7 @@ fn copies_of_secrets_lack_the_marks_of_other_tools_and_keep_what_is_the_users() 
                 "argocd.argoproj.io/sync-wave": "1", "kustomize.toolkit.fluxcd.io/checksum": "1",
                 "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "a",
                 "config.kubernetes.io/owning-inventory": "1",
-                "kubectl.kubernetes.io/last-applied-configuration": json!({"data": {"a": canary}}).to_string()}});
+                "kubectl.kubernetes.io/last-applied-configuration": json!({"data": {"a": "MQ=="}}).to_string()}});
         stage.create("secrets", &source).await;
         let mapping = |target: &str| {
             json!({"sourceRef": {"name": "source", "namespace": stage.namespace},
