@@ -1,12 +1,11 @@
 //! Full passes: what others have changed is mended, with the requests that the spec promises (rules 20, 22, 24 and 43).
 
-use integration::programs;
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::asked::workload;
 use crate::requests::Requests;
@@ -348,13 +347,14 @@ fn who_scales_what_a_syncset_wants_is_named_with_the_subresource() {
         let wanted = workload(&stage, "Deployment", "agent", &json!({"replicas": 3, "paused": true}), &json!({}));
         stage.syncset("base", "Upsert", std::slice::from_ref(&wanted)).await;
         stage.succeeds("west-1", "base", 1).await;
-        let (kubectl, kubeconfig) =
-            (programs::control_plane("kubectl").await.unwrap(), plane.kubeconfig(ADMIN).unwrap());
+        let warnings = |manager: &str| {
+            let told = format!("manager=\"{manager}\"");
+            stage.log().lines().filter(|line| line.contains("two full passes") && line.contains(&told)).count()
+        };
         let scale = async |manager: &str| {
             if manager == "kubectl" {
                 let arguments = ["scale", "deployment/agent", "--replicas=5", "--namespace", stage.namespace];
-                let output =
-                    Command::new(&kubectl).args(arguments).arg("--kubeconfig").arg(&kubeconfig).output().await.unwrap();
+                let output = plane.kubectl(ADMIN).await.unwrap().args(arguments).output().await.unwrap();
                 assert!(output.status.success(), "{output:?}");
                 return;
             }
@@ -380,15 +380,30 @@ fn who_scales_what_a_syncset_wants_is_named_with_the_subresource() {
             let told = stage.compared(&document).await;
             let owner = format!("Deployment.apps scaled/agent: .spec.replicas belongs to {manager} by /scale");
             assert!(told.contains(&owner), "no {owner} in {told}");
-            let warnings = || {
-                let told = format!("manager=\"{manager} by /scale\"");
-                stage.log().lines().filter(|line| line.contains("two full passes") && line.contains(&told)).count()
-            };
-            let before = warnings();
+            let manager = format!("{manager} by /scale");
+            let before = warnings(&manager);
             stage.full_pass().await;
             assert_eq!(all.get("agent").await.unwrap().spec.replicas, Some(3));
-            assert_eq!(warnings() - before, usize::from(is_told), "{}", stage.log());
+            assert_eq!(warnings(&manager) - before, usize::from(is_told), "{}", stage.log());
         }
+        // What a scale has set is wanted since, and its manager owns it, too.
+        scale("kubectl").await;
+        let mut agreed = wanted.clone();
+        (agreed["spec"]["replicas"], agreed["spec"]["revisionHistoryLimit"]) = (json!(5), json!(3));
+        stage.wants("base", &[agreed]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        stage.full_pass().await;
+        let found = all.get("agent").await.unwrap();
+        let shares = |entry: &ManagedFieldsEntry| entry.subresource.as_deref() == Some("scale");
+        assert!(found.managed_fields().iter().any(shares), "{found:?}");
+        let before = warnings("kubectl by /scale");
+        let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
+        for _ in 0..2 {
+            all.patch("agent", &rival, &Patch::Merge(json!({"spec": {"revisionHistoryLimit": 4}}))).await.unwrap();
+            stage.full_pass().await;
+        }
+        let told = (warnings("rival"), warnings("kubectl by /scale") - before);
+        assert_eq!(told, (1, 0), "{}", stage.log());
         assert!(!stage.log().contains("manager=\"unknown\""), "{}", stage.log());
     });
 }

@@ -45,26 +45,34 @@ fn last_other(metadata: &Metadata) -> Option<String> {
     last.map(|entry| shown_manager(&entry.manager, &entry.subresource))
 }
 
-/// Who owns a field through a subresource but the status, and the pointer of the field.
-fn scaled(metadata: &Metadata) -> Option<(String, String)> {
-    let entry = others(metadata).find(|entry| !entry.subresource.is_empty())?;
-    let (mut pointer, mut fields) = (String::new(), &entry.fields_value());
-    while let Some((name, inner)) = fields.as_object().and_then(|fields| fields.iter().next()) {
-        pointer = format!("{pointer}/{}", name.strip_prefix("f:")?);
-        fields = inner;
-    }
-    Some((shown_manager(&entry.manager, &entry.subresource), pointer))
+/// Who owns a field through a subresource but the status, and the pointer of the field, unless we own it, too: then it was sent since.
+fn scaled(metadata: &Metadata) -> Vec<(String, String)> {
+    let is_ours = |pointer: &str| {
+        let pointer = pointer.replace('/', "/f:");
+        let mut ours = metadata.managers.iter().filter(|entry| is_ours(entry));
+        ours.any(|entry| entry.fields_value().pointer(&pointer).is_some())
+    };
+    let by_subresource = others(metadata).filter(|entry| !entry.subresource.is_empty());
+    let fields = by_subresource.filter_map(|entry| {
+        let (mut pointer, mut fields) = (String::new(), &entry.fields_value());
+        while let Some((name, inner)) = fields.as_object().and_then(|fields| fields.iter().next()) {
+            pointer = format!("{pointer}/{}", name.strip_prefix("f:")?);
+            fields = inner;
+        }
+        (!is_ours(&pointer)).then(|| (shown_manager(&entry.manager, &entry.subresource), pointer))
+    });
+    fields.collect()
+}
+
+fn is_ours(entry: &ManagedFields) -> bool {
+    [Manager::Apply, Manager::Update, Manager::Patch].iter().any(|manager| manager.as_str() == entry.manager)
 }
 
 /// The entries of other managers, but those of the status.
 fn others(metadata: &Metadata) -> impl Iterator<Item = &ManagedFields> {
     let is_shown = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
-    let ours = [Manager::Apply, Manager::Update, Manager::Patch].map(Manager::as_str);
     metadata.managers.iter().filter(move |entry| {
-        entry.subresource != "status"
-            && !ours.contains(&entry.manager.as_str())
-            && is_shown(&entry.manager)
-            && is_shown(&entry.subresource)
+        entry.subresource != "status" && !is_ours(entry) && is_shown(&entry.manager) && is_shown(&entry.subresource)
     })
 }
 
@@ -126,12 +134,19 @@ mod tests {
         assert_eq!(of(json!([&others[..], &ours[..]].concat())).as_deref(), Some("newest"));
         let scaled = [&others[..], &[entry("hpa", "Update", "scale", "t7")]].concat();
         assert_eq!(of(json!(scaled)).as_deref(), Some("hpa by /scale"));
-        let by_scale = json!({"manager": "hpa", "operation": "Update", "subresource": "scale", "apiVersion": "apps/v1",
-            "fieldsV1": {"f:spec": {"f:replicas": {}}}});
-        let found = seen(&metadata(&json!([&others[..], &[by_scale]].concat())));
+        let replicas = |manager: &str, subresource: &str| {
+            json!({"manager": manager, "operation": "Update", "subresource": subresource, "apiVersion": "apps/v1",
+                "fieldsV1": {"f:spec": {"f:replicas": {}}}})
+        };
+        let resized = json!({"manager": "vpa", "operation": "Update", "subresource": "resize", "apiVersion": "v1",
+            "fieldsV1": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {"f:resources": {}}}}}});
+        let scaled = [&others[..], &[resized, replicas("hpa", "scale")]].concat();
+        let found = seen(&metadata(&json!(scaled)));
         assert_eq!(found.last_other.as_deref(), Some("newest"), "it has no time");
-        assert_eq!(found.scaled, Some(("hpa by /scale".to_owned(), "/spec/replicas".to_owned())));
-        assert_eq!(seen(&metadata(&json!(others))).scaled, None);
+        assert_eq!(found.scaled, [("hpa by /scale".to_owned(), "/spec/replicas".to_owned())]);
+        let shared = [&scaled[..], &[replicas("towline", "")]].concat();
+        assert_eq!(seen(&metadata(&json!(shared))).scaled, [], "sent since");
+        assert_eq!(seen(&metadata(&json!(others))).scaled, []);
         let timeless = json!({"manager": "timeless", "operation": "Update", "apiVersion": "v1"});
         assert_eq!(of(json!([timeless])).as_deref(), Some("timeless"));
     }

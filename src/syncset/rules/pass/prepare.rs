@@ -192,7 +192,7 @@ impl Pass {
 /// Who has changed what this body gives. Whoever owns one of its fields through a subresource has written it since it was sent last.
 fn contender(body: &Value, seen: &Seen) -> Option<String> {
     let is_given = |field: &str| without(body, &left_alone(body)).pointer(field).is_some();
-    let scaled = seen.scaled.as_ref().filter(|(_, field)| is_given(field));
+    let scaled = seen.scaled.iter().find(|(_, field)| is_given(field));
     scaled.map(|(manager, _)| manager).or(seen.last_other.as_ref()).cloned()
 }
 

@@ -221,7 +221,7 @@ pub struct Seen {
     /// The manager that has written last to the object itself, besides ours (rule 22).
     pub last_other: Option<String>,
     /// Who owns a field through a subresource such as `/scale`, and the JSON pointer of the field. A server notes no time of it.
-    pub scaled: Option<(String, String)>,
+    pub scaled: Vec<(String, String)>,
     /// Only in an answer to [`Step::Look`].
     pub takeover: Takeover,
 }

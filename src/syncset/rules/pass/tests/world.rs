@@ -341,7 +341,7 @@ impl World {
             owned_by_apply: owned(Manager::Apply),
             owned_by_update: owned(Manager::Update),
             last_other: object.touched_by.clone(),
-            scaled: None,
+            scaled: Vec::new(),
             takeover: Takeover::default(),
         }
     }
