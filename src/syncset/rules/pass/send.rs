@@ -314,7 +314,7 @@ impl Pass {
         }
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
         let is_foreign = !created && (is_another || item.is_absent);
-        let was_absent = std::mem::take(&mut item.is_absent);
+        item.is_absent = false;
         item.facts.uid = Some(seen.uid);
         if is_foreign && !item.facts.adopted && !item.desired.may_adopt {
             item.facts.adopted = true;
@@ -326,7 +326,7 @@ impl Pass {
             Behavior::Apply => seen.owned_by_apply,
             Behavior::CreateOrUpdate | Behavior::CreateOnly => seen.owned_by_update,
         };
-        if !was_absent && !created {
+        if !created {
             item.facts.gone = 0;
         }
         if self.full && item.facts.resent >= CONTENDED_AFTER {
@@ -348,7 +348,7 @@ impl Pass {
 
     /// `CreateOnly` leaves what exists, which is not what was sent.
     fn keep(&mut self, mut item: Box<Item>) {
-        (item.facts.version, item.facts.owned) = (None, None);
+        (item.facts.version, item.facts.owned, item.facts.gone) = (None, None, 0);
         self.note(&item, true);
     }
 

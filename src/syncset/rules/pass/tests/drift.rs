@@ -336,7 +336,7 @@ fn only_losses_of_the_object_itself_in_a_row_are_told_as_deleted_again() {
 /// Whatever kind of pass that is.
 #[test]
 fn what_was_deleted_again_is_well_in_the_next_pass_that_finds_it_in_place() {
-    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate] {
+    for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {
         let sets = base().behavior(behavior).maps(&["a", "b"]);
         let (mut world, mut store) = with(&sets);
         let reason =
