@@ -107,7 +107,10 @@ impl Kind {
         let status_name = format!("{}/status", id.plural);
         let status_subresource = list.resources.iter().any(|served| served.name == status_name);
         let served = list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| {
-            let message = format!("cluster {} does not serve {id}: install what defines it", cluster.name());
+            let cluster = cluster.name();
+            let message = format!(
+                "cluster {cluster} does not serve {id}: check the name and version, or install what defines it"
+            );
             Error::NotServed { message, of_namespace: false }
         })?;
         let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };

@@ -151,7 +151,7 @@ const UNREACHABLE: &str = concat!(
     ", p.retry_at is null as is_refused, p.last_contact \
            from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
            where p.reachable = false and c.deleted_at is null) s \
-         where s.marks is null or s.marks::text <> all($3) \
+         where s.marks is null or s.marks::text not in (select unnest($3::text[])) \
          order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
      left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
      order by u.is_refused desc, u.last_contact desc nulls first, 1"
