@@ -563,22 +563,20 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
     let before = silent.requests().len();
     is_back.store(true, Ordering::Relaxed);
     let asked = server.requests().len();
-    eventually("the change to be applied", LIMIT, async || match objects.lock().len() {
-        2 => Ok(()),
+    let questions = eventually("the change to be applied", LIMIT, async || match objects.lock().len() {
+        2 => Ok(server.requests()),
         other => Err(other.to_string()),
-    })
-    .await
-    .unwrap();
+    });
+    let questions = questions.await.unwrap();
     assert!(waits().await.1, "each is asked again within {within} s");
     // The first question that finds it back is the one that serves it.
     let probes = |lines: &[String]| lines.iter().filter(|line| line.starts_with("GET /west-1/version ")).count();
-    let questions = server.requests();
     assert!(probes(&questions) > 0 && probes(&questions[asked..]) <= 1, "{:?}", &questions[asked..]);
-    let mut asked: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let mut each: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     for line in silent.requests().split_off(before) {
-        *asked.entry(line).or_default() += 1;
+        *each.entry(line).or_default() += 1;
     }
-    let often: Vec<_> = asked.iter().filter(|(_, times)| **times > 2).collect();
+    let often: Vec<_> = each.iter().filter(|(_, times)| **times > 2).collect();
     assert!(often.is_empty(), "it was served after others were asked again and again: {often:?}");
 }
 
