@@ -52,7 +52,9 @@ fn each_promise_has_a_test_of_its_own() {
 #[test]
 fn each_fault_of_the_list_is_found() {
     let source = |binary: &str, module: &str| match (binary, module) {
-        ("leases", "clock") => "fn help() {}\n\n/// Words.\n#[test]\nfn one() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n",
+        ("leases", "clock") => {
+            "fn help() {}\n\n/// Words.\n#[test]\nfn one() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n"
+        }
         _ => "",
     };
     let found = |list: &str| faults(list, |binary, module| source(binary, module).to_owned());

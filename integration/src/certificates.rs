@@ -38,9 +38,7 @@ impl std::fmt::Debug for Signer {
 /// What a client shows instead of a token.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The certificate, in PEM.
     pub certificate_pem: String,
-    /// Its key, in PEM.
     pub key_pem: String,
 }
 

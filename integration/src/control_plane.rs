@@ -84,7 +84,6 @@ pub struct Options {
     pub workloads: bool,
     /// The addresses that Services get.
     pub service_range: &'static str,
-    /// Which etcd.
     pub etcd: Storage,
     /// Manifests of custom resource definitions. The garbage collector looks for new kinds at its start and then
     /// twice a minute: of those here it knows from the first moment, of those installed later it may not.
@@ -140,7 +139,6 @@ impl Options {
 /// What the processes of a control plane have used, each since it was started last.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneUsage {
-    /// The API server.
     pub api_server: Usage,
     /// etcd; where it is shared, for all who share it.
     pub etcd: Usage,
@@ -198,7 +196,6 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.options.name
     }

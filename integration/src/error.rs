@@ -10,7 +10,6 @@ pub enum Error {
     /// A program that the fixtures need is not installed, or may not be used by this user.
     #[error("{program} is missing or can't be used ({needed_for}): {remedy}")]
     Missing {
-        /// The program.
         program: &'static str,
         /// What it does here.
         needed_for: &'static str,
@@ -30,7 +29,6 @@ pub enum Error {
     File {
         /// What was tried.
         action: &'static str,
-        /// On which path.
         path: PathBuf,
         /// Why not.
         source: io::Error,

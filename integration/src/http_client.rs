@@ -21,7 +21,6 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(15);
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The body.
     pub body: String,
 }
 

@@ -17,7 +17,6 @@ const WANTED: [&str; 4] = ["policies", "placementrules", "placements", "subscrip
 /// How many of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
-    /// Policies.
     pub policies: usize,
     /// Clusters in which each policy is: as many rows.
     pub clusters: usize,

@@ -20,7 +20,6 @@ use crate::Error;
 /// The smallest answer that a write can have.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// One write.
 #[derive(Clone, Debug)]
 pub struct Write {
     /// What [`Acknowledged`] has for it.

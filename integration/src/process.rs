@@ -66,7 +66,6 @@ impl Process {
         Ok(Self { name, pid, child: Mutex::new(child), log })
     }
 
-    /// Its id.
     pub(crate) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }

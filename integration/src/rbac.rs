@@ -28,7 +28,6 @@ const STATE_ROLE: &str = "towline-state";
 const STATE_NAMESPACE: &str = "default";
 /// The group of the kind in the checked-in roles.
 const DEMO_GROUP: &str = "demo.towline.dev";
-/// Its plural.
 const DEMO_PLURAL: &str = "databases";
 /// The server's authorizer learns of a role by a watch of its own.
 const LONGEST_SPREAD: Duration = Duration::from_secs(30);

@@ -62,7 +62,6 @@ pub struct Told {
     pub authorization: String,
     /// `Idempotency-Key`.
     pub key: String,
-    /// Its body.
     pub body: Value,
     /// Whether it was accepted.
     pub accepted: bool,
@@ -144,7 +143,6 @@ impl Sink {
         Ok(Self { address, state, server, authority, _room: room })
     }
 
-    /// Its URL.
     pub fn url(&self) -> String {
         match self.authority {
             None => format!("http://127.0.0.1:{}", self.address.port()),

@@ -19,7 +19,6 @@ use super::supervisor::Supervisor;
 /// What is wanted of a gated child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
-    /// It runs.
     Run,
     /// It finishes what is in hand by this deadline, and waits for its gate.
     Drain(Instant),

@@ -8,7 +8,6 @@ use super::{Cluster, Error, Kind, Verb};
 /// A question about a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest {
-    /// The verb.
     pub verb: Verb,
     /// Plural name of the kind.
     pub resource: String,

@@ -25,7 +25,6 @@ use crate::telemetry::ClusterState;
 /// A connection, and which set of credentials it uses.
 #[derive(Clone)]
 pub struct Session {
-    /// The connection.
     pub connection: Connection,
     /// Counts the sets of credentials.
     pub epoch: u64,
@@ -168,7 +167,6 @@ impl Cluster {
         self.shared.denied.forget_all();
     }
 
-    /// Its denied permissions.
     pub(super) fn denied_permissions(&self) -> &DeniedPermissions {
         &self.shared.denied
     }

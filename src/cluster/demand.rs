@@ -184,7 +184,6 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The watch.
     pub fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }

@@ -17,7 +17,6 @@ pub enum Error {
     /// The cluster has no usable credentials, or did not answer the last probe: no request was sent.
     #[error("cluster {cluster} is not available: {reason}")]
     Unavailable {
-        /// Which cluster.
         cluster: ClusterName,
         /// The error of the probe, or of loading the credentials.
         reason: String,
@@ -25,7 +24,6 @@ pub enum Error {
     /// No connection could be opened: the request was not carried out.
     #[error("failed to connect to cluster {cluster}: {source}")]
     Connect {
-        /// Which cluster.
         cluster: ClusterName,
         /// The connector's error.
         source: Cause,
@@ -33,7 +31,6 @@ pub enum Error {
     /// No complete answer within the deadline, or the connection broke: the outcome is unknown.
     #[error("no answer from cluster {cluster}: {source}")]
     NoAnswer {
-        /// Which cluster.
         cluster: ClusterName,
         /// What failed, or the deadline.
         source: Cause,
@@ -73,7 +70,6 @@ pub enum Error {
     /// 401: the server does not, or no longer, accept the credentials.
     #[error("cluster {cluster} does not accept the credentials: {message}")]
     Unauthorized {
-        /// Which cluster.
         cluster: ClusterName,
         /// The server's message.
         message: String,
@@ -81,7 +77,6 @@ pub enum Error {
     /// 403 because a permission is missing.
     #[error("not allowed to {verb} {resource} in cluster {cluster}: {message}")]
     Forbidden {
-        /// Which cluster.
         cluster: ClusterName,
         /// The denied verb.
         verb: Verb,
@@ -151,7 +146,6 @@ pub enum Retry {
 }
 
 impl Error {
-    /// How to retry.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unavailable { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::Unauthorized { .. } => {

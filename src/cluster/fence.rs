@@ -24,7 +24,6 @@ pub(super) const MARGIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease of section {section} has expired")]
 pub struct Expired {
-    /// The section.
     pub section: Arc<str>,
 }
 
@@ -136,7 +135,6 @@ impl Claim {
 /// The condition under which a request is sent.
 #[derive(Clone)]
 pub(super) enum Guard {
-    /// None.
     None,
     /// The fence is open when the request begins, and that term lasts until it is sent.
     Fence(Fence),

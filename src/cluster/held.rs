@@ -40,11 +40,8 @@ struct ItemManager {
 pub struct Marked {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Version.
     pub resource_version: Arc<str>,
-    /// Finalizers.
     pub finalizers: Vec<String>,
-    /// Annotations.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// The `towline` field managers that wrote it.
     pub managers: Vec<String>,

@@ -86,7 +86,6 @@ impl Kind {
         if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encoded(group)) }
     }
 
-    /// The path of a collection.
     pub fn collection_path(&self, namespace: &str) -> String {
         let root = Self::root(&self.resource.group, &self.resource.version);
         if self.namespaced && !namespace.is_empty() {
@@ -96,7 +95,6 @@ impl Kind {
         }
     }
 
-    /// The path of an object.
     pub fn object_path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.collection_path(&key.namespace), encoded(&key.name))
     }

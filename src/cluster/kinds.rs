@@ -27,9 +27,7 @@ const LONGEST_SUBDOMAIN: usize = 253;
 pub struct KindId {
     /// Group; empty for the core group.
     pub group: String,
-    /// Version.
     pub version: String,
-    /// Kind.
     pub kind: String,
 }
 

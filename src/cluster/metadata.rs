@@ -18,15 +18,11 @@ use super::{Cluster, Error, Kind, ObjectKey, Propagation, Request};
 pub struct Metadata {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// UID.
     pub uid: Arc<str>,
-    /// Version.
     pub resource_version: Arc<str>,
     /// That it is being deleted.
     pub deletion: Option<Deletion>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Who owns which of its fields.
     pub managers: Vec<ManagedFields>,
@@ -37,7 +33,6 @@ pub struct Metadata {
 pub struct Deletion {
     /// When it was deleted, or its time to end ends, as the server wrote it.
     pub at: String,
-    /// Its finalizers.
     pub finalizers: Vec<String>,
     /// What a namespace says of what is left in it.
     pub remaining: Option<String>,
@@ -47,7 +42,6 @@ pub struct Deletion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Entry")]
 pub struct ManagedFields {
-    /// The manager.
     pub manager: String,
     /// `Apply` or `Update`.
     pub operation: String,

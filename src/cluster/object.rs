@@ -23,7 +23,6 @@ pub const FIELD_MANAGER: &str = "towline";
 pub struct ObjectKey {
     /// Namespace, or `""`.
     pub namespace: Arc<str>,
-    /// Name.
     pub name: Arc<str>,
 }
 
@@ -91,9 +90,7 @@ impl fmt::Debug for CanonicalJson {
 pub struct ControllerRef {
     /// UID of the owner.
     pub uid: Arc<str>,
-    /// Its name.
     pub name: Arc<str>,
-    /// Its kind.
     pub kind: Arc<str>,
 }
 
@@ -103,7 +100,6 @@ pub struct ControllerRef {
 pub struct Object {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// UID.
     pub uid: Arc<str>,
     /// Opaque version; compare with [`is_at_least`].
     pub resource_version: Arc<str>,
@@ -113,11 +109,8 @@ pub struct Object {
     pub created: Option<jiff::Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Finalizers.
     pub finalizers: Vec<Arc<str>>,
-    /// Labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Annotations.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// There are annotations that the cache does not hold (kubectl's copy of the applied object, the control plane's own).
     pub hidden_annotations: bool,

@@ -65,8 +65,9 @@ pub(super) struct Reach {
 pub(super) enum Pass<'a> {
     /// Together with others, as many as the limiter allows.
     Together(Permit),
-    /// As the probe.
-    Probe { _turn: SemaphorePermit<'a> },
+    Probe {
+        _turn: SemaphorePermit<'a>,
+    },
 }
 
 /// When a request is sent.
@@ -82,7 +83,6 @@ pub enum Urgency {
 pub struct Exchange<T> {
     /// The moment before it was sent.
     pub sent: Instant,
-    /// The answer.
     pub answer: Result<T, Error>,
     /// How far this machine's clock is ahead of the server's at least; negative where it is behind, and `None` where the answer does not
     /// tell.

@@ -32,7 +32,6 @@ impl<T: DeserializeOwned> Readable for T {
 pub struct Stated<T> {
     /// Whether the object did not exist before.
     pub created: bool,
-    /// The body.
     pub body: T,
 }
 
@@ -74,7 +73,6 @@ impl ReplyRoom {
 
 /// The body of a successful answer while it arrives.
 pub(super) trait Reading {
-    /// What it is read as.
     type Read;
 
     /// Counts in this room what it keeps of the body, unless something else bounds that.

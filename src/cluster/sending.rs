@@ -28,7 +28,6 @@ use super::standing::Availability;
 /// The result of a write, by the server's reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// UID.
     pub uid: Arc<str>,
     /// Version of the object after the write.
     pub resource_version: Arc<str>,

@@ -101,7 +101,6 @@ impl Watch {
         &self.id
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }

@@ -65,7 +65,6 @@ impl fmt::Display for Faults {
     }
 }
 
-/// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where: `daemon.listen`, `clusters.hub`, `sync[0].resource`, or the name of an environment variable.

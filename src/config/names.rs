@@ -164,7 +164,6 @@ macro_rules! text_setting {
 }
 
 text_setting! {
-    /// The name of a Secret.
     SecretName, "the name of a Secret: a DNS subdomain", is_subdomain
 }
 
@@ -176,17 +175,14 @@ text_setting! {
 }
 
 text_setting! {
-    /// The name of a Lease.
     LeaseName, "the name of a Lease: a DNS subdomain", is_subdomain
 }
 
 text_setting! {
-    /// The name of a Pod.
     PodName, "the name of a Pod: a DNS subdomain", is_subdomain
 }
 
 text_setting! {
-    /// The name of a namespace.
     NamespaceName, "the name of a namespace: a DNS label", is_label
 }
 

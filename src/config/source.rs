@@ -25,14 +25,10 @@ pub enum Node {
     Text(String),
     /// An environment variable. It has no type: it is parsed as the type of its key.
     Variable {
-        /// Its name.
         name: String,
-        /// Its value.
         value: String,
     },
-    /// A list.
     List(Vec<Node>),
-    /// A table.
     Table(BTreeMap<String, Node>),
 }
 

@@ -242,7 +242,6 @@ impl ServerError {
         self.0.code().code()
     }
 
-    /// The message.
     pub fn message(&self) -> &str {
         self.0.message()
     }

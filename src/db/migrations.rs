@@ -70,7 +70,6 @@ pub enum Error {
     /// The version table does not have exactly one row.
     #[error("table {table} has {rows} rows, but must have exactly one, with the number of the last migration")]
     Table {
-        /// The table.
         table: String,
         /// Its rows, or the number of updated rows.
         rows: u64,

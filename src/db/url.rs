@@ -113,7 +113,6 @@ pub enum InvalidUrl {
         /// The allowed values.
         allowed: &'static str,
     },
-    /// No host.
     #[error("it names no host")]
     NoHost,
     /// The driver rejects it. Its error names at most the parameter.

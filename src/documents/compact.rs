@@ -3,9 +3,9 @@
 
 use serde_json::Number;
 
-/// Numbers with more characters may be integers beyond 64 bits, which are shown as doubles (D5).
+/// Numbers with more characters may be integers beyond 64 bits, which are shown as doubles.
 const SHORT_NUMBER: usize = 18;
-/// Documents have fewer levels (D4). Deeper ones are copied as they are printed: the levels are those of the stack, too.
+/// Documents have fewer levels. Deeper ones are copied as they are printed: the levels are those of the stack, too.
 const LEVELS: usize = 128;
 
 /// Appends a value that `jsonb` has printed.

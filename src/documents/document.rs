@@ -15,28 +15,22 @@ use super::kind::Kind;
 /// What identifies a document among the living ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Its kind.
     pub kind: Kind,
     /// Its namespace; empty for kinds without one.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 /// A document without its sealed field. It serializes to the form that clients see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Its kind.
     pub kind: Kind,
     /// Assigned by the hub when it was created.
     pub id: Uuid,
     /// Its namespace; empty for kinds without one.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// What has to be removed before a deleted document is gone.
     pub finalizers: Vec<String>,
@@ -127,7 +121,6 @@ impl Document {
         })
     }
 
-    /// Its key.
     pub fn key(&self) -> Key {
         Key::new(self.kind, &self.namespace, &self.name)
     }

@@ -26,7 +26,7 @@ use super::validate::{check_without_key, key_with_faults};
 use super::weight::Weight;
 use super::writer::{Prepared, WriterHandle};
 
-/// How often a request is decided (rule A2). Each time, another write of the same document has come first.
+/// How often a request is decided. Each time, another write of the same document has come first.
 const ROUNDS: u32 = 5;
 /// What all changes may take in memory: the text of a document from its reading until the decision, and its values until it is written
 /// and printed. The only change of a token may have all of it, several have half. While a

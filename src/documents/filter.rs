@@ -11,11 +11,11 @@ use super::problem::{Problem, ProblemKind};
 use crate::config::setting::Setting;
 use crate::config::{LabelSelector, Test};
 
-/// Longest text of a label selector, in bytes (L6).
+/// Longest text of a label selector, in bytes.
 const MAX_SELECTOR_BYTES: usize = 4096;
-/// Most requirements of a label selector (L6).
+/// Most requirements of a label selector.
 const MAX_TERMS: usize = 32;
-/// Most values in all requirements of a label selector together (L6).
+/// Most values in all requirements of a label selector together.
 const MAX_VALUES: usize = 256;
 
 /// The documents of a kind that a list or a watch shows.
@@ -30,7 +30,6 @@ pub struct Filter {
 /// How much of a document is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fields {
-    /// All of it.
     #[default]
     All,
     /// Neither own fields nor status.
@@ -58,7 +57,6 @@ impl Filter {
         Ok(Self { selector: parse(selector).map_err(|reason| wrong("labelSelector", &reason))?, ..self })
     }
 
-    /// The kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }

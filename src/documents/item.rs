@@ -41,7 +41,6 @@ pub struct Change {
     pub kind: Kind,
     /// Its namespace; empty without one.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The version that the decision was made from.
     pub expected: Expected,
@@ -58,7 +57,6 @@ pub struct Change {
 pub enum Expected {
     /// The document does not exist.
     Absent,
-    /// This version.
     Version(i64),
     /// Whatever it is, or none: for the `ClusterSync` of a cluster alone.
     Any,
@@ -69,13 +67,9 @@ pub enum Expected {
 pub struct Row {
     /// For a new document; the present one keeps its own.
     pub id: Uuid,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Finalizers.
     pub finalizers: Vec<String>,
-    /// Generation.
     pub generation: i64,
     /// Whether the deletion was requested. When, the database sets: the time of the write that was the first to have one.
     #[serde(skip_serializing_if = "Option::is_none")]

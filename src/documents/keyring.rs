@@ -1,4 +1,4 @@
-//! The keys that seal fields (rules S1, S7).
+//! The keys that seal fields.
 //!
 //! A sealed value is stored as byte 1, the length of the key's id, the id, a random nonce of 96 bits, and the ciphertext of AES-256 in
 //! Galois/Counter Mode. The kind and the id of the document are associated data, so that a value copied to another document can't be opened.

@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Why a document, a list or a watch could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ListError {
-    /// The version is below what the log still has, or above the newest one (V8).
+    /// The version is below what the log still has, or above the newest one.
     #[error("the version is no longer available")]
     Gone,
     /// The database did not answer, or not as expected. Another attempt may succeed.

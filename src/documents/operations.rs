@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902) with the limits of documents (rule A4).
+//! JSON patches (RFC 6902) with the limits of documents.
 //!
 //! The crate `json-patch` is the model in tests. It can't be used here: it has no limits, and 5.0 panics on some patches that fail.
 
@@ -22,7 +22,6 @@ const WORK: usize = 16 * LARGEST;
 #[derive(Clone, PartialEq)]
 pub struct Operations(Vec<Operation>);
 
-/// One operation.
 #[derive(Clone, PartialEq)]
 pub(super) enum Operation {
     Add { at: Pointer, value: Value },

@@ -10,7 +10,6 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{title}")]
 pub struct Problem {
-    /// Its kind.
     pub kind: ProblemKind,
     /// What is wrong, in a sentence without a full stop. It never repeats a value that may be secret.
     pub title: String,

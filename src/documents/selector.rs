@@ -55,7 +55,7 @@ pub(super) fn place_conditions(filter: &Filter, table: &str, parameters: &mut Pa
     given.map(condition).collect::<Vec<_>>().concat()
 }
 
-/// The conditions on the labels of the rows of `table`, each preceded by `and` (L6).
+/// The conditions on the labels of the rows of `table`, each preceded by `and`.
 pub(super) fn label_conditions(filter: &Filter, table: &str, parameters: &mut Parameters) -> String {
     let requirements = filter.selector().requirements().iter();
     let condition = |requirement| format!(" and {}", condition(requirement, table, parameters));

@@ -10,7 +10,6 @@ use crate::db::Database;
 /// The documents of this process. Whoever uses them is wired after the hub, and drains before it.
 #[derive(Clone)]
 pub struct Shared {
-    /// The database.
     pub database: Database,
     /// Changes documents.
     pub writer: WriterHandle,

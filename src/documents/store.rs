@@ -21,7 +21,6 @@ pub struct Store {
 /// A document with its sealed field as it is stored.
 #[derive(Clone, PartialEq)]
 pub struct Stored {
-    /// The document.
     pub document: Document,
     /// Its sealed field, sealed; none where it was never set.
     pub sealed: Option<Vec<u8>>,

@@ -95,7 +95,6 @@ impl SectionLease {
         });
     }
 
-    /// A request failed.
     pub(super) fn request_failed(&self, failure: &impl std::fmt::Display) {
         self.status.send_modify(|status| {
             status.failures += 1;

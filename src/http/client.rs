@@ -38,7 +38,6 @@ pub struct ClientSettings {
     pub largest_answer: usize,
 }
 
-/// One post.
 #[derive(Clone)]
 pub struct Post<'a> {
     /// The path after the server's prefix: empty, or beginning with `/`.
@@ -56,7 +55,6 @@ pub struct Post<'a> {
 /// Any request.
 #[derive(Clone)]
 pub struct Ask<'a> {
-    /// The method.
     pub method: Method,
     /// Path and query after the server's prefix, beginning with `/`.
     pub path: &'a str,
@@ -73,7 +71,6 @@ pub struct Ask<'a> {
 /// The answer to an accepted post: 2xx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
     pub status: StatusCode,
     /// Its body; none if it exceeds the limit.
     pub body: Option<Bytes>,

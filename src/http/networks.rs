@@ -97,18 +97,10 @@ pub struct DeniedNetworks(Arc<[Network]>);
 pub enum Denied {
     /// The URL has this address.
     #[error("address {address} is in the denied network {network}")]
-    Address {
-        /// The address.
-        address: IpAddr,
-        /// The network.
-        network: Network,
-    },
+    Address { address: IpAddr, network: Network },
     /// All addresses of a name are in such networks. They are not repeated: they may be those of another's internal network.
     #[error("all addresses of {name} are in denied networks")]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
 }
 
 /// A name has no address that is known.

@@ -84,7 +84,6 @@ impl Route {
     }
 }
 
-/// The metrics of the hub.
 #[derive(Debug)]
 pub struct HubMetrics {
     batch_items: Gauge,

@@ -16,7 +16,6 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// `Retry-After` where a problem names no time: an overload or a failover of the database lasts that long or longer.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// The body of a problem.
 #[derive(Serialize)]
 pub(super) struct ProblemBody<'p> {
     #[serde(rename = "type")]

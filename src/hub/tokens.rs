@@ -35,7 +35,6 @@ pub enum Namespaces {
 pub enum Place<'n> {
     /// In all namespaces, or on what has none.
     Everywhere,
-    /// In one namespace.
     Namespace(&'n str),
 }
 

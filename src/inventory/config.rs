@@ -56,7 +56,6 @@ pub(crate) struct InventoryConfig {
     pub(crate) max_releases: usize,
 }
 
-/// The URL of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiUrl(Uri);
 

@@ -11,9 +11,7 @@ use crate::cluster::{Follower, ObjectKey, Watch};
 /// What has changed, by key: the reconciler looks for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Changed {
-    /// A project.
     Project,
-    /// A release.
     Release(ObjectKey),
     /// An object of this kind, by its place in `Content::ALL`.
     Content(usize, ObjectKey),
@@ -26,7 +24,6 @@ pub(super) enum Changed {
 /// The kind of a watch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// Projects.
     Projects,
     /// Objects that store releases.
     Releases,

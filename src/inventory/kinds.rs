@@ -64,7 +64,6 @@ fn spec(kind: Kind, projection: Projection) -> WatchSpec {
     WatchSpec { kind: Some(kind), projection: Some(projection), ..WatchSpec::default() }
 }
 
-/// The watch of the projects.
 pub(super) fn projects_watch(cluster: &ClusterName) -> (WatchId, WatchSpec) {
     let spec = WatchSpec { kind: Some(projects()), ..WatchSpec::default() };
     (WatchId::all(cluster.clone(), id_of_projects()), spec)

@@ -91,7 +91,6 @@ enum End {
     Answered { key: PostKey, delivered: Option<Delivered> },
 }
 
-/// One run.
 struct Run {
     reconciler: Arc<Reconciler>,
     project_demand: Demand,

@@ -14,7 +14,6 @@ pub(super) enum ProjectState {
     None,
     /// One counts, and is stopped.
     Stopped,
-    /// One counts.
     Counts,
 }
 

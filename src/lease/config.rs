@@ -23,7 +23,6 @@ pub struct LeaseConfig {
     pub lease_namespace: String,
     /// The Secret on the managed cluster that holds the hub's kubeconfig and what it refers to.
     pub secret_name: String,
-    /// Its namespace.
     pub secret_namespace: String,
     /// The pod whose readiness gates the lease; without one it is always ready.
     pub pod: Option<PodConfig>,
@@ -39,9 +38,7 @@ pub struct LeaseConfig {
 /// A pod on the managed cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodConfig {
-    /// Its name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
 }
 

@@ -48,15 +48,11 @@ pub(super) enum Error {
     NoKey {
         /// The kubeconfig's field.
         field: &'static str,
-        /// The key.
         key: String,
     },
     /// The token file is not text.
     #[error("the key `{key}` is not text")]
-    NotText {
-        /// The key.
-        key: String,
-    },
+    NotText { key: String },
     /// The credentials come from a command or a plug-in.
     #[error("`{KUBECONFIG}` has `{field}`, which is refused: it runs a command or a plug-in")]
     Runs {

@@ -85,7 +85,6 @@ pub(super) enum Secret {
 /// What the renewer observes, and what it has in use and under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
-    /// The Secret.
     pub(super) secret: Secret,
     /// Whether the pod is ready.
     pub(super) ready: bool,

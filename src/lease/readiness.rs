@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use super::credentials;
 use crate::cluster::{DynamicCluster, DynamicClusters, Follower, Object, ObjectKey, Watch};
 
-/// The state of the Secret.
 #[derive(Clone, Debug, Default)]
 pub(super) enum SecretState {
     /// It has not been looked up yet.
@@ -50,7 +49,6 @@ impl PartialEq for SecretState {
     }
 }
 
-/// The state of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PodState {
     /// It has not been looked up yet.

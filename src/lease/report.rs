@@ -35,7 +35,6 @@ pub(super) enum Obstacle {
     Credentials,
     /// The pod does not exist.
     PodMissing,
-    /// The pod is not ready.
     PodNotReady,
     /// It is renewed.
     Nothing,

@@ -127,7 +127,6 @@ pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
 pub(super) struct Stamp<'a> {
     /// The lease and its duration.
     pub(super) config: &'a LeaseConfig,
-    /// The holder.
     pub(super) holder: &'a str,
     /// The time of the renewal by the wall clock.
     pub(super) at: SystemTime,

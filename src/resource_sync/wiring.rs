@@ -107,7 +107,6 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
 }
 
 impl WiredSection {
-    /// Its name.
     pub fn name(&self) -> &SectionName {
         self.section.name()
     }

@@ -50,7 +50,6 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(STATUS_SYNC_NOTIFICATIONS_TOTAL, "Notifications of changes that the database has sent"),
 ];
 
-/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// An object was created.
@@ -147,7 +146,6 @@ impl StatusSyncMetrics {
     }
 }
 
-/// The metrics of the listener.
 #[derive(Debug)]
 pub struct ListenerMetrics {
     listening: Gauge,

@@ -1,4 +1,4 @@
-//! Clients of clusters that nobody works on at the moment (rule 38): kept for a while, so that the next pass needs no new connection.
+//! Clients of clusters that nobody works on at the moment: kept for a while, so that the next pass needs no new connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

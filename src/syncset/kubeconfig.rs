@@ -62,7 +62,6 @@ impl fmt::Debug for Credentials {
 /// Why a kubeconfig is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is too large.
     #[error("the kubeconfig has more than {} KiB", LARGEST >> 10)]
     TooLarge,
     /// It can't be read.

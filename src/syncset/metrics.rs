@@ -118,7 +118,6 @@ const OTHER: &str = "other";
 /// The group of a `SyncSet` without the annotation, as Hive calls it.
 const NO_GROUP: &str = "none";
 
-/// The metrics of syncsets.
 #[derive(Debug)]
 pub struct SyncsetMetrics {
     /// The work queue, as those of controllers are shown. Each process counts the clusters that it claims, the dispatcher's what it

@@ -35,7 +35,6 @@ pub type Parsed = Result<Kept, Failure>;
 /// A payload, and how large it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// The payload.
     pub payload: Arc<Payload>,
     /// The size of its text and of what was built from it.
     pub weight: Weight,

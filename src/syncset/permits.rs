@@ -1,4 +1,4 @@
-//! What a process does at once (rules 38 and 39): so many clusters are connected to, so many worked on, and so many silent ones asked whether
+//! What a process does at once: so many clusters are connected to, so many worked on, and so many silent ones asked whether
 //! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
 //! A pass takes a slot to connect, and a permit to work with the first answer of its cluster: so a cluster that does not answer holds

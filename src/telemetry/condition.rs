@@ -61,7 +61,6 @@ impl ClusterState {
 pub struct ClusterStanding {
     /// Its name in the configuration.
     pub name: ClusterName,
-    /// Its state.
     pub state: ClusterState,
     /// How long it has been in this state.
     pub since: Duration,

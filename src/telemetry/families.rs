@@ -20,7 +20,6 @@ pub struct Family {
 pub struct Series {
     /// Its label, if it has one.
     pub label: Option<(&'static str, String)>,
-    /// Its value.
     pub value: f64,
 }
 

@@ -44,7 +44,6 @@ pub(super) const MAILBOX_CAPACITY: &str = "towline_mailbox_capacity";
 pub(super) const BUILD_INFO: &str = "towline_build_info";
 /// Processor time of this process.
 pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
-/// Resident memory of this process.
 pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 /// When this process started.
 pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
@@ -68,7 +67,6 @@ pub enum MetricKind {
 /// A metric as it is described to Prometheus.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
     /// Its type.
     pub kind: MetricKind,

@@ -10,7 +10,6 @@ pub enum ObjectState {
     InStep,
     /// A change is in progress.
     Pending,
-    /// It is paused.
     Paused,
     /// The last reconcile failed.
     Failing,

@@ -91,7 +91,6 @@ pub struct Held {
     pub objects: Vec<HeldObject>,
 }
 
-/// An object that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldObject {
     /// Its local key: `namespace/name`.
@@ -142,10 +141,7 @@ pub enum Refused {
     },
     /// The section's job does not support the request.
     #[error("the job {job} does not support this")]
-    Unsupported {
-        /// The job.
-        job: &'static str,
-    },
+    Unsupported { job: &'static str },
     /// The section does not run in this process, or can't reach a cluster now. A later retry may help.
     #[error("{reason}")]
     Unavailable {
@@ -155,7 +151,6 @@ pub enum Refused {
     /// A step failed. A retry continues from there.
     #[error("failed to {step}")]
     Failed {
-        /// The step.
         step: &'static str,
         /// Why.
         source: Box<dyn Error + Send + Sync>,

@@ -47,9 +47,7 @@ pub struct Reply {
     path: String,
     /// The HTTP status.
     pub status: u16,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
 }
 

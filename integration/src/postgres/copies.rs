@@ -84,7 +84,6 @@ pub struct Dump {
 }
 
 impl Database {
-    /// Dumps it.
     pub async fn dump(&self) -> Result<Dump, Error> {
         let dump = Dump { room: Room::new("dump")? };
         let mut args = self.address_args();

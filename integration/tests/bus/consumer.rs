@@ -1,4 +1,4 @@
-//! A program outside that follows the rules for consumers (R3 to R5).
+//! A program outside that follows the rules for consumers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

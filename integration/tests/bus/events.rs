@@ -1,4 +1,4 @@
-//! What the relay publishes (R1 to R6).
+//! What the relay publishes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use crate::consumer::{Mirror, Queue, list};
 use crate::world::{World, create, label, leaves, metric, run, stands};
 
-/// R1, R2: each change is published once and in order, as a persistent message that says what it is about and shows no secret.
+/// Each change is published once and in order, as a persistent message that says what it is about and shows no secret.
 #[test]
 fn each_change_is_published_once_and_in_order() {
     run(async {
@@ -43,7 +43,7 @@ fn each_change_is_published_once_and_in_order() {
     });
 }
 
-/// K5: a relay whose claim has passed on moves no cursor, although it has published.
+/// A relay whose claim has passed on moves no cursor, although it has published.
 #[test]
 fn a_relay_that_was_replaced_moves_no_cursor() {
     run(async {
@@ -67,7 +67,7 @@ fn a_relay_that_was_replaced_moves_no_cursor() {
     });
 }
 
-/// R4: events that are missing in the log, or were never published, are replaced by one demand to list for each kind.
+/// Events that are missing in the log, or were never published, are replaced by one demand to list for each kind.
 #[test]
 fn after_a_gap_consumers_are_told_to_list_and_end_equal_to_the_list() {
     run(async {
@@ -114,7 +114,7 @@ fn after_a_gap_consumers_are_told_to_list_and_end_equal_to_the_list() {
     });
 }
 
-/// R6: a queue that takes no more messages gets a demand to list as soon as it does; the cursor waits for that.
+/// A queue that takes no more messages gets a demand to list as soon as it does; the cursor waits for that.
 #[test]
 fn what_a_full_queue_refuses_is_replaced_by_a_demand_to_list() {
     run(async {
@@ -149,7 +149,7 @@ fn what_a_full_queue_refuses_is_replaced_by_a_demand_to_list() {
     });
 }
 
-/// R1: 4 MiB go through, and nothing is held up behind.
+/// 4 MiB go through, and nothing is held up behind.
 #[test]
 fn the_largest_document_is_an_event_like_any_other() {
     run(async {

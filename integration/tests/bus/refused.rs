@@ -1,4 +1,4 @@
-//! Events that the broker does not take (R4 and R6), and a bus that is switched off for a time.
+//! Events that the broker does not take, and a bus that is switched off for a time.
 
 use integration::eventually;
 use integration::hub::{Client, Replica, Request};
@@ -52,7 +52,7 @@ async fn follows(queue: &mut Queue, mirror: &mut Mirror, api: &mut Client) {
     }
 }
 
-/// R6: a refusal is told, however the relay ends that has seen it: a queue may have taken later rows than it has refused, so that they can
+/// A refusal is told, however the relay ends that has seen it: a queue may have taken later rows than it has refused, so that they can
 /// not be published again.
 #[test]
 fn what_was_refused_is_told_by_the_next_relay_if_the_first_one_is_killed() {
@@ -96,7 +96,7 @@ fn what_was_refused_is_told_by_the_next_relay_if_the_first_one_is_killed() {
     });
 }
 
-/// R6: rows that the broker refuses are skipped in the midst of many others, as soon as each was sent alone.
+/// Rows that the broker refuses are skipped in the midst of many others, as soon as each was sent alone.
 #[test]
 fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
     run(async {
@@ -148,7 +148,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
     });
 }
 
-/// R4: a demand to list for each kind at the first start, and when the versions have another origin.
+/// A demand to list for each kind at the first start, and when the versions have another origin.
 #[test]
 fn consumers_of_all_kinds_list_at_the_first_start_and_after_a_renumbering() {
     run(async {

@@ -1,4 +1,4 @@
-//! Another broker's URL, replica by replica (R4): nothing is missing for consumers that have bound to the new broker early.
+//! Another broker's URL, replica by replica: nothing is missing for consumers that have bound to the new broker early.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn rolled(world: &World, from: &Replica, url: &str) -> Replica {
     to
 }
 
-/// R4: who has bound to the new broker misses what went to the old one, and is told to list once. So is who consumes from the old one when
+/// Who has bound to the new broker misses what went to the old one, and is told to list once. So is who consumes from the old one when
 /// replicas go back to it. Neither a restart nor another connection to the same broker is a change.
 #[test]
 fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_new_one() {

@@ -118,7 +118,7 @@ fn a_call_that_ended_without_an_answer_and_is_not_in_the_log_has_an_unknown_outc
     });
 }
 
-/// W9: an answer is looked for above the version that was newest at sending. What is below has the same request only by chance.
+/// An answer is looked for above the version that was newest at sending. What is below has the same request only by chance.
 #[test]
 fn a_lost_answer_is_looked_for_above_the_newest_version_alone() {
     run(async {

@@ -1,4 +1,4 @@
-//! On how many clusters syncsets are applied, and that one which was never applied counts as unapplied (rule 45).
+//! On how many clusters syncsets are applied, and that one which was never applied counts as unapplied.
 
 use serde_json::{Value, json};
 use towline::documents::Kind;

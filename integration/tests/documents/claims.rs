@@ -139,7 +139,7 @@ fn a_process_without_its_database_stops_before_another_takes_over() {
     });
 }
 
-/// K4: one statement renews all claims of a process, and what it does not return is lost alone. K1: each grant has a token of its own.
+/// One statement renews all claims of a process, and what it does not return is lost alone. K1: each grant has a token of its own.
 #[test]
 fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along() {
     run(async {
@@ -176,7 +176,7 @@ fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along()
     });
 }
 
-/// K4: a request for a role that gets no answer delays no renewal of another.
+/// A request for a role that gets no answer delays no renewal of another.
 #[test]
 fn a_request_that_hangs_costs_no_claim() {
     run(async {
@@ -211,7 +211,7 @@ fn a_request_that_hangs_costs_no_claim() {
     });
 }
 
-/// K5: a request waits for no other process: what somebody else is changing is left to them.
+/// A request waits for no other process: what somebody else is changing is left to them.
 #[test]
 fn a_row_that_another_process_is_changing_is_asked_for_later() {
     run(async {
@@ -229,7 +229,7 @@ fn a_row_that_another_process_is_changing_is_asked_for_later() {
     });
 }
 
-/// K6: a restore without the data of the claims leaves no rows. A role gets one again, above all tokens that it can have had, and is
+/// A restore without the data of the claims leaves no rows. A role gets one again, above all tokens that it can have had, and is
 /// blocked until grants of before have ended.
 #[test]
 fn a_role_without_a_row_is_granted_after_30_s_with_a_token_above_all_earlier_ones() {
@@ -273,7 +273,7 @@ fn a_role_without_a_row_is_granted_after_30_s_with_a_token_above_all_earlier_one
     });
 }
 
-/// V3, K6: after a renewal of the versions nothing is granted for 30 s, of a role that nobody ever led as of any other: a transaction
+/// After a renewal of the versions nothing is granted for 30 s, of a role that nobody ever led as of any other: a transaction
 /// that the database has lost may have granted it.
 #[test]
 fn a_renumbering_blocks_also_roles_that_nobody_ever_led() {

@@ -100,7 +100,7 @@ fn the_log_keeps_what_is_above_the_base_and_the_last_row_of_each_living_document
     });
 }
 
-/// V6: compaction stops at the lower of both cursors, and neither a role that has been away for a day nor one that has never
+/// Compaction stops at the lower of both cursors, and neither a role that has been away for a day nor one that has never
 /// read the log is waited for.
 #[test]
 fn rows_that_relay_or_dispatcher_have_not_read_are_kept_for_a_day() {
@@ -135,7 +135,7 @@ fn rows_that_relay_or_dispatcher_have_not_read_are_kept_for_a_day() {
     });
 }
 
-/// V6: rows that are older than a day are compacted whoever has not read them.
+/// Rows that are older than a day are compacted whoever has not read them.
 #[test]
 fn no_cursor_keeps_a_row_for_longer_than_a_day() {
     run(async {
@@ -194,7 +194,7 @@ fn the_base_never_goes_down_after_a_renumbering() {
     });
 }
 
-/// V3, V6: both lock claims before the row of `towline_meta`. In opposite orders they would wait for each other.
+/// Both lock claims before the row of `towline_meta`. In opposite orders they would wait for each other.
 #[test]
 fn a_step_of_compaction_and_a_renumbering_do_not_block_each_other() {
     run(async {

@@ -13,7 +13,7 @@ async fn token(replica: &Replica) -> Result<i64, String> {
     Ok(at.and_then(|rest| rest.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()).unwrap_or(0))
 }
 
-/// K2, K5: the claim of a stopped process passes on after 30 s, with a higher token. Once it continues, it knows that it leads no
+/// The claim of a stopped process passes on after 30 s, with a higher token. Once it continues, it knows that it leads no
 /// longer, and moves neither cursor nor base.
 #[test]
 fn a_frozen_leader_of_compaction_is_replaced_and_moves_nothing_when_it_continues() {

@@ -1,4 +1,4 @@
-//! What is stored of passes of clusters to which several documents lead (rule 31): the others are told by the statement that concerns
+//! What is stored of passes of clusters to which several documents lead: the others are told by the statement that concerns
 //! them, and nothing is stored that rests on being alone.
 
 use towline::syncset::rules::name::ObjectRef;
@@ -32,7 +32,7 @@ fn has(cluster: &str, object: &ObjectRef, wanted: bool) -> String {
     )
 }
 
-/// Rule 31: the statement that stores that something is not wanted any more asks for all other documents of the cluster that have it, so
+/// The statement that stores that something is not wanted any more asks for all other documents of the cluster that have it, so
 /// that no end of the process comes in between, and an ordinary one asks for none.
 #[test]
 fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have_it_in_the_same_statement() {
@@ -76,7 +76,7 @@ fn whoever_drops_something_asks_for_all_other_documents_of_the_cluster_that_have
     });
 }
 
-/// Rule 31: other documents show that there is one more or one less of them, and no end of the process may keep that from them.
+/// Other documents show that there is one more or one less of them, and no end of the process may keep that from them.
 #[test]
 fn whoever_stores_that_a_document_leads_to_another_cluster_asks_for_all_documents_of_both_in_the_same_statement() {
     run(async {

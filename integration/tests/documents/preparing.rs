@@ -26,7 +26,6 @@ use towline::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepar
 
 use crate::world::{LIMIT, Stage, Written, cluster, item, row, run};
 
-/// An id.
 fn id<T: FromStr<Err: std::fmt::Debug>>(number: u8) -> T {
     format!("00000000-0000-4000-9000-{number:012x}").parse().expect("an id")
 }

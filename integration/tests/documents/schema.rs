@@ -28,7 +28,7 @@ fn the_schema_is_made_once_however_many_replicas_start() {
             stage.number("select count(*) from towline_meta where origin = towline_origin() and base = 0").await,
             1
         );
-        // V1: the cluster of databases, its timeline, and the table.
+        // The cluster of databases, its timeline, and the table.
         let origin = "select (towline_origin() = system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) \
              || '/' || 'towline_log'::regclass::oid)::int::bigint from pg_control_system()";
         assert_eq!(stage.number(origin).await, 1);
@@ -88,7 +88,7 @@ impl Catalog {
     }
 }
 
-/// C5: replicas are replaced one by one, so the previous release works on the schema of the next one. Its statements find what they know,
+/// Replicas are replaced one by one, so the previous release works on the schema of the next one. Its statements find what they know,
 /// and nothing refuses the rows that they write: they name no new column, or write null to it (`insert … select r.*`).
 #[test]
 fn no_migration_takes_away_or_demands_what_the_release_before_does_not_know() {

@@ -94,7 +94,7 @@ fn a_restored_snapshot_has_the_same_origin_and_is_renumbered_by_order() {
         // Again by order: further up.
         let further = documents::renumber(&database, true).await.expect("an answer");
         assert_eq!(further, Some(base + 1 + LIFT));
-        // V3: also above a version that only a document has.
+        // Also above a version that only a document has.
         let newest = base + 1 + LIFT + 1_000;
         copied.run(&format!("update clusters set version = {newest} where name = 'c1'")).await;
         let above = documents::renumber(&database, true).await.expect("an answer");

@@ -145,7 +145,7 @@ fn the_changes_of_an_item_are_made_together_or_not_at_all() {
     });
 }
 
-/// W4, W5: an item sees what the items before it in the same call have changed.
+/// An item sees what the items before it in the same call have changed.
 #[test]
 fn items_of_one_call_see_each_other() {
     run(async {
@@ -203,7 +203,7 @@ fn items_of_one_call_see_each_other() {
     });
 }
 
-/// W4: nothing is written where a later change of the item has another version than expected, and a new document where there is one is
+/// Nothing is written where a later change of the item has another version than expected, and a new document where there is one is
 /// found out before anything is written, wherever it is in the item.
 #[test]
 fn a_conflict_at_any_change_writes_nothing() {
@@ -243,7 +243,7 @@ fn a_conflict_at_any_change_writes_nothing() {
     });
 }
 
-/// W5, W8: each change is compared with what was there before the item. The second change of a document would have a predecessor in the
+/// Each change is compared with what was there before the item. The second change of a document would have a predecessor in the
 /// log that is none, so that a watch or a page would show a state that nobody wrote.
 #[test]
 fn an_item_that_changes_a_document_twice_is_refused_alone() {

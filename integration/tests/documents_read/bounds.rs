@@ -1,4 +1,4 @@
-//! What lists and watches take at most, however large and many the documents are (L2, C4, T1, T2).
+//! What lists and watches take at most, however large and many the documents are.
 
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Large rows of the log do not keep the thread of a runtime, on which other requests are served (T1, T2).
+//! Large rows of the log do not keep the thread of a runtime, on which other requests are served.
 
 use std::sync::mpsc;
 use std::thread;

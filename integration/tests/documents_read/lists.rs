@@ -1,4 +1,4 @@
-//! A list shows the state of one version, whatever is written while its pages are read (L3, L4, V7, V8).
+//! A list shows the state of one version, whatever is written while its pages are read.
 
 use std::collections::BTreeMap;
 

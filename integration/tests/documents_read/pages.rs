@@ -1,4 +1,4 @@
-//! The ends of pages, what they show, and the versions at which they are refused (L1, L2, L4, L5, V8).
+//! The ends of pages, what they show, and the versions at which they are refused.
 
 use serde_json::{Map, json};
 use towline::documents::{Continue, Document, Fields, Filter, Kind, ListError, ListQuery, Page, list};
@@ -26,7 +26,7 @@ fn an_empty_list_shows_the_newest_version_and_no_items() {
         let version = world.put(1, Kind::Secret, ("n", "s"), &json!({}), &json!({})).await;
         let empty = page(&world, &query(7, None)).await;
         assert_eq!((empty.version, empty.items.len()), (version, 0));
-        // V8: versions that were drawn and not written, as by a transaction that failed, are not shown.
+        // Versions that were drawn and not written, as by a transaction that failed, are not shown.
         world.run(&format!("select setval('towline_version', {})", version + 500)).await;
         assert_eq!(page(&world, &query(7, None)).await.version, version);
     });

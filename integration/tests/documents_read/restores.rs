@@ -1,4 +1,4 @@
-//! After a restore or a promotion, watches end with 410 and versions begin again above all earlier ones (V2 to V5).
+//! After a restore or a promotion, watches end with 410 and versions begin again above all earlier ones.
 
 use serde_json::json;
 use towline::documents::{

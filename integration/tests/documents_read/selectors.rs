@@ -1,4 +1,4 @@
-//! Selectors in SQL mean what `LabelSelector` means, and use the index (L6).
+//! Selectors in SQL mean what `LabelSelector` means, and use the index.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Watches that reconnect at random see each version once, in ascending order, and lose none (W1, T1 to T4).
+//! Watches that reconnect at random see each version once, in ascending order, and lose none.
 
 use std::collections::BTreeMap;
 

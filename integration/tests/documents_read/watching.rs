@@ -1,4 +1,4 @@
-//! What a watch begins with, sends, and ends with (T2 to T6).
+//! What a watch begins with, sends, and ends with.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-/// T1: a change of another process wakes the tail: it does not wait for the next look, which comes once a second.
+/// A change of another process wakes the tail: it does not wait for the next look, which comes once a second.
 #[test]
 fn a_change_of_another_process_wakes_the_tail() {
     run(async {
@@ -181,7 +181,7 @@ fn a_version_that_another_replica_has_just_written_is_waited_for_and_one_that_no
             start(&replica.tail, all(), Some(version)).await;
         }
         let newest = world.cluster("a", "gold", 21).await;
-        // V8: the sequence says nothing of what was written.
+        // The sequence says nothing of what was written.
         world.run(&format!("select setval('towline_version', {})", newest + 500)).await;
         let ahead = WatchQuery { filter: all(), fields: Fields::All, from: Some(newest + 1) };
         let outcome = replica.tail.watch(ahead).await.err();

@@ -1,4 +1,4 @@
-//! First contact with objects: those that somebody has made in place of ours (rule 20), and those of Hive (rule 21). Whole passes
+//! First contact with objects: those that somebody has made in place of ours, and those of Hive. Whole passes
 //! against a real server, with a database of maps.
 
 use std::collections::BTreeMap;

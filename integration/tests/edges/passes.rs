@@ -1,4 +1,4 @@
-//! Whole passes on the API server: what they cost (rule 43), and what becomes of the objects.
+//! Whole passes on the API server: what they cost, and what becomes of the objects.
 
 use integration::users::{REPLICA, STRANGER};
 use integration::{Filter, eventually};

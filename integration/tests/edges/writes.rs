@@ -184,7 +184,7 @@ fn a_name_that_leads_elsewhere_leaves_no_request() {
     });
 }
 
-/// Rule 20: what a pass has found to be absent it creates, and what somebody has created meanwhile it leaves alone.
+/// What a pass has found to be absent it creates, and what somebody has created meanwhile it leaves alone.
 #[test]
 fn an_apply_with_a_version_that_no_object_has_creates_an_object_and_changes_none() {
     run(async {

@@ -13,7 +13,6 @@ use crate::world::{Company, LIMIT, World, run};
 
 /// Rounds of each world in `make test`.
 const ROUNDS: u64 = 4;
-/// Worlds.
 const WORLDS: u64 = 4;
 /// Worlds at the same time.
 const AT_ONCE: usize = 2;
@@ -25,7 +24,6 @@ const REPLICAS: std::ops::RangeInclusive<usize> = 2..=users::REPLICA.len();
 enum Event {
     /// A replica joins.
     Join,
-    /// One is killed.
     Kill,
     /// One is terminated by SIGTERM.
     Terminate,

@@ -1,4 +1,4 @@
-//! S2, X7: sealed values leave the hub nowhere. Every place that a value can appear in is searched for all spellings of the values
+//! Sealed values leave the hub nowhere. Every place that a value can appear in is searched for all spellings of the values
 //! that were sent, after requests of which most fail: writes that conflict, that the database refuses, that are no JSON.
 
 use base64::Engine;

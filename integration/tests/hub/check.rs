@@ -59,7 +59,7 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         tells(&told, &["1 sealed field cannot be opened: without keys_file there is not the key first", "1 fault(s)"]);
         drop(hub);
 
-        // C3: a server in recovery.
+        // A server in recovery.
         let standby = server.standby("hub-check-standby").await.expect("a standby");
         let url = format!("database_url = {:?}\n", standby.copied_database(&database).url(ADMIN));
         let (code, told) = check("standby", &url).await;
@@ -73,7 +73,7 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
     });
 }
 
-/// C1: nobody serves other machines without tokens, keys and TLS by mistake.
+/// Nobody serves other machines without tokens, keys and TLS by mistake.
 #[test]
 fn a_hub_that_other_machines_can_reach_does_not_start_without_tokens_keys_and_tls() {
     run(async {
@@ -85,7 +85,7 @@ fn a_hub_that_other_machines_can_reach_does_not_start_without_tokens_keys_and_tl
     });
 }
 
-/// C2: a variable that happens to be there does not give the daemon another database. It has variables of its own.
+/// A variable that happens to be there does not give the daemon another database. It has variables of its own.
 #[test]
 fn towline_run_reads_no_postgres_params() {
     run(async {

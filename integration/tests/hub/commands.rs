@@ -249,7 +249,7 @@ fn no_color_is_honoured() {
     });
 }
 
-/// C2: where there are tokens, the commands need one.
+/// Where there are tokens, the commands need one.
 #[test]
 fn the_commands_show_their_token() {
     run(async {

@@ -1,4 +1,4 @@
-//! C4: a replica has a connection each for writes, the tail and the claims, beside its pool. What becomes of one says nothing of the others, and
+//! A replica has a connection each for writes, the tail and the claims, beside its pool. What becomes of one says nothing of the others, and
 //! one on which the server says nothing any more is given up and made anew, without a loss.
 
 use integration::eventually;

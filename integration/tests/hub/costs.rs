@@ -142,7 +142,7 @@ fn an_idle_replica_sends_a_statement_a_second() {
     });
 }
 
-/// K4, K5, V6: two replicas without requests. Both read the log each second; the one that holds the role renews its claim each 6 s and
+/// Two replicas without requests. Both read the log each second; the one that holds the role renews its claim each 6 s and
 /// compacts each minute, and the other asks for the role each 10 s.
 #[test]
 fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each_minute() {

@@ -1,4 +1,4 @@
-//! X1, S7: files of tokens and keys that can't be used for a while.
+//! Files of tokens and keys that can't be used for a while.
 
 use std::path::{Path, PathBuf};
 

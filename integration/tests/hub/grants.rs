@@ -1,4 +1,4 @@
-//! X1, X2, T7: what a watch shows to a token is what a list shows it, and both are what its grants say, for random grants.
+//! What a watch shows to a token is what a list shows it, and both are what its grants say, for random grants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -254,7 +254,7 @@ fn a_watch_shows_a_token_what_a_list_shows_it_and_nothing_else() {
     });
 }
 
-/// L5: whoever has the token of a further page still needs a grant for what it shows, at each page.
+/// Whoever has the token of a further page still needs a grant for what it shows, at each page.
 #[test]
 fn each_page_of_a_list_is_authorised_anew() {
     run(async {

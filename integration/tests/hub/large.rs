@@ -1,4 +1,4 @@
-//! X6: large documents share the memory for changes and the memory for answers, and small ones have room beside them.
+//! Large documents share the memory for changes and the memory for answers, and small ones have room beside them.
 
 use std::net::SocketAddr;
 

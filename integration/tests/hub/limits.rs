@@ -1,4 +1,4 @@
-//! X6: clients that are slow, many, or send too much get a clear error, and others don't notice them.
+//! Clients that are slow, many, or send too much get a clear error, and others don't notice them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! X5: without tokens, every program of this machine is `admin`, and whoever it speaks for is nobody.
+//! Without tokens, every program of this machine is `admin`, and whoever it speaks for is nobody.
 
 use serde_json::{Value, json};
 

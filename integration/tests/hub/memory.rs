@@ -1,4 +1,4 @@
-//! T2: a watch is a position, and no buffer: what many of them show does not stay in memory.
+//! A watch is a position, and no buffer: what many of them show does not stay in memory.
 
 use futures::future::{join_all, try_join_all};
 use integration::eventually;

@@ -109,7 +109,7 @@ fn an_apply_ends_at_the_first_document_that_the_database_does_not_take() {
     });
 }
 
-/// C4: a request waits at most 5 s for a connection of the pool, then it is 503.
+/// A request waits at most 5 s for a connection of the pool, then it is 503.
 #[test]
 fn a_frozen_database_is_an_outage_and_what_was_under_way_is_made_once_at_most() {
     run(async {
@@ -303,7 +303,7 @@ fn a_database_that_becomes_read_only_is_read_and_not_written() {
     });
 }
 
-/// C3: a server in recovery is refused, by the hub and by `check --connect`.
+/// A server in recovery is refused, by the hub and by `check --connect`.
 #[test]
 fn a_standby_is_refused_until_it_is_promoted() {
     run(async {

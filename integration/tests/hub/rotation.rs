@@ -93,7 +93,7 @@ async fn write(replica: std::net::SocketAddr, first: usize, stop: Arc<AtomicBool
     (set, changes)
 }
 
-/// S5, S7: the new key is added on all replicas, the fields are encrypted again while clients write, and the old key is removed. No
+/// The new key is added on all replicas, the fields are encrypted again while clients write, and the old key is removed. No
 /// change is undone, no version is created, and each value is what its client set last.
 #[test]
 fn a_key_is_changed_while_clients_write_through_two_replicas() {
@@ -167,7 +167,7 @@ fn a_key_is_changed_while_clients_write_through_two_replicas() {
     });
 }
 
-/// S7: in another order. A replica that has not got the new key yet does not know what is in a value sealed with it: it keeps the
+/// In another order. A replica that has not got the new key yet does not know what is in a value sealed with it: it keeps the
 /// value, says so, and changes all else.
 #[test]
 fn a_replica_without_the_new_key_loses_no_value() {
@@ -206,7 +206,7 @@ fn a_replica_without_the_new_key_loses_no_value() {
     });
 }
 
-/// S7: a rotation holds a few MiB of sealed values at a time, and reads only those that use another key.
+/// A rotation holds a few MiB of sealed values at a time, and reads only those that use another key.
 #[test]
 fn a_rotation_reads_pages_of_a_few_mib() {
     run(async {
@@ -253,7 +253,7 @@ fn a_rotation_reads_pages_of_a_few_mib() {
     });
 }
 
-/// S7: a field that can't be opened stays as it is and is reported, without its value, and all others are encrypted again.
+/// A field that can't be opened stays as it is and is reported, without its value, and all others are encrypted again.
 #[test]
 fn a_field_that_can_not_be_opened_is_reported_and_costs_no_other_one() {
     run(async {

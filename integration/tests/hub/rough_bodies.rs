@@ -1,4 +1,4 @@
-//! D4, D5, A1, X6: bodies and heads that are too large, too deep, ambiguous or no text at all get a clear problem from a real
+//! Bodies and heads that are too large, too deep, ambiguous or no text at all get a clear problem from a real
 //! process, and the next request is served as if nothing had been.
 
 use std::fmt::Write;

@@ -112,7 +112,7 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
     });
 }
 
-/// S1: without keys the start warns, and the fields are stored as they are until a rotation encrypts them.
+/// Without keys the start warns, and the fields are stored as they are until a rotation encrypts them.
 #[test]
 fn fields_that_were_stored_without_keys_are_encrypted_by_a_rotation() {
     run(async {

@@ -1,4 +1,4 @@
-//! C1: the API over TLS, with a certificate that is replaced while the hub runs.
+//! The API over TLS, with a certificate that is replaced while the hub runs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `resourcesToDelete` (rule 41) and `superseded` (rule 12) of a `ClusterSync`: read with one document, not stored, and accepted when they are
+//! `resourcesToDelete` and `superseded` of a `ClusterSync`: read with one document, not stored, and accepted when they are
 //! sent back.
 
 use http::header::{ETAG, IF_NONE_MATCH};

@@ -32,7 +32,7 @@ async fn status(client: &mut Client) -> Value {
     reply.success().expect("found").json().expect("JSON")["status"].take()
 }
 
-/// D4: a number counts with the digits that PostgreSQL prints.
+/// A number counts with the digits that PostgreSQL prints.
 #[test]
 fn numbers_count_with_all_their_digits() {
     run(async {
@@ -56,7 +56,7 @@ fn numbers_count_with_all_their_digits() {
     });
 }
 
-/// D4: a document of 100 levels is read back everywhere, in a list and in a watch as well, which put it into something else.
+/// A document of 100 levels is read back everywhere, in a list and in a watch as well, which put it into something else.
 #[test]
 fn the_deepest_document_is_shown_and_watched_like_any_other() {
     run(async {
@@ -84,7 +84,7 @@ fn the_deepest_document_is_shown_and_watched_like_any_other() {
     });
 }
 
-/// D4: a document of 4 MiB is the largest.
+/// A document of 4 MiB is the largest.
 #[test]
 fn a_document_has_at_most_4_mib() {
     run(async {
@@ -99,7 +99,7 @@ fn a_document_has_at_most_4_mib() {
     });
 }
 
-/// D5: 64-bit integers and doubles are read back equal, and larger integers become doubles.
+/// 64-bit integers and doubles are read back equal, and larger integers become doubles.
 #[test]
 fn numbers_are_read_back_as_they_were_sent() {
     run(async {
@@ -137,7 +137,7 @@ fn numbers_are_read_back_as_they_were_sent() {
         for (index, text) in larger.iter().enumerate() {
             assert_eq!(found["n"][index].as_f64(), text.parse().ok(), "{text}");
         }
-        // The same again, in other words, is no change (D1).
+        // The same again, in other words, is no change.
         let version =
             client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
         let other = "{\"n\": [1.8446744073709551616e19, -9223372036854775809, 1.2345678901234567890123456789e29]}";
@@ -146,7 +146,7 @@ fn numbers_are_read_back_as_they_were_sent() {
     });
 }
 
-/// D5: JSONB has no U+0000, neither in a string nor in a key.
+/// JSONB has no U+0000, neither in a string nor in a key.
 #[test]
 fn a_null_character_is_refused() {
     run(async {

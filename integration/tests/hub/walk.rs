@@ -142,7 +142,7 @@ fn server_sent_events_have_the_version_as_their_id_and_resume_from_it() {
     });
 }
 
-/// D3: a document with finalizers stays until the last of them is removed, and the answers say which it is.
+/// A document with finalizers stays until the last of them is removed, and the answers say which it is.
 #[test]
 fn a_document_with_finalizers_is_deleted_when_the_last_of_them_is_removed() {
     run(async {

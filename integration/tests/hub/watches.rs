@@ -1,4 +1,4 @@
-//! How many watches a replica serves, and what a client that does not read costs the others (T6).
+//! How many watches a replica serves, and what a client that does not read costs the others.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ impl Hub {
     }
 }
 
-/// T6: after 30 s without progress a watch is ended. Until then the others get every event, and so does the one that comes back.
+/// After 30 s without progress a watch is ended. Until then the others get every event, and so does the one that comes back.
 #[test]
 fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
     run(async {
@@ -85,7 +85,7 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
     });
 }
 
-/// T6: its client reads too late what fits into the sockets, and then the end of an answer that is complete.
+/// Its client reads too late what fits into the sockets, and then the end of an answer that is complete.
 #[test]
 fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_without_a_loss() {
     // Small enough to be written at once (16 KiB), and together more than the sockets hold.
@@ -151,7 +151,7 @@ fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_wit
     });
 }
 
-/// T6: a client that takes a large object slowly keeps it in no memory: when it has left the ring, so has the watch.
+/// A client that takes a large object slowly keeps it in no memory: when it has left the ring, so has the watch.
 #[test]
 fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss() {
     run(async {
@@ -197,7 +197,7 @@ fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss()
     });
 }
 
-/// T7: a client that takes a large object slowly gets no more of it once its grant is gone.
+/// A client that takes a large object slowly gets no more of it once its grant is gone.
 #[test]
 fn a_lost_grant_ends_a_watch_in_the_middle_of_an_object() {
     run(async {
@@ -350,7 +350,7 @@ fn one_token_holds_at_most_half_of_max_watchers() {
     });
 }
 
-/// T7: a watch that can't go on ends with a line that says so, in the form of its stream. A row of the log that nobody can read ends those
+/// A watch that can't go on ends with a line that says so, in the form of its stream. A row of the log that nobody can read ends those
 /// that it may concern, and no other one.
 #[test]
 fn a_row_that_can_not_be_read_ends_the_watches_of_its_place_with_an_error_line() {

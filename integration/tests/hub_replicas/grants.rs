@@ -1,4 +1,4 @@
-//! Tokens that are taken away (T7).
+//! Tokens that are taken away.
 
 use std::path::Path;
 

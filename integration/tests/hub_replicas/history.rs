@@ -84,7 +84,7 @@ impl History {
         state
     }
 
-    /// What a watch with this filter shows after one version and up to another one (T4).
+    /// What a watch with this filter shows after one version and up to another one.
     pub(crate) fn changes(&self, after: i64, until: i64, filter: &Filter) -> Vec<Seen> {
         let mut shown = self.state(after, filter);
         let mut changes = Vec::new();

@@ -99,7 +99,7 @@ impl Shown {
     }
 }
 
-/// A version is only gone when compaction has passed it (V8).
+/// A version is only gone when compaction has passed it.
 async fn check_gone(reply: &Reply, version: i64, sql: &Client) {
     let problem = reply.json().expect("a problem");
     assert_eq!(problem["type"], "urn:towline:problem:gone");

@@ -1,5 +1,5 @@
 //! The database goes back in time: by a dump, a standby that had not heard everything, or the snapshot of a disk. Versions of before
-//! are 410 then, new ones are higher, and no watch stays silent (V1 to V5, T7).
+//! are 410 then, new ones are higher, and no watch stays silent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ const MOST_GONE: usize = 900;
 /// Lists that are read at the same time.
 const READERS: usize = 10;
 
-/// W1, W4, W9, L3, L4, T3, T4, T5, T8, V6, V8: each of 20 watches that go from replica to replica has seen each version once and in
+/// Each of 20 watches that go from replica to replica has seen each version once and in
 /// ascending order, replaying them gives the list, and pages of past versions are exact or 410.
 #[test]
 fn watches_see_each_version_once_and_pages_are_exact_while_replicas_are_killed_and_frozen() {

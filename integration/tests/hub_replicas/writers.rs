@@ -26,7 +26,6 @@ pub(crate) struct Answers {
     deleted: Vec<u64>,
 }
 
-/// The writers.
 pub(crate) struct Writers {
     is_ending: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<Answers>>,

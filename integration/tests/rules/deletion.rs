@@ -1,4 +1,4 @@
-//! Rule 3: what is deleted, how, and what is not.
+//! What is deleted, how, and what is not.
 
 use std::path::PathBuf;
 

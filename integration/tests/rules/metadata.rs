@@ -1,4 +1,4 @@
-//! Rule 9: labels and annotations.
+//! Labels and annotations.
 
 use std::collections::BTreeMap;
 

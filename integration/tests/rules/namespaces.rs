@@ -1,4 +1,4 @@
-//! Rules 1, 3 and 8 and the owner marks, as far as namespaces are concerned.
+//! Namespaces: which are ours, made and deleted.
 
 use integration::eventually;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};

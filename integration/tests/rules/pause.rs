@@ -1,4 +1,4 @@
-//! Rule 2: nothing at all is done for a pair of which either side is paused, deletion included.
+//! Nothing at all is done for a pair of which either side is paused, deletion included.
 
 use integration::Towline;
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Rule 6.
+//! Secrets that go up.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Rules 4, 7, 9 and 10: what the remote says is on the local object.
+//! What the remote says is on the local object.
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -128,7 +128,7 @@ fn a_local_object_deleted_while_the_remote_lives_is_made_anew_when_it_is_gone() 
         let first =
             section.patch_local("a", "orders", &json!({"metadata": {"finalizers": ["example.org/held"]}})).await;
         section.local("a").delete("orders", &DeleteParams::background()).await.unwrap();
-        // Rule 5 goes on while it is being deleted, rule 9 does not.
+        // The status goes up while it is being deleted, the spec does not go down.
         let since = section.mark().await;
         section.patch_remote("a", "orders", &json!({"spec": {"storage": "5Gi"}})).await;
         section.patch_local_status("a", "orders", &json!({"phase": "Deleting"})).await;

@@ -1,4 +1,4 @@
-//! Rule 5, and rule 4 before it: the remote is told before the local object is touched.
+//! The status: the remote is told before the local object is touched.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,

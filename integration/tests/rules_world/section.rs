@@ -121,7 +121,6 @@ impl Section {
         format!("{}-{suffix}", self.name)
     }
 
-    /// Its local namespace.
     pub(crate) fn local_namespace(&self, suffix: &str) -> String {
         self.namespace(suffix) + &self.mapping.local_namespace_suffix
     }

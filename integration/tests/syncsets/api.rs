@@ -93,7 +93,7 @@ fn a_list_without_an_end_does_not_keep_a_full_pass_from_its_end() {
     });
 }
 
-/// A webhook may answer 429 for one object, for ever: others are sent all the same (rule 40).
+/// A webhook may answer 429 for one object, for ever: others are sent all the same.
 #[test]
 fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
     run(async {
@@ -124,7 +124,7 @@ fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
 }
 
 /// With a new kubeconfig nothing is known of the cluster: as long as its identity can't be read, nothing follows, and that is told
-/// (rule 31).
+///.
 #[test]
 fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
     run(async {

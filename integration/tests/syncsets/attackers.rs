@@ -1,4 +1,4 @@
-//! Kubeconfigs are written by API users, and so is what they lead to (rules 35 to 37): what is refused is told by its field, no
+//! Kubeconfigs are written by API users, and so is what they lead to: what is refused is told by its field, no
 //! value of them is ever shown, and nothing that a server says does harm.
 
 use integration::hub::Request;

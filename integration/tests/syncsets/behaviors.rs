@@ -1,5 +1,5 @@
 //! Behaviors and modes, each with a resource, a secret and a patch: what is on the cluster after the first apply, a change and a
-//! removal, and the requests that it takes (rules 15, 19 and 43).
+//! removal, and the requests that it takes.
 
 use integration::eventually;
 use integration::users::ADMIN;
@@ -116,7 +116,7 @@ impl Case {
     }
 }
 
-/// A copy of an immutable Secret is immutable (rule 25): the API server then refuses other data, and the syncset says so.
+/// A copy of an immutable Secret is immutable: the API server then refuses other data, and the syncset says so.
 #[test]
 fn a_copy_of_an_immutable_secret_is_immutable() {
     run(async {

@@ -1,4 +1,4 @@
-//! What is deleted for one document of a cluster while another one begins to want it (rule 31).
+//! What is deleted for one document of a cluster while another one begins to want it.
 
 use integration::{eventually, users};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};

@@ -1,4 +1,4 @@
-//! What a pass costs (rule 43): its requests by the audit log of the edge, and its statements as the database counts them.
+//! What a pass costs: its requests by the audit log of the edge, and its statements as the database counts them.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,7 @@ impl Counted {
     }
 }
 
-/// Rule 43, row by row. Of statements each pass has a read of the state, one of the content, a write before the first request that
+/// Each row of the table of costs. Of statements each pass has a read of the state, one of the content, a write before the first request that
 /// changes something, one after the last, the `ClusterSync`, and the end of the claim.
 #[test]
 fn a_pass_costs_the_requests_and_statements_that_are_promised() {
@@ -218,7 +218,7 @@ fn a_pass_without_a_request_is_no_contact_with_the_cluster() {
     });
 }
 
-/// An object that Hive has applied costs three requests, once (rules 21 and 43).
+/// An object that Hive has applied costs three requests, once.
 #[test]
 fn an_object_is_taken_over_from_hive_by_three_requests_once() {
     run(async {
@@ -240,7 +240,7 @@ fn an_object_is_taken_over_from_hive_by_three_requests_once() {
     });
 }
 
-/// Rule 43: at most 6 statements up to 100 objects. A pass also stores after each 100 requests (rule 16): after the looks it stores
+/// At most 6 statements up to 100 objects. A pass also stores after each 100 requests: after the looks it stores
 /// anyway, before its first write, and after the writes at its end.
 #[test]
 fn a_hundred_objects_need_no_more_statements_than_one() {

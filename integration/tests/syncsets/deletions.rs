@@ -1,4 +1,4 @@
-//! What is deleted because nobody wants it any more, and what never is (rules 14, 15, 28 and 29).
+//! What is deleted because nobody wants it any more, and what never is.
 
 use integration::eventually;
 use kube::ResourceExt;
@@ -83,7 +83,7 @@ fn a_switch_to_upsert_forgets_and_a_switch_to_sync_tracks() {
     });
 }
 
-/// Rule 29: each reason for which an object is kept.
+/// Each reason for which an object is kept.
 #[test]
 fn an_object_that_is_not_provably_ours_is_released() {
     run(async {
@@ -137,7 +137,7 @@ fn an_object_that_is_not_provably_ours_is_released() {
     });
 }
 
-/// Rule 14: a resource that does not render keeps everything of its syncset, a name that does not render everything of its kind.
+/// A resource that does not render keeps everything of its syncset, a name that does not render everything of its kind.
 #[test]
 fn nothing_is_deleted_while_a_resource_does_not_render() {
     run(async {
@@ -200,7 +200,7 @@ fn an_undecodable_syncset_deletes_nothing() {
     });
 }
 
-/// Rule 30: a kind whose objects are deleted before its definition and the namespace in which they are.
+/// A kind whose objects are deleted before its definition and the namespace in which they are.
 #[test]
 fn objects_are_deleted_before_what_they_need() {
     run(async {
@@ -221,7 +221,7 @@ fn objects_are_deleted_before_what_they_need() {
     });
 }
 
-/// Rule 15: a syncset sends what it wants before it deletes anything, also if what it drops is in a namespace that another one dropped.
+/// A syncset sends what it wants before it deletes anything, also if what it drops is in a namespace that another one dropped.
 #[test]
 fn what_a_syncset_wants_is_sent_before_what_it_drops_in_a_namespace_that_goes_is_deleted() {
     run(async {

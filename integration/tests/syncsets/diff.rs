@@ -1,4 +1,4 @@
-//! `towline diff`, as an operator types it: a dry run on real edges (rule 42).
+//! `towline diff`, as an operator types it: a dry run on real edges.
 
 use integration::hub::Request;
 use integration::{ControlPlane, eventually};
@@ -318,7 +318,7 @@ fn a_diff_tries_what_each_behavior_sends_and_counts_kinds_that_the_syncset_bring
     });
 }
 
-/// What a diff says of the objects that a syncset drops is what becomes of them (rule 29).
+/// What a diff says of the objects that a syncset drops is what becomes of them.
 #[test]
 fn a_diff_tells_which_of_the_dropped_objects_are_deleted_and_why_others_stay() {
     run(async {

@@ -1,4 +1,4 @@
-//! Full passes: what others have changed is mended, with the requests that the spec promises (rules 20, 22, 24 and 43).
+//! Full passes: what others have changed is mended, with the requests that the spec promises.
 
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -169,7 +169,7 @@ fn an_object_that_is_reverted_and_then_deleted_once_is_no_failure_and_one_that_s
     });
 }
 
-/// What was there before is applied and kept (rule 20); what `CreateOnly` has not created, it never touches (rule 19).
+/// What was there before is applied and kept; what `CreateOnly` has not created, it never touches.
 #[test]
 fn what_existed_before_is_adopted_and_create_only_leaves_it() {
     run(async {
@@ -207,7 +207,7 @@ fn what_existed_before_is_adopted_and_create_only_leaves_it() {
     });
 }
 
-/// Rule 26: only where it is asked for, and only what is valid as a new object.
+/// Only where it is asked for, and only what is valid as a new object.
 #[test]
 fn what_can_not_be_changed_is_created_again_only_where_that_is_asked_for() {
     run(async {
@@ -236,7 +236,7 @@ fn what_can_not_be_changed_is_created_again_only_where_that_is_asked_for() {
     });
 }
 
-/// Rule 26: what is not provably ours is not deleted for that, as if nobody wanted it any more.
+/// What is not provably ours is not deleted for that, as if nobody wanted it any more.
 #[test]
 fn what_somebody_has_taken_from_a_syncset_is_not_deleted_to_be_created_again() {
     run(async {
@@ -286,7 +286,7 @@ fn what_somebody_has_taken_from_a_syncset_is_not_deleted_to_be_created_again() {
     });
 }
 
-/// Rule 20: it is the object that existed before, and not its name.
+/// It is the object that existed before, and not its name.
 #[test]
 fn an_adopted_object_that_somebody_deletes_is_created_again_and_ours() {
     run(async {
@@ -308,7 +308,7 @@ fn an_adopted_object_that_somebody_deletes_is_created_again_and_ours() {
     });
 }
 
-/// Rule 22: who undoes every full pass is named.
+/// Who undoes every full pass is named.
 #[test]
 fn an_object_that_two_full_passes_in_a_row_have_to_mend_is_contended() {
     run(async {

@@ -1,5 +1,5 @@
 //! A kubeconfig that leads to another cluster than before, and a syncset that drops what it wants, in any order and at any time: nothing
-//! that was on the other cluster before is deleted there, whatever it bears (rule 31). Seeded.
+//! that was on the other cluster before is deleted there, whatever it bears. Seeded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -265,7 +265,7 @@ fn an_object_on_a_cluster_that_does_not_answer_is_explained_as_far_as_it_is_know
     });
 }
 
-/// Rule 11: a namespace that a document gives for a kind without namespaces does not count.
+/// A namespace that a document gives for a kind without namespaces does not count.
 #[test]
 fn all_who_want_an_object_without_a_namespace_are_told_whatever_namespace_they_give() {
     run(async {

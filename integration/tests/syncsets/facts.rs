@@ -1,4 +1,4 @@
-//! What the spec says of API servers, held against one (rules 11, 21, 22, 24, 25, 26 and 27).
+//! What the spec says of API servers, held against one.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ async fn failure(stage: &Stage, name: &str) -> Value {
     entry(&status).unwrap()
 }
 
-/// Rule 22: content is never compared.
+/// Content is never compared.
 #[test]
 fn a_quantity_that_comes_back_in_another_form_is_in_step() {
     run(async {
@@ -61,7 +61,7 @@ fn a_quantity_that_comes_back_in_another_form_is_in_step() {
     });
 }
 
-/// Rule 11: the API server accepts a namespace on an object of a kind that has none, and drops it; so it is one object with and without.
+/// The API server accepts a namespace on an object of a kind that has none, and drops it; so it is one object with and without.
 #[test]
 fn an_object_of_a_cluster_is_the_same_with_a_namespace_and_without() {
     run(async {
@@ -107,7 +107,7 @@ fn an_object_of_a_cluster_is_the_same_with_a_namespace_and_without() {
     });
 }
 
-/// Rule 27: what server-side apply refuses with a 500 is the document's fault, and no remedy is named that does not help.
+/// What server-side apply refuses with a 500 is the document's fault, and no remedy is named that does not help.
 #[test]
 fn a_key_twice_and_a_value_of_another_type_are_mismatches_of_the_schema() {
     run(async {
@@ -131,7 +131,7 @@ fn a_key_twice_and_a_value_of_another_type_are_mismatches_of_the_schema() {
     });
 }
 
-/// Rule 24: each type of patch, and the namespace of one that names none.
+/// Each type of patch, and the namespace of one that names none.
 #[test]
 fn patches_go_as_they_are_typed_and_to_namespace_default_if_they_name_none() {
     run(async {
@@ -190,7 +190,7 @@ fn patches_go_as_they_are_typed_and_to_namespace_default_if_they_name_none() {
     });
 }
 
-/// Rule 25: what a mapped secret has beside its data.
+/// What a mapped secret has beside its data.
 #[test]
 fn a_mapped_secret_has_the_type_labels_and_annotations_of_its_source() {
     run(async {
@@ -235,7 +235,7 @@ fn a_mapped_secret_has_the_type_labels_and_annotations_of_its_source() {
     });
 }
 
-/// Rule 26: whatever the annotation says, objects are not created again that take others with them.
+/// Whatever the annotation says, objects are not created again that take others with them.
 #[test]
 fn namespaces_claims_and_definitions_are_never_created_again() {
     run(async {
@@ -303,7 +303,7 @@ fn namespaces_claims_and_definitions_are_never_created_again() {
     });
 }
 
-/// Rule 21 with an object as Hive makes it: by client-side apply, twice, so that fields of the first one are dropped by the second.
+/// An object as Hive makes it: by client-side apply, twice, so that fields of the first one are dropped by the second.
 #[test]
 fn what_kubectl_has_applied_as_hive_does_is_taken_over_once_and_deleted_in_the_end() {
     run(async {

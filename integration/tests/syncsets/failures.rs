@@ -1,4 +1,4 @@
-//! Syncsets that fail: what is sent before and after the element that fails, and how it is told (rules 14, 40 and 41).
+//! Syncsets that fail: what is sent before and after the element that fails, and how it is told.
 
 use integration::users::ADMIN;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -200,7 +200,7 @@ fn the_condition_names_all_that_fail_and_the_first_success_stays() {
     });
 }
 
-/// The table of reasons, as far as an API server decides (rules 23, 24 and 27).
+/// The table of reasons, as far as an API server decides.
 #[test]
 fn a_failure_has_its_reason() {
     run(async {

@@ -1,4 +1,4 @@
-//! Mistakes in one place that would delete objects on many clusters are held (rules 32 to 34). The clusters are scripted, since each
+//! Mistakes in one place that would delete objects on many clusters are held. The clusters are scripted, since each
 //! needs an identity of its own.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Nothing is deleted that the dispatcher has not judged (rule 34).
+//! Nothing is deleted that the dispatcher has not judged.
 
 use integration::eventually;
 use serde_json::{Value, json};

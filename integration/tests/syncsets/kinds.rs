@@ -1,4 +1,4 @@
-//! Kinds and namespaces that are not there, not yet, or not any more (rules 3, 18, 23 and 28).
+//! Kinds and namespaces that are not there, not yet, or not any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +124,7 @@ fn a_namespace_that_is_missing_is_waited_for_and_may_come_with_the_syncset() {
         let document = serde_json::from_value(namespace("namespaces-late")).unwrap();
         all.create(&kube::api::PostParams::default(), &document).await.unwrap();
         stage.succeeds("west-1", "waits", 1).await;
-        // A namespace given to a kind without is none (rule 11).
+        // A namespace given to a kind without is none.
         let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "namespaces", "namespace": "x"}, "rules": []});
         stage.syncset("scoped", "Sync", &[role.clone()]).await;
         stage.succeeds("west-1", "scoped", 1).await;
@@ -137,7 +137,7 @@ fn a_namespace_that_is_missing_is_waited_for_and_may_come_with_the_syncset() {
     });
 }
 
-/// Rule 43: a new client asks for each version of a group once, and a client that is kept asks for nothing.
+/// A new client asks for each version of a group once, and a client that is kept asks for nothing.
 #[test]
 fn discovery_is_asked_once_for_each_version_of_a_group() {
     run(async {
@@ -266,7 +266,7 @@ fn definition_of(group: &str, versions: &[(&str, bool)]) -> Value {
     definition
 }
 
-/// Rules 11 and 28: an object is the same in every version of its kind.
+/// An object is the same in every version of its kind.
 #[test]
 fn an_object_whose_kind_moves_to_another_version_is_never_absent() {
     run(async {

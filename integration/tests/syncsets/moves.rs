@@ -1,4 +1,4 @@
-//! Objects that pass from one live syncset to another one are never absent, and are not left behind (rules 12, 14 and 28).
+//! Objects that pass from one live syncset to another one are never absent, and are not left behind.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A document that leads to another cluster than before (rule 31).
+//! A document that leads to another cluster than before.
 
 use std::sync::Arc;
 

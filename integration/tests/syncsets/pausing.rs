@@ -1,4 +1,4 @@
-//! A paused cluster is left alone (rule 9).
+//! A paused cluster is left alone.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Clusters that don't answer, or not as they should (rules 31, 35 and 39).
+//! Clusters that don't answer, or not as they should.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -228,7 +228,7 @@ fn an_account_that_may_not_read_the_identity_of_its_cluster_is_forbidden_until_i
     });
 }
 
-/// Rule 31: what is noted belongs to the cluster that was there before.
+/// What is noted belongs to the cluster that was there before.
 #[test]
 fn nothing_is_deleted_on_another_cluster_behind_the_kubeconfig() {
     run(async {
@@ -418,7 +418,7 @@ fn silent_clusters_wait_for_their_turn_to_be_asked() {
     });
 }
 
-/// Rule 39: what somebody has asked for does not wait until others that are silent have been asked.
+/// What somebody has asked for does not wait until others that are silent have been asked.
 #[test]
 fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
     run(async {
@@ -664,7 +664,7 @@ async fn due(stage: &Stage, clusters: &[String]) {
     stage.sql.execute(text, &[&clusters]).await.unwrap();
 }
 
-/// Rule 38: a cluster that has not answered yet holds no permit, and be it the only one. Each of the silent clusters gives the other one
+/// A cluster that has not answered yet holds no permit, and be it the only one. Each of the silent clusters gives the other one
 /// 5 s, which a busy machine may need for something else.
 #[test]
 fn a_cluster_that_has_not_answered_yet_holds_no_permit() {

@@ -37,7 +37,7 @@ fn a_sync_set_deletes_what_left_it_and_an_upsert_set_keeps_it() {
     });
 }
 
-/// Rule 9: who takes a cluster off the hub does not empty it. Rule 7: nothing is left of it in the database.
+/// Who takes a cluster off the hub does not empty it. Nothing is left of it in the database.
 #[test]
 fn a_cluster_that_is_removed_keeps_its_objects_and_leaves_no_rows() {
     run(async {

@@ -90,7 +90,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
         // A series ends with its document.
         stage.send(&Request::delete("/v1/selectorsyncsets/report-bad")).await.success().unwrap();
         metric(&stage, &unapplied("report-bad", 1), false).await;
-        // Rule 45: what has its first success, and that of the cluster when nothing fails any more; with Hive's buckets.
+        // What has its first success, and that of the cluster when nothing fails any more; with Hive's buckets.
         stage
             .change("clusters/report/west-1", &json!({"annotations": {"hive.openshift.io/syncset-pause": null}}))
             .await;

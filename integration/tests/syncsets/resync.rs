@@ -1,4 +1,4 @@
-//! `towline resync` and how many clusters `towline diff` works on at once, seen from the clusters (rules 6, 39 and 42).
+//! `towline resync` and how many clusters `towline diff` works on at once, seen from the clusters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

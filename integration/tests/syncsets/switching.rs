@@ -1,4 +1,4 @@
-//! Switches of `applyBehavior` (rules 19 to 21): after one to `Apply` nothing stays of what another behavior has sent, and it costs what
+//! Switches of `applyBehavior`: after one to `Apply` nothing stays of what another behavior has sent, and it costs what
 //! an object of Hive costs that is taken over.
 
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,4 +1,4 @@
-//! 429 with `Retry-After` (rule 40): a cluster is asked for nothing until the time is over that its server names, at most 60 s.
+//! 429 with `Retry-After`: a cluster is asked for nothing until the time is over that its server names, at most 60 s.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
     });
 }
 
-/// Rule 40: the wait after a failure doubles, and a change of what is wanted begins anew.
+/// The wait after a failure doubles, and a change of what is wanted begins anew.
 #[test]
 fn a_change_begins_the_retries_of_a_failing_cluster_anew() {
     run(async {

@@ -1,4 +1,4 @@
-//! `resourcesToDelete` after real passes (rule 41).
+//! `resourcesToDelete` after real passes.
 
 use integration::hub::Request;
 use kube::api::PostParams;

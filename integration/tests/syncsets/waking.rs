@@ -1,4 +1,4 @@
-//! What makes a cluster be worked on, and what does not (rules 5, 6 and 10).
+//! What makes a cluster be worked on, and what does not.
 
 use integration::hub::Request;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use crate::claims::{Claim, Claims};
 use crate::endpoint::{Asked, Hold, Moment};
 use crate::fleet::{Fleet, LIMIT, run};
 
-/// A process that is thawed sends at once what it was about to send (K7 of the bus).
+/// A process that is thawed sends at once what it was about to send.
 const ABOUT_TO: Moment = 1_000_000;
 
 /// A request, and the claim under which it was sent.

@@ -1,4 +1,4 @@
-//! The guard of mass deletions on real API servers (rules 32 and 33): the mistakes that it is made for, and what approves.
+//! The guard of mass deletions on real API servers: the mistakes that it is made for, and what approves.
 
 use integration::hub::Request;
 use integration::{Towline, eventually};

@@ -1,4 +1,4 @@
-//! Work over a message broker (M1 to M5).
+//! Work over a message broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,7 +125,7 @@ pub(crate) async fn stands(broker: &Broker, purpose: Purpose, state: &str, reaso
     .unwrap();
 }
 
-/// M1 and M2: what is asked for is delivered, and nobody listens to the database for it. What is asked for during a pass is delivered
+/// What is asked for is delivered, and nobody listens to the database for it. What is asked for during a pass is delivered
 /// after it.
 #[test]
 fn the_broker_delivers_what_is_asked_for() {
@@ -151,7 +151,7 @@ fn the_broker_delivers_what_is_asked_for() {
     });
 }
 
-/// M2: a worker without a free permit takes no message, so that others get it.
+/// A worker without a free permit takes no message, so that others get it.
 #[test]
 fn no_message_waits_at_a_busy_worker() {
     run(async {
@@ -168,7 +168,7 @@ fn no_message_waits_at_a_busy_worker() {
     });
 }
 
-/// M3: what is no cluster is a dead letter with its reason, and work goes on.
+/// What is no cluster is a dead letter with its reason, and work goes on.
 #[test]
 fn a_message_that_is_no_cluster_becomes_a_dead_letter() {
     run(async {
@@ -198,7 +198,7 @@ fn a_message_that_is_no_cluster_becomes_a_dead_letter() {
     });
 }
 
-/// M4: a queue that was emptied costs seconds. No worker is there that would find the rows overdue.
+/// A queue that was emptied costs seconds. No worker is there that would find the rows overdue.
 #[test]
 fn lost_messages_are_announced_again() {
     run(async {
@@ -243,7 +243,7 @@ fn work_goes_on_while_the_broker_takes_no_messages() {
     });
 }
 
-/// M5: without a broker, and where a queue exists with other arguments, workers ask the database until it can be used.
+/// Without a broker, and where a queue exists with other arguments, workers ask the database until it can be used.
 #[test]
 fn workers_ask_the_database_while_the_broker_can_not_be_used() {
     run(async {

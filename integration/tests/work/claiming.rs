@@ -8,7 +8,7 @@ use towline::documents::{self, Change, Expected, Finished, Item, Key, Kind, Outc
 
 use crate::world::{END, LIMIT, Process, Running, Stage, clusters, id, in_a_century, open, run};
 
-/// The end of a pass waits for a connection for longer than a client would: without it the pass would be repeated (Q4).
+/// The end of a pass waits for a connection for longer than a client would: without it the pass would be repeated.
 #[test]
 fn a_pass_ends_although_no_connection_is_free_for_some_seconds() {
     run(async {
@@ -28,7 +28,7 @@ fn a_pass_ends_although_no_connection_is_free_for_some_seconds() {
     });
 }
 
-/// Q1, Q2: a row is granted once, and requests for one that waits are merged.
+/// A row is granted once, and requests for one that waits are merged.
 #[test]
 fn a_cluster_is_granted_once_and_requests_for_a_waiting_one_are_merged() {
     run(async {
@@ -79,7 +79,7 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
     });
 }
 
-/// Rule 38: what was urgent is urgent until somebody has come to its end.
+/// What was urgent is urgent until somebody has come to its end.
 #[test]
 fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
     run(async {
@@ -106,7 +106,7 @@ fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
     });
 }
 
-/// Q4: a pass that never ends returns after its claim, and each time later; a request forgets that.
+/// A pass that never ends returns after its claim, and each time later; a request forgets that.
 #[test]
 fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {
     run(async {
@@ -177,7 +177,7 @@ fn three_of_four_permits_take_urgent_rows_and_the_fourth_the_oldest() {
     });
 }
 
-/// Q5: whoever changes a row keeps nobody from the others.
+/// Whoever changes a row keeps nobody from the others.
 #[test]
 fn a_claim_waits_for_no_row_that_somebody_else_is_changing() {
     run(async {
@@ -195,7 +195,7 @@ fn a_claim_waits_for_no_row_that_somebody_else_is_changing() {
     });
 }
 
-/// K6, V1, V3: nothing is granted by a database that may have lost grants, nor for 30 s after it was renumbered.
+/// Nothing is granted by a database that may have lost grants, nor for 30 s after it was renumbered.
 #[test]
 fn nothing_is_granted_after_a_failover_until_claims_from_before_have_ended() {
     run(async {
@@ -225,7 +225,7 @@ fn nothing_is_granted_after_a_failover_until_claims_from_before_have_ended() {
     });
 }
 
-/// Q6, W6: what a holder writes after its claim was granted to another changes nothing, neither in the queue nor in documents.
+/// What a holder writes after its claim was granted to another changes nothing, neither in the queue nor in documents.
 #[test]
 fn a_claim_that_was_lost_changes_nothing() {
     run(async {
@@ -274,7 +274,7 @@ fn a_claim_that_was_lost_changes_nothing() {
     });
 }
 
-/// Q6: the row of a cluster that is gone goes, too.
+/// The row of a cluster that is gone goes, too.
 #[test]
 fn a_cluster_that_is_gone_is_forgotten() {
     run(async {

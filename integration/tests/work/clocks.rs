@@ -1,4 +1,4 @@
-//! Claims end by the server's clock alone, also where it is ahead (K1, K2).
+//! Claims end by the server's clock alone, also where it is ahead.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::{LIMIT, Stage, run};
 const AHEAD: &str = "update towline_claim set until = until - interval '5 s' where holder is not null; \
      update towline_work set until = until - interval '5 s', ready_at = ready_at - interval '5 s'";
 
-/// K1, K2: with a server whose clock is 5 s ahead of the one that has granted the claims, nobody else is granted one before it has ended
+/// With a server whose clock is 5 s ahead of the one that has granted the claims, nobody else is granted one before it has ended
 /// there, and by then its holder has stopped. So it makes no difference what the clocks of the replicas say.
 #[test]
 fn a_server_whose_clock_is_ahead_grants_nothing_that_its_holder_still_uses() {

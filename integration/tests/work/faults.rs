@@ -17,7 +17,7 @@ const CLUSTERS: u64 = 12;
 /// Longer than a claim lasts in the database.
 const FROZEN_FOR: i64 = 40;
 
-/// Q1, Q2, K1, K2: one worker is killed, one stopped for longer than its claims last, one cut off from the database, while clusters are
+/// One worker is killed, one stopped for longer than its claims last, one cut off from the database, while clusters are
 /// changed all the time. A cluster sees requests of one pass at a time, tokens only grow, and the last pass of each has read its last
 /// change.
 #[test]

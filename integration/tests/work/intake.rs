@@ -34,7 +34,7 @@ impl Waiting {
     }
 }
 
-/// Q7: no more rows than permits, and the next one as soon as a permit is free.
+/// No more rows than permits, and the next one as soon as a permit is free.
 #[test]
 fn an_intake_delivers_one_row_for_each_permit() {
     run(async {
@@ -53,7 +53,7 @@ fn an_intake_delivers_one_row_for_each_permit() {
     });
 }
 
-/// Q7: a request through another process wakes a worker: it does not wait for the next look, which comes once a second.
+/// A request through another process wakes a worker: it does not wait for the next look, which comes once a second.
 #[test]
 fn a_request_of_another_process_wakes_a_worker() {
     run(async {
@@ -79,7 +79,7 @@ fn a_request_of_another_process_wakes_a_worker() {
     });
 }
 
-/// Q2, Q7: a request during a pass is worked on next, without another notification.
+/// A request during a pass is worked on next, without another notification.
 #[test]
 fn a_request_during_a_pass_is_the_next_work() {
     run(async {

@@ -11,7 +11,7 @@ use towline::documents::{Finished, Purpose, WorkQueue};
 use crate::broker::{DEAD, LISTENERS, URGENT, WORK, World, stands};
 use crate::world::{LIMIT, MOST_WAITING, clusters, id, ids, run};
 
-/// M3: a row that somebody keeps locked holds up no other one, and is worked on afterwards.
+/// A row that somebody keeps locked holds up no other one, and is worked on afterwards.
 #[test]
 fn a_row_that_is_locked_holds_up_no_other_one_and_is_worked_on_afterwards() {
     run(async {
@@ -39,7 +39,7 @@ fn a_row_that_is_locked_holds_up_no_other_one_and_is_worked_on_afterwards() {
     });
 }
 
-/// M1: what becomes of a row between its announcement and the note of it is not lost.
+/// What becomes of a row between its announcement and the note of it is not lost.
 #[test]
 fn what_changes_while_it_is_announced_is_announced_again() {
     run(async {
@@ -81,7 +81,7 @@ fn what_changes_while_it_is_announced_is_announced_again() {
     });
 }
 
-/// M1: a row that somebody keeps locked is announced when it is free, and delays no other.
+/// A row that somebody keeps locked is announced when it is free, and delays no other.
 #[test]
 fn a_row_that_somebody_keeps_locked_delays_no_other_announcement() {
     run(async {
@@ -108,7 +108,7 @@ fn a_row_that_somebody_keeps_locked_delays_no_other_announcement() {
     });
 }
 
-/// M1: the same where the row is locked after it was read: the others are noted, and it is announced once more.
+/// The same where the row is locked after it was read: the others are noted, and it is announced once more.
 #[test]
 fn a_row_that_is_locked_while_it_is_announced_delays_no_other_note() {
     run(async {
@@ -137,7 +137,7 @@ fn a_row_that_is_locked_while_it_is_announced_delays_no_other_note() {
     });
 }
 
-/// M2, Q3: three of four deliveries are urgent while both queues have some, also at a worker that takes one at a time.
+/// Three of four deliveries are urgent while both queues have some, also at a worker that takes one at a time.
 #[test]
 fn what_is_not_urgent_has_the_fourth_turn() {
     run(async {
@@ -163,7 +163,7 @@ fn what_is_not_urgent_has_the_fourth_turn() {
     });
 }
 
-/// M4: what waits in a queue is not lost, however long it waits. A look that finds nothing lost announces nothing.
+/// What waits in a queue is not lost, however long it waits. A look that finds nothing lost announces nothing.
 #[test]
 fn nothing_is_announced_again_while_messages_wait() {
     run(async {
@@ -188,7 +188,7 @@ fn nothing_is_announced_again_while_messages_wait() {
     });
 }
 
-/// M1: a row whose claim has ended without an end of its pass is announced again. No worker is there that would find it overdue.
+/// A row whose claim has ended without an end of its pass is announced again. No worker is there that would find it overdue.
 #[test]
 fn what_a_worker_has_left_is_announced_again_when_its_claim_ends() {
     run(async {
@@ -353,7 +353,7 @@ fn connections(world: &World) -> usize {
     world.server.log().expect("the log").matches("has a client-provided name: towline announcer").count()
 }
 
-/// M2: what is out of date does not end the deliveries of a worker with a single permit.
+/// What is out of date does not end the deliveries of a worker with a single permit.
 #[test]
 fn a_worker_on_its_last_permit_goes_on_consuming_past_messages_that_are_out_of_date() {
     run(async {

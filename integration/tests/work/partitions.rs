@@ -17,7 +17,7 @@ const CLUSTERS: usize = 300;
 const PERMITS: usize = 8;
 /// The specification's: work never stops for longer.
 const LONGEST_STOP: Duration = Duration::from_secs(15);
-/// How long a claim lasts in the database if nobody renews it (K1).
+/// How long a claim lasts in the database if nobody renews it.
 const CLAIM: u64 = 30;
 
 /// Rows that nobody has worked on yet.
@@ -64,7 +64,7 @@ fn each_request_is_followed_by_one_pass_while_nobody_reaches_the_broker() {
 /// begins with everybody connected, and the fault lasts until the passes have ended.
 ///
 /// A pass has a grant. Another grant has no pass if its answer did not reach the worker in time, as on a busy machine; its claim has to end
-/// before the next one (Q4). So a cluster has at most one of them for each 30 s.
+/// before the next one. So a cluster has at most one of them for each 30 s.
 fn rounds(name: &str, whom: Whom, faults: &[Fault]) {
     run(async {
         let of_broker = format!("work-{name}");

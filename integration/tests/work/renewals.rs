@@ -12,7 +12,7 @@ fn until(cluster: u64) -> String {
     format!("select (extract(epoch from until) * 1000)::bigint from towline_work where cluster = '{cluster}'")
 }
 
-/// K4: one statement renews all, and what it does not return is lost, alone and at once.
+/// One statement renews all, and what it does not return is lost, alone and at once.
 #[test]
 fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
     run(async {
@@ -104,7 +104,7 @@ fn a_role_is_kept_while_work_cannot_be_renewed() {
     });
 }
 
-/// A process without its database stops before another takes over (K2).
+/// A process without its database stops before another takes over.
 #[test]
 fn a_worker_without_its_database_stops_before_another_begins() {
     run(async {

@@ -1,4 +1,4 @@
-//! Messages for which a worker has no permit, and what is on its way to a worker that ends (M2).
+//! Messages for which a worker has no permit, and what is on its way to a worker that ends.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::world::{LIMIT, clusters, id, run};
 const GIVEN_BACK: &str = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
      where d.datname = current_database() and query like 'with rows as materialized ( select cluster from towline_work where cluster = any%'";
 
-/// M2: a delivery that comes without a permit is announced again, at once, and another worker works on it, once.
+/// A delivery that comes without a permit is announced again, at once, and another worker works on it, once.
 #[test]
 fn what_a_busy_worker_gives_back_is_delivered_to_another_one_once() {
     run(async {
@@ -65,7 +65,7 @@ fn what_a_busy_worker_gives_back_is_delivered_to_another_one_once() {
     });
 }
 
-/// M2: the deliveries are cancelled before the one is acknowledged that has taken the last permit, so that the broker sends no further one.
+/// The deliveries are cancelled before the one is acknowledged that has taken the last permit, so that the broker sends no further one.
 #[test]
 fn a_worker_with_one_permit_is_sent_no_message_that_it_would_have_to_give_back() {
     run(async {
@@ -89,7 +89,7 @@ fn a_worker_with_one_permit_is_sent_no_message_that_it_would_have_to_give_back()
     });
 }
 
-/// M2: what is on its way to a worker that ends is left to others: each cluster that it has not worked on has one message.
+/// What is on its way to a worker that ends is left to others: each cluster that it has not worked on has one message.
 #[test]
 fn a_worker_that_ends_acknowledges_nothing_that_it_has_not_claimed() {
     run(async {

@@ -48,7 +48,6 @@ struct Field {
 /// When a value is the control plane's.
 #[derive(Debug, Clone, Copy)]
 enum When {
-    /// Always.
     Always,
     /// Unless somebody ordered it.
     NotOrdered,

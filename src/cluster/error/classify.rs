@@ -19,9 +19,7 @@ use crate::http::{Denied, Unresolved};
 /// The request, for the errors that name it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cluster) struct Asked<'a> {
-    /// The cluster.
     pub cluster: &'a ClusterName,
-    /// The verb.
     pub verb: Verb,
     /// `plural.group`, with `/subresource`.
     pub resource: &'a str,

@@ -27,12 +27,10 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// The object.
     pub(in crate::cluster) fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The object.
     pub fn into_object(self) -> Object {
         *self.object
     }

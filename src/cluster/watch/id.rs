@@ -5,7 +5,6 @@ use crate::config::{ClusterName, ResourceId};
 /// What is watched. Equal ids share one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId {
-    /// The cluster.
     pub cluster: ClusterName,
     /// The kind.
     pub resource: ResourceId,

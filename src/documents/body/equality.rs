@@ -1,4 +1,4 @@
-//! Equality by value (rule D1): what PostgreSQL stores and prints differently is equal.
+//! Equality by value: what PostgreSQL stores and prints differently is equal.
 
 use serde_json::{Map, Number, Value};
 

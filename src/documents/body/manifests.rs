@@ -18,7 +18,6 @@ const HIVE: &str = "hive.openshift.io/v1";
 /// A document to apply.
 #[derive(Clone, PartialEq)]
 pub struct Manifest {
-    /// Its kind.
     pub kind: Kind,
     /// Its fields, as in the body of a POST.
     pub body: Body,

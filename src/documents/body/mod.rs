@@ -69,13 +69,11 @@ impl Body {
         list.is_some_and(|list| !list.is_empty())
     }
 
-    /// Its JSON.
     pub fn json(&self) -> Vec<u8> {
         // Maps with text keys always become JSON.
         serde_json::to_vec(&self.0).unwrap_or_default()
     }
 
-    /// Its fields.
     pub(super) fn fields(&self) -> &Map<String, Value> {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! How long and how deep a value is as PostgreSQL prints it (rule D4).
+//! How long and how deep a value is as PostgreSQL prints it.
 
 use serde_json::{Map, Number, Value};
 

@@ -1,4 +1,4 @@
-//! Telling workers which clusters have work (M1).
+//! Telling workers which clusters have work.
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};

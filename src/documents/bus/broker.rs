@@ -13,7 +13,7 @@ use crate::actor::Backoff;
 use crate::amqp::{AmqpSource, Error, Link};
 use crate::cluster::full_text;
 
-/// Between attempts to connect (M5).
+/// Between attempts to connect.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// Longest wait for all declarations, and for what is opened. A broker that has blocked the connection answers none.
 const OPEN_WITHIN: Duration = Duration::from_secs(20);
@@ -226,7 +226,7 @@ async fn within<T>(opened: impl Future<Output = Result<T, Error>>) -> Result<T, 
 mod tests {
     use super::*;
 
-    /// M5: as with a proxy before a broker that is down, or a node that has paused itself.
+    /// As with a proxy before a broker that is down, or a node that has paused itself.
     #[tokio::test(start_paused = true)]
     async fn connections_that_are_dropped_at_once_are_made_ever_more_slowly() {
         let (began, mut pauses) = (Instant::now(), Pauses::default());

@@ -1,4 +1,4 @@
-//! What the broker delivers to a worker: clusters that have work (M2 and M3).
+//! What the broker delivers to a worker: clusters that have work.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::amqp::{Error, Link};
 
 /// How many deliveries each queue has under way: what waits at a busy worker waits for nobody else.
 const PREFETCH: u16 = 1;
-/// Longest wait for an answer: a broker that is stopped or cut off is of no use (M5), long before the connection counts as lost.
+/// Longest wait for an answer: a broker that is stopped or cut off is of no use, long before the connection counts as lost.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The deliveries of both queues, while they are consumed.

@@ -1,4 +1,4 @@
-//! What is published of a row of the log (R2). Pure.
+//! What is published of a row of the log. Pure.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -53,7 +53,7 @@ impl Message {
         })
     }
 
-    /// Consumers have to list this kind again (R4, R6).
+    /// Consumers have to list this kind again.
     pub(super) fn relist(kind: Kind) -> Self {
         let mut headers = FieldTable::default();
         headers.insert("kind".into(), AMQPValue::LongString(kind.name().into()));

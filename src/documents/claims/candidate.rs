@@ -23,7 +23,6 @@ impl Candidate {
         Self { role, fence: Fence::new(role.as_str(), clock), grant: watch::Sender::new(None) }
     }
 
-    /// Its role.
     pub(super) fn role(&self) -> Role {
         self.role
     }

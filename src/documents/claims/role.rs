@@ -90,7 +90,6 @@ impl Grant {
 }
 
 impl Leadership {
-    /// The role.
     pub fn role(&self) -> Role {
         self.role
     }

@@ -38,7 +38,7 @@ const HAND_BACK_ROLES: &str = "with mine as materialized (select c.name from tow
      join unnest($2::text[], $3::bigint[]) m(name, token) using (name, token) \
      where c.holder = $1 and c.until > now() order by c.name for no key update of c) \
      update towline_claim c set until = now() from mine where c.name = mine.name";
-/// As for roles. Rows are locked in order of the cluster, as by requests (Q5).
+/// As for roles. Rows are locked in order of the cluster, as by requests.
 const RENEW_WORK: &str = "with mine as materialized (select w.cluster from towline_work w \
      join unnest($2::text[]::uuid[], $3::bigint[]) m(cluster, token) using (cluster, token) \
      where w.holder = $1 and w.until > now() order by w.cluster for no key update of w) \

@@ -1,4 +1,4 @@
-//! Apply: own fields are replaced, and labels and annotations of earlier applies are removed, but not those of others (rule A5).
+//! Apply: own fields are replaced, and labels and annotations of earlier applies are removed, but not those of others.
 
 use std::collections::BTreeMap;
 

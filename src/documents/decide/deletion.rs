@@ -1,4 +1,4 @@
-//! Deletions (rule D3).
+//! Deletions.
 
 use super::{Action, Context, Decision, Request, Stored, Verdict, precondition};
 use crate::documents::body::Path;

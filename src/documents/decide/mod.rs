@@ -43,11 +43,9 @@ pub struct Request {
 /// What to do with a document.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Create it.
     Create(Body),
-    /// Create it, or bring it to this state (rule A5).
+    /// Create it, or bring it to this state.
     Apply(Body),
-    /// Replace it.
     Replace(Part, Body),
     /// Change it by a merge patch.
     Merge(Part, Body),
@@ -62,7 +60,6 @@ pub enum Action {
 pub enum Part {
     /// All but the status.
     Document,
-    /// The status.
     Status,
 }
 

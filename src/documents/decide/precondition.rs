@@ -1,4 +1,4 @@
-//! The conditions of a request: `If-Match`, and version and id in the body (rule A2).
+//! The conditions of a request: `If-Match`, and version and id in the body.
 
 use super::{Action, Part, Request, Stored};
 use crate::documents::body::Body;

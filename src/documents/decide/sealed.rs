@@ -1,4 +1,4 @@
-//! Changes of the sealed field (rules S3 to S6).
+//! Changes of the sealed field.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,7 +89,7 @@ impl Edit {
         }
     }
 
-    /// The new value; `None` if it is the present one. A dry run never compares, so that it confirms no guess (S6).
+    /// The new value; `None` if it is the present one. A dry run never compares, so that it confirms no guess.
     pub(super) fn resolve(
         self,
         present: Option<&Stored>,
@@ -160,7 +160,7 @@ fn names(document: Option<&Document>) -> BTreeSet<String> {
     names.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The sealed field under the operations of a JSON patch (S4).
+/// The sealed field under the operations of a JSON patch.
 pub(super) struct Patching {
     sealed: Option<Sealed>,
     edit: Option<Edit>,

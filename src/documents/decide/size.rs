@@ -1,4 +1,4 @@
-//! The size of a whole document (rule D4).
+//! The size of a whole document.
 
 use std::collections::BTreeMap;
 

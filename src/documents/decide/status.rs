@@ -1,4 +1,4 @@
-//! Changes of the status, which leave all else as it is (rule A3).
+//! Changes of the status, which leave all else as it is.
 
 use serde_json::{Map, Value, json};
 

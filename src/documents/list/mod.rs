@@ -1,4 +1,4 @@
-//! Lists, page by page (L1 to L5, V8).
+//! Lists, page by page.
 //!
 //! The first page reads the newest version R and its rows in one statement. Further pages show the state at R exactly, whatever
 //! was written in between: the documents that have not changed since R, and for the others the row of the log that held at R.
@@ -26,11 +26,11 @@ use ordered::Ordered;
 pub(super) use item::Item;
 pub use token::Continue;
 
-/// Most items of a page, unless the client asks for fewer (L1).
+/// Most items of a page, unless the client asks for fewer.
 pub const DEFAULT_LIMIT: u32 = 500;
-/// Most items of a page (L1).
+/// Most items of a page.
 pub const MAX_LIMIT: u32 = 1000;
-/// A page ends before the item that would make it larger than this, unless it is the first one (L2).
+/// A page ends before the item that would make it larger than this, unless it is the first one.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A page that is asked for.

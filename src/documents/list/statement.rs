@@ -9,7 +9,7 @@ use crate::documents::filter::Fields;
 use crate::documents::selector::{Parameters, label_conditions, place_conditions};
 use crate::documents::whole;
 
-/// A page at a version that is older by more than this many versions is refused: it would take too long (L4).
+/// A page at a version that is older by more than this many versions is refused: it would take too long.
 const MAX_AGE: i64 = 100_000;
 /// Bytes of a portion in the database's own, compressed form. A page ends within a portion or at its end, so that at most one
 /// portion is printed in vain; compression makes texts shorter by a factor of at most 100 or so.
@@ -109,7 +109,7 @@ impl Columns {
     }
 }
 
-/// R and the rows come from one snapshot (L3).
+/// R and the rows come from one snapshot.
 fn first(query: &ListQuery, columns: &Columns, one_more: &str, parameters: &mut Parameters) -> String {
     let places = place_conditions(&query.filter, "t", parameters);
     let labels = label_conditions(&query.filter, "t", parameters);
@@ -120,7 +120,7 @@ fn first(query: &ListQuery, columns: &Columns, one_more: &str, parameters: &mut 
     )
 }
 
-/// The documents that have not changed since R, and what the log has of the others (V7). Each of the two is cut on its own: so the
+/// The documents that have not changed since R, and what the log has of the others. Each of the two is cut on its own: so the
 /// first one is read in the order of an index.
 fn next(
     query: &ListQuery,

@@ -1,4 +1,4 @@
-//! The token that continues a list (L5).
+//! The token that continues a list.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,7 +17,6 @@ pub struct Continue {
     pub(super) version: i64,
     /// Namespace of the page's last item.
     pub(super) namespace: String,
-    /// Its name.
     pub(super) name: String,
 }
 

@@ -25,7 +25,7 @@ use crate::documents::whole;
 const CHANNEL: &str = "towline";
 /// A notification may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
-/// The limit of a statement, on the server too (C3).
+/// The limit of a statement, on the server too.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Most rows of one read.
 const ROWS: usize = 500;
@@ -225,7 +225,7 @@ impl Reader<'_> {
 #[error("table towline_meta is empty")]
 struct NoOrigin;
 
-/// The statement of a read behind `$1` (T1). It always returns a row; its version is null where there is nothing new.
+/// The statement of a read behind `$1`. It always returns a row; its version is null where there is nothing new.
 fn statement() -> String {
     format!(
         "select m.origin, {}, m.base, greatest(m.base, (select max(version) from towline_log)), l.* \

@@ -1,4 +1,4 @@
-//! An entry of the log, and what a watch sees of it (T4).
+//! An entry of the log, and what a watch sees of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

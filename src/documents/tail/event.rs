@@ -17,7 +17,6 @@ pub enum Event {
     Deleted(Object),
     /// All changes up to a version have been sent.
     Bookmark {
-        /// The version.
         version: i64,
         /// Whether this is the end of the state that the watch began with.
         is_end_of_state: bool,

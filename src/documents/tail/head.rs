@@ -1,4 +1,4 @@
-//! What a read of the tail finds out about the log, and what follows from it (V2 to V5). Pure.
+//! What a read of the tail finds out about the log, and what follows from it. Pure.
 
 /// The first columns of every row of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The tail of the log, and the watches that it feeds (T1 to T6, V4).
+//! The tail of the log, and the watches that it feeds.
 //!
 //! One actor per replica reads the log, on a connection of its own, and puts what it reads into a ring of the newest events that
 //! all watches share. A watch is a filter and a position: it takes the next matching event from the ring when its client is ready
@@ -36,13 +36,13 @@ pub(super) use entry::{COLUMNS, Entry, EntryError};
 pub use event::{Ending, Event};
 pub use watch::{Watch, WatchQuery};
 
-/// Size of the ring (T1).
+/// Size of the ring.
 const RING_BYTES: usize = 32 * 1024 * 1024;
 /// What watches may have read above their limits while their clients have not taken it, all together: four of the largest documents.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
-/// Most watches that read documents or the log at the same time (T2).
+/// Most watches that read documents or the log at the same time.
 const MOST_READERS: usize = 8;
-/// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection (C4).
+/// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a watch that has begun waits for its turn to read on. Longer: its client would begin again with the first page. As long as
 /// a watch may take no byte.
@@ -181,7 +181,7 @@ impl Tail {
 }
 
 /// How many watches read at the same time with a pool of so many connections: at most half of them, so that watches which start
-/// together leave connections to other requests (C4).
+/// together leave connections to other requests.
 fn readers(connections: u32) -> usize {
     usize::try_from(connections / 2).unwrap_or(MOST_READERS).clamp(1, MOST_READERS)
 }

@@ -48,9 +48,7 @@ pub(super) enum Next {
 /// Where a watch can begin that resumes from a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// In the ring.
     Ring,
-    /// In the log.
     Log,
     /// The version is above the position: perhaps the tail has not read it yet.
     Ahead,

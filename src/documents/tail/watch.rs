@@ -20,9 +20,9 @@ use crate::documents::list_error::ListError;
 use crate::documents::room::Party;
 
 /// A bookmark follows the first read that begins so long after the last one and reaches the end of the log. A read begins at least once a
-/// second, so that at most 10 s are between two bookmarks (T5).
+/// second, so that at most 10 s are between two bookmarks.
 const BOOKMARK_AFTER: Duration = Duration::from_secs(8);
-/// Versions of the log that a statement goes through (T2).
+/// Versions of the log that a statement goes through.
 const WINDOW: i64 = 10_000;
 /// Most documents of a page of the state that a watch begins with.
 const PAGE_ITEMS: u32 = 250;
@@ -78,7 +78,6 @@ enum Phase {
     State(Option<Continue>),
     /// The log, since the position is before the ring.
     Log,
-    /// The ring.
     Ring,
 }
 

@@ -1,4 +1,4 @@
-//! The changes between two versions, from the log itself: for watches that resume from before the ring (T2).
+//! The changes between two versions, from the log itself: for watches that resume from before the ring.
 
 use super::entry::{self, Entry, EntryError};
 use crate::cluster::full_text;

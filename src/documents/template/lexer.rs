@@ -18,7 +18,6 @@ pub(super) enum Word {
     Name(String),
     /// A variable, without `$`.
     Variable(String),
-    /// A text.
     Text(String),
     /// A whole number.
     Integer(i64),

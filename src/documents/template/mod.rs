@@ -1,4 +1,4 @@
-//! Templates in resources and patches of syncsets (rule 4 of syncsets): Go's syntax without data.
+//! Templates in resources and patches of syncsets: Go's syntax without data.
 //!
 //! A [`Template`] is text with actions in `{{` and `}}`: values, variables, and `if`. A value is made of literals, variables and
 //! functions, each of which takes at most so many values as [`Function`] says. Everything else of Go's language is refused when a
@@ -33,7 +33,6 @@ pub struct InvalidTemplate {
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// Text.
     Text(String),
     /// A value that is printed.
     Print(Expression),
@@ -43,7 +42,6 @@ pub enum Node {
         name: String,
         /// Whether it is declared here, and ends with the block.
         declares: bool,
-        /// Its value.
         value: Expression,
     },
     /// `{{ if … }}` with its alternatives.
@@ -58,7 +56,6 @@ pub enum Node {
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
-    /// A text.
     Text(String),
     /// A whole number.
     Integer(i64),

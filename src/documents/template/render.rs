@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::format::{self, Part};
 use super::{Expression, Function, Node, Template};
 
-/// Longest text that a template makes, in bytes (rule 4 of syncsets).
+/// Longest text that a template makes, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
 /// What the templates of one syncset may make in all, in bytes: four times the largest document.
 const BUDGET: usize = 16 << 20;
@@ -29,7 +29,6 @@ pub enum Unrenderable {
     /// A function was given a value of another type.
     #[error("`{function}` with {found}, where it takes a string")]
     WrongType {
-        /// The function.
         function: Function,
         /// What it was given.
         found: &'static str,
@@ -37,7 +36,6 @@ pub enum Unrenderable {
     /// Values of different types don't compare.
     #[error("`{function}` with {left} and {right}, which don't compare")]
     Incomparable {
-        /// The function.
         function: Function,
         /// What the first value is.
         left: &'static str,

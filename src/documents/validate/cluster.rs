@@ -13,7 +13,7 @@ pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<St
     Map::from_iter([("paused".to_owned(), json!(paused))])
 }
 
-/// Any text is accepted (rule D2): whether it leads to a cluster is found out when it is used.
+/// Any text is accepted: whether it leads to a cluster is found out when it is used.
 pub(in crate::documents) fn kubeconfig(
     value: Option<&Value>,
     is_required: bool,

@@ -60,7 +60,6 @@ pub(super) struct Draft {
 /// The value of a sealed field. It has no `Debug`.
 #[derive(Clone)]
 pub(super) enum SealedValue {
-    /// A kubeconfig.
     Kubeconfig(SecretString),
     /// Values in base64, by name.
     Data(BTreeMap<String, SecretString>),

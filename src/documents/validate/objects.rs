@@ -46,7 +46,7 @@ impl Seen {
 }
 
 /// Whether a text can be part of a request's path. With `.` and `..` the path would lead elsewhere, and without a name a deletion
-/// would take the whole collection (rule 3 of syncsets).
+/// would take the whole collection.
 pub fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
         && text.len() <= LONGEST_NAME
@@ -66,7 +66,7 @@ pub fn group_of(api_version: &str) -> Option<&str> {
     }
 }
 
-/// Whether syncsets may not have objects of a kind (rule 1 of syncsets).
+/// Whether syncsets may not have objects of a kind.
 pub fn is_forbidden_kind(group: &str, kind: &str) -> bool {
     group == FORBIDDEN_GROUP && FORBIDDEN_KINDS.contains(&kind)
 }

@@ -13,7 +13,7 @@ use crate::documents::problem::Problem;
 /// Most requirements of a selector, and most values of one.
 const MOST: usize = 256;
 
-/// The terms by which an index finds a selector for the labels of a cluster (rule 5 of syncsets): the first of these that it has.
+/// The terms by which an index finds a selector for the labels of a cluster: the first of these that it has.
 /// One value that a label must have, or several; a key that has to exist; and the empty term, which is a candidate for every cluster.
 /// `matchLabels` come first among the requirements.
 pub(super) fn terms(requirements: &[Requirement]) -> Vec<(String, String)> {

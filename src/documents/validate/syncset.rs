@@ -1,4 +1,4 @@
-//! Own fields of syncsets: `spec`, which says what goes to which clusters (rules 1 to 3 of syncsets).
+//! Own fields of syncsets: `spec`, which says what goes to which clusters.
 
 use serde_json::{Map, Value, json};
 

@@ -297,7 +297,6 @@ fn secrets_come_from_the_namespace_of_the_syncset_or_from_a_named_one() {
     }
 }
 
-/// Rule 2.
 #[test]
 fn a_secret_goes_to_a_target_with_a_name() {
     for (target, pointer) in [
@@ -312,7 +311,7 @@ fn a_secret_goes_to_a_target_with_a_name() {
     }
 }
 
-/// Rule 1: requests of these kinds are answered by other objects than they name.
+/// Requests of these kinds are answered by other objects than they name.
 #[test]
 fn kinds_that_openshift_keeps_for_old_clients_are_no_resources() {
     for (group, is_allowed) in [("authorization.openshift.io", false), ("rbac.authorization.k8s.io", true)] {

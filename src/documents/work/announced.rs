@@ -1,4 +1,4 @@
-//! Which rows the message broker was told of (M1 and M4), in column `announced`.
+//! Which rows the message broker was told of, in column `announced`.
 //!
 //! The column only saves messages: a row that was announced in vain is announced again, and one that was announced twice is claimed once.
 

@@ -1,4 +1,4 @@
-//! The announcer: tells workers over the broker which clusters have work (M1 and M4).
+//! The announcer: tells workers over the broker which clusters have work.
 //!
 //! State: a connection to the broker, and a session that listens to `towline_work`; what was announced is in the rows of the work queue.
 //! Only the holder of the leader claim `dispatcher` works. Nobody sends to this actor: any number of notifications causes one read, and a
@@ -222,7 +222,7 @@ impl Under<'_> {
         }
     }
 
-    /// Counts dead letters, and has rows announced again whose messages were lost (M4).
+    /// Counts dead letters, and has rows announced again whose messages were lost.
     async fn look(&self, link: &Link, announcements: &Announcements) -> Result<Waiting, Ended> {
         let waiting = link.answered(ANSWER_WITHIN, announcements.waiting()).await?;
         self.of.broker.dead_letters(waiting.dead);

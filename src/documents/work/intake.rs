@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Between attempts of which each fails.
 const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
-/// How long the broker may be away before the database is asked for work (M5).
+/// How long the broker may be away before the database is asked for work.
 const WITHOUT_BROKER: Duration = Duration::from_secs(5);
 
 /// After connections to the broker of which each was lost soon.

@@ -207,7 +207,6 @@ fn admit(api: &Api, parts: &http::request::Parts, role: Role) -> Result<Caller, 
 }
 
 impl Asked<'_> {
-    /// The parameters.
     fn parameters(&self) -> Parameters {
         Parameters::read(self.parts.uri.query(), self.operation.action.parameters())
     }

@@ -17,7 +17,6 @@ use crate::job::routes::{QueryParameter, QueryValue};
 
 /// How long a watch lasts unless its client says. At random, so that watches which began together do not end together.
 const WATCH_SECONDS: RangeInclusive<u64> = 1_800..=3_600;
-/// Longest watch.
 const LONGEST_WATCH: u64 = 3_600;
 /// Parameters that only a list has.
 const ONLY_LIST: [&str; 2] = ["limit", "continue"];

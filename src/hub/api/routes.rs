@@ -31,7 +31,6 @@ pub enum Action {
 /// A method of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The method.
     pub method: Method,
     /// The path, with its variables in braces.
     pub path: String,

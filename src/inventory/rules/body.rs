@@ -32,7 +32,6 @@ pub(in crate::inventory) struct Told<'a> {
     pub(in crate::inventory) app_id: &'a str,
     /// Whether the id comes from the Secret `uuid`.
     pub(in crate::inventory) is_given: bool,
-    /// The revision.
     pub(in crate::inventory) revision: u64,
     /// Its status.
     pub(in crate::inventory) stage: Stage,

@@ -25,7 +25,6 @@ const MOST: usize = 1000;
 /// A kind of object that is reported with a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum Content {
-    /// Pods.
     Pod,
     /// Services.
     Service,

@@ -49,19 +49,15 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A project.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::inventory) struct Project {
-    /// Its name.
     pub(in crate::inventory) name: String,
-    /// Its UID.
     pub(in crate::inventory) uid: String,
     /// Its version in the cluster.
     pub(in crate::inventory) version: String,
     created: Option<jiff::Timestamp>,
     /// What it asks for; the defaults where it can't be read, which its CRD rules out.
     pub(in crate::inventory) spec: Spec,
-    /// Its status.
     pub(in crate::inventory) status: Option<CanonicalJson>,
 }
 

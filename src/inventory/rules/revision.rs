@@ -19,7 +19,6 @@ const VERSION: &str = "version";
 /// The status of a revision, as far as reports depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum Stage {
-    /// It is deployed.
     Deployed,
     /// It has failed.
     Failed,
@@ -68,7 +67,6 @@ impl Stage {
 /// A revision, as the watch shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) struct Revision {
-    /// Its number.
     pub(in crate::inventory) number: u64,
     /// Its status.
     pub(in crate::inventory) stage: Stage,
@@ -101,7 +99,6 @@ fn read(object: &Object) -> Option<(&Arc<str>, Revision)> {
 /// The revisions of a release that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::inventory) struct Revisions {
-    /// The newest one.
     pub(in crate::inventory) newest: Option<Revision>,
     /// The newest one that is deployed or has failed: while Helm works on a newer one, this one runs.
     pub(in crate::inventory) reported: Option<Revision>,

@@ -17,7 +17,6 @@ pub(in crate::inventory) struct Entry {
     pub(in crate::inventory) app_id: String,
     /// Whether the id comes from the Secret `uuid`.
     pub(in crate::inventory) is_given: bool,
-    /// The revision.
     pub(in crate::inventory) revision: u64,
     /// Its status.
     pub(in crate::inventory) stage: Stage,
@@ -41,7 +40,6 @@ pub(in crate::inventory) struct Entry {
 /// A body that the API has rejected for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) struct Rejection {
-    /// Its hash.
     pub(in crate::inventory) hash: String,
     /// `HTTP400`.
     pub(in crate::inventory) reason: String,
@@ -201,13 +199,11 @@ pub(in crate::inventory) struct Registered {
 /// What is read of a status when a section begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::inventory) struct Remembered {
-    /// The id of the cluster.
     pub(in crate::inventory) cluster_id: Option<String>,
     /// The registration.
     pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
-    /// The conditions.
     pub(in crate::inventory) conditions: Vec<Condition>,
 }
 
@@ -265,13 +261,11 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
 /// The status that is written. `lastReconcileTimestamp` is not part of it: it changes with other fields, never alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::inventory) struct Written {
-    /// The id of the cluster.
     pub(in crate::inventory) cluster_id: String,
     /// The registration.
     pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
-    /// The conditions.
     pub(in crate::inventory) conditions: Vec<Condition>,
 }
 

@@ -12,7 +12,6 @@ pub(crate) const FOR_GOOD: u64 = u64::MAX;
 /// One side's cluster, as it answers now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Its identity.
     pub(crate) identity: Identity,
     /// The set of credentials, where the identity is unknown.
     pub(crate) epoch: Option<u64>,

@@ -190,7 +190,6 @@ impl Expected {
     }
 }
 
-/// The expectations of one pair.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairExpectations {
     /// Those of the remote object.

@@ -80,7 +80,6 @@ pub(crate) struct Shown<'o> {
 /// The state of a pair before a run ended, and what has to be reported now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// Its state.
     pub(crate) state: ObjectState,
     /// It had failed, and that was reported.
     pub(crate) had_failed: bool,

@@ -27,7 +27,6 @@ const FAILURES: usize = 20;
 pub(crate) struct Failure {
     /// The local key.
     pub(crate) key: ObjectKey,
-    /// The step.
     pub(crate) step: &'static str,
     /// The kind of error.
     pub(crate) kind: &'static str,
@@ -57,7 +56,6 @@ impl Contention {
     }
 }
 
-/// One pair.
 #[derive(Debug)]
 pub(crate) struct Pair {
     /// The API servers' results of our writes.

@@ -29,7 +29,6 @@ pub(crate) struct UnkeptFields {
     pub(crate) key: ObjectKey,
     /// The direction in which they were written.
     pub(crate) direction: Direction,
-    /// The fields.
     pub(crate) fields: Unkept,
 }
 

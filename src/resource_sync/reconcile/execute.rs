@@ -76,7 +76,6 @@ pub(crate) fn namespaces() -> Kind {
     Kind::core("Namespace", "namespaces", false)
 }
 
-/// The kind of secrets.
 pub(crate) fn secret_kind() -> Kind {
     Kind::core("Secret", "secrets", true)
 }

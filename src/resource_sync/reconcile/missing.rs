@@ -1,5 +1,5 @@
 //! Remote objects that the cache does not hold: confirms that they are gone, and gets the guard's permission for what follows
-//! (rule 3).
+//!.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -74,7 +74,6 @@ impl ReconcilerFactory<PairKey> for PairReconcilers {
     }
 }
 
-/// The reconciler of one pair.
 pub struct PairReconciler {
     section: Arc<Section>,
     pub(crate) metrics: Arc<SyncMetrics>,

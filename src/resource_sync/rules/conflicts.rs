@@ -27,7 +27,6 @@ use crate::resource_sync::metrics::Direction;
 
 /// After so many rewrites ...
 const REWRITES: usize = 3;
-/// ... within this ...
 const WITHIN: Duration = Duration::from_mins(1);
 /// ... the next one has to wait for this.
 const PAUSE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The guard against mass changes (rule 3).
+//! The guard against mass changes.
 //!
 //! A mistake affects many objects at once: after an etcd restore or with a wrong kubeconfig remote objects are missing, a typo
 //! in the selector lets all pairs go, and another cluster in the place of the local one causes local objects to be overwritten
@@ -52,7 +52,6 @@ pub struct Bounds {
 /// What threatens a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threat {
-    /// The harm.
     pub harm: Harm,
     /// Whether it is one of the section's own pairs.
     pub own: bool,

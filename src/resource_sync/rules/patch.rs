@@ -158,7 +158,7 @@ pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer
     value
 }
 
-/// The desired content of the local object, where it differs from the present one (rule 9), and whether the effect of writing
+/// The desired content of the local object, where it differs from the present one, and whether the effect of writing
 /// it depends on the rest of the object.
 pub fn content_change(
     remote: &Object,
@@ -191,7 +191,7 @@ pub fn content_change(
     Some((wanted, guarded))
 }
 
-/// The change that brings the local object in step with the remote one (rule 9); `None` if nothing differs.
+/// The change that brings the local object in step with the remote one; `None` if nothing differs.
 pub fn local_change(
     remote: &Object,
     local: &Object,

@@ -1,4 +1,4 @@
-//! Secrets that are written to the remote (rule 6): when, and with which content.
+//! Secrets that are written to the remote: when, and with which content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ pub enum RemoteSecret {
 /// One named local secret.
 #[derive(Debug, Clone)]
 pub struct SecretView {
-    /// Its name.
     pub name: Arc<str>,
     /// The secret.
     pub object: Arc<Object>,

@@ -72,7 +72,6 @@ pub struct Watches {
     pub remote_secrets: Vec<Arc<Watch>>,
 }
 
-/// A section.
 pub struct Section {
     pub(crate) config: SyncConfig,
     pub(crate) policy: Policy,
@@ -202,7 +201,6 @@ impl Section {
         self.peers.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Its name.
     pub fn name(&self) -> &SectionName {
         &self.config.name
     }
@@ -222,7 +220,6 @@ impl Section {
         &self.mapping
     }
 
-    /// Its watches.
     pub fn watches(&self) -> &Watches {
         &self.watches
     }

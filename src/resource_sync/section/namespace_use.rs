@@ -27,7 +27,6 @@ struct Tracked {
     names: Vec<Arc<str>>,
     /// With more names than this it is cheaper to list the namespace again.
     most: usize,
-    /// Which listing this is.
     listing: u64,
 }
 

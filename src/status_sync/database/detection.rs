@@ -9,7 +9,6 @@ use crate::status_sync::rules::{Fingerprint, RowId, Sample};
 /// A row of `spec`, as change detection found it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its id.
     pub id: RowId,
     /// The name of its hub object.
     pub key: ObjectKey,

@@ -55,7 +55,6 @@ impl Poller {
         }
     }
 
-    /// The family.
     pub fn family(&self) -> StatusFamily {
         self.context.family
     }

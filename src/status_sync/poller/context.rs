@@ -18,7 +18,6 @@ use crate::telemetry::NotReady;
 
 /// The parts that all pollers of a section share.
 pub struct SectionContext {
-    /// The database.
     pub database: Database,
     /// Limits the concurrent writes of all families. Permits are granted in the order of the requests, so no family
     /// starves another.

@@ -19,7 +19,6 @@ const LONGEST_LABEL: usize = 63;
 pub struct Mark {
     /// Key of the label.
     pub label: &'static str,
-    /// Its value.
     pub value: String,
     /// The complete value, where the label had to be truncated.
     pub annotation: Option<String>,
@@ -80,7 +79,6 @@ pub enum Change {
         key: ObjectKey,
         /// Its desired fields.
         fields: Fields,
-        /// Its mark.
         mark: Mark,
         /// Name and live UID of its owner.
         owner: (Arc<str>, Arc<str>),

@@ -47,7 +47,6 @@ pub enum Progress {
 pub struct Part {
     /// The table of `spec` that it reads. Two families may read the same table.
     pub table: &'static str,
-    /// Its progress.
     pub progress: Progress,
 }
 

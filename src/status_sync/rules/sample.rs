@@ -6,7 +6,6 @@ const NAMED: usize = 5;
 /// A count of objects or rows, with a few of them as examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The count.
     pub count: usize,
     /// The first of them.
     pub examples: Vec<String>,

@@ -23,7 +23,7 @@ use crate::documents::{Grant, Leadership};
 const CHANNEL: &str = "towline";
 /// A notification may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two searches for clusters without a row of work (P4).
+/// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
 /// Between two looks at what of judging is not needed any more.
 const TIDY_EVERY: Duration = Duration::from_mins(1);

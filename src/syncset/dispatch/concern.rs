@@ -1,4 +1,4 @@
-//! Whom changes concern (P2). Pure.
+//! Whom changes concern. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What changes ask to be judged (rule 32). Pure.
+//! What changes ask to be judged. Pure.
 
 use std::collections::BTreeSet;
 

@@ -17,7 +17,6 @@ pub enum DispatchError {
     /// Several syncsets of a name are held. An approval has to name one of them by its id.
     #[error("deletions of several syncsets {name} are held, approve one of them by its id: {}", .ids.join(", "))]
     Ambiguous {
-        /// The name.
         name: String,
         /// The ids, each with the reason.
         ids: Vec<String>,

@@ -1,4 +1,4 @@
-//! What is held, and its approval (rule 33).
+//! What is held, and its approval.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -21,7 +21,6 @@ pub struct HeldSyncset {
     pub kind: String,
     /// Namespace; empty for a `SelectorSyncSet`.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Why it is held.
     pub cause: Cause,
@@ -240,7 +239,6 @@ impl HeldSyncset {
 /// A syncset that is held no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Released {
-    /// Its id.
     pub(super) id: Uuid,
     /// `SelectorSyncSet monitoring`.
     pub(super) label: String,

@@ -8,7 +8,7 @@ use crate::db::{self, Database, Row, Type, column};
 use crate::documents::{IS_WHOLE, Kind};
 
 const QUERY: &str = "dispatch_read";
-/// Most rows of one read (P1).
+/// Most rows of one read.
 pub(super) const ROWS: i64 = 500;
 /// Most bytes of the documents of one read as they are stored, and of what it prints of them.
 const BYTES: i64 = 8 << 20;
@@ -24,7 +24,7 @@ pub(super) struct Read {
 }
 
 /// It always returns a row; its version is null where there is nothing new. The state before a change is that of the row before it of
-/// the same document, which the log keeps as long as it has the change and the cursor is not behind its base (V7).
+/// the same document, which the log keeps as long as it has the change and the cursor is not behind its base.
 ///
 /// A row may have two documents of 4 MiB, of which it prints what names clusters. So it ends where the documents as they are stored, and
 /// what it has printed, come to more than 8 MiB, but not before the first row.

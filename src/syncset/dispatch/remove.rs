@@ -1,6 +1,6 @@
 //! What is stored of clusters that were removed.
 //!
-//! Work rows are locked in order of the cluster by one statement of a transaction alone (Q5). So those of removed clusters, whose
+//! Work rows are locked in order of the cluster by one statement of a transaction alone. So those of removed clusters, whose
 //! deletion locks them too, are deleted in a transaction of their own, which comes first and can be repeated.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! What a read of the log finds out about the dispatcher's place in it (P3). Pure.
+//! What a read of the log finds out about the dispatcher's place in it. Pure.
 
-/// Versions are lifted by this much when the database was restored or failed over (V3).
+/// Versions are lifted by this much when the database was restored or failed over.
 const LIFT: i64 = 1 << 40;
 
 /// The state of the log, as one statement reads it.

@@ -1,4 +1,4 @@
-//! One turn of the dispatcher: a read, and the transaction that asks for clusters and moves the cursor (P1, P3, P4, K5).
+//! One turn of the dispatcher: a read, and the transaction that asks for clusters and moves the cursor.
 //!
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
@@ -120,7 +120,7 @@ impl Dispatch {
         }
     }
 
-    /// Adds requests for clusters that have none, and returns their number (P4). Each one is a fault: it would never have been worked
+    /// Adds requests for clusters that have none, and returns their number. Each one is a fault: it would never have been worked
     /// on. A cluster that is being deleted has none on purpose.
     pub async fn mend(&self, grant: &Grant) -> Result<u64, DispatchError> {
         const TEXT: &str = "insert into towline_work (cluster, ready_at) select c.id, now() \

@@ -1,4 +1,4 @@
-//! What a syncset would do that is not written: a dry run on the clusters that it selects (rule 42).
+//! What a syncset would do that is not written: a dry run on the clusters that it selects.
 //!
 //! It is rendered as a pass would render it, beside the stored syncsets of each cluster, and tried there. So many clusters are worked on
 //! at once as are a quarter of the permits of passes, and the whole has a deadline: what is not done by then is said so.

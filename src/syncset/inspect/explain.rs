@@ -107,7 +107,7 @@ impl Asked {
 }
 
 /// Whether objects of kinds are in namespaces, by group and kind, as far as it is known. Of a kind without them a namespace that a
-/// document or an operator gives does not count (rule 11).
+/// document or an operator gives does not count.
 #[derive(Debug, Default)]
 struct Scopes(BTreeMap<(String, String), Scope>);
 

@@ -1,5 +1,5 @@
-//! What becomes of the objects that a syncset drops on one cluster: each is looked at as a pass looks at it before it deletes (rules 28
-//! to 30). Nothing is deleted here.
+//! What becomes of the objects that a syncset drops on one cluster: each is looked at as a pass looks at it before it deletes.
+//! Nothing is deleted here.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,6 @@ pub(super) struct Losses<'a> {
     kinds: &'a BTreeMap<KindId, Result<Kind, KindError>>,
     applied: &'a [AppliedRow],
     wanted: &'a Wanted,
-    /// What stays.
     staying: Vec<ObjectRef>,
 }
 

@@ -36,7 +36,7 @@ pub struct Inspector {
     /// It has a memory of its own.
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
-    /// A quarter of the permits to work: so many clusters are looked at at once (rule 42).
+    /// A quarter of the permits to work: so many clusters are looked at at once.
     permits: Arc<Semaphore>,
     /// How many these are.
     at_once: usize,

@@ -112,9 +112,7 @@ pub struct Applied {
 /// A `SelectorSyncSet`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorApplied {
-    /// Its name.
     pub name: String,
-    /// Its clusters.
     pub clusters: usize,
     /// Those of them on which it fails or was never applied.
     pub unapplied: usize,

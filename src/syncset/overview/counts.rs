@@ -71,7 +71,6 @@ pub struct Counted {
     pub held: Vec<HeldSyncset>,
     /// The work queue.
     pub work: Counts,
-    /// The dispatcher.
     pub dispatcher: DispatcherState,
 }
 

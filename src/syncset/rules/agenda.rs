@@ -1,4 +1,4 @@
-//! What there is to do on a cluster, found out without a connection to it (rules 9, 10 and 31).
+//! What there is to do on a cluster, found out without a connection to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,13 +28,9 @@ pub const PAUSES: [&str; 4] = [SYNCSET_PAUSE, RECONCILE_PAUSE, RELOCATE, PAUSE_U
 pub struct ClusterFacts {
     /// Assigned by the hub.
     pub id: Uuid,
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Its field `paused`.
     pub paused: bool,
@@ -47,11 +43,9 @@ pub struct ClusterFacts {
 /// A syncset that is to be applied to the cluster now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// Its id.
     pub id: Uuid,
-    /// Its name.
     pub name: SyncSetName,
-    /// What it would be applied with (rule 8).
+    /// What it would be applied with.
     pub inputs: Digest,
 }
 
@@ -77,7 +71,6 @@ pub enum Agenda {
         /// When that is.
         next_full: Timestamp,
     },
-    /// A pass.
     Pass(PassAgenda),
 }
 
@@ -101,11 +94,11 @@ pub struct PassAgenda {
     pub due: BTreeSet<Uuid>,
     /// Syncsets that have a result or objects and are no longer to be applied.
     pub gone: BTreeSet<Uuid>,
-    /// Whether everything that was sent before is compared with what is there (rule 22).
+    /// Whether everything that was sent before is compared with what is there.
     pub is_full: bool,
-    /// Whether it first finds out which cluster this is (rule 31).
+    /// Whether it first finds out which cluster this is.
     pub identifies: bool,
-    /// Whether it first asks whether the cluster answers at all (rule 39).
+    /// Whether it first asks whether the cluster answers at all.
     pub probe: Probe,
 }
 

@@ -1,4 +1,4 @@
-//! What syncsets and objects are compared by (rule 8): hashes of all that they depend on.
+//! What syncsets and objects are compared by: hashes of all that they depend on.
 //!
 //! Each part goes into the hash with its length, so that no two inputs are written alike, and what is a set goes in sorted.
 

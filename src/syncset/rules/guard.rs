@@ -1,4 +1,4 @@
-//! The guard against mass deletions (rules 32 to 34).
+//! The guard against mass deletions.
 //!
 //! A mistake in one place, such as a typo in a selector, labels that are wiped or a syncset that is deleted, would delete objects on
 //! many clusters at once. So the dispatcher judges every change before passes may delete because of it: it counts on how many clusters
@@ -111,7 +111,6 @@ pub struct Case {
 /// What has become of a syncset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is gone.
     Gone,
     /// It can't be read.
     Unreadable,
@@ -320,7 +319,7 @@ impl Approval {
 }
 
 impl Case {
-    /// Why the syncset's deletions are held from now on; none if they may be carried out (rule 32).
+    /// Why the syncset's deletions are held from now on; none if they may be carried out.
     pub fn judge(self) -> Option<Cause> {
         if self.change == Change::Unreadable {
             return Some(Cause::Unreadable);
@@ -361,7 +360,7 @@ impl Case {
     }
 }
 
-/// Whether a syncset may delete what it no longer wants on a cluster (rule 34).
+/// Whether a syncset may delete what it no longer wants on a cluster.
 ///
 /// What the dispatcher has not read yet was not judged: the cluster may have lost its labels together with many others. A syncset has a
 /// row from its first judgement on, which comes before it is applied anywhere. So one without a row, living or gone, was not judged; a

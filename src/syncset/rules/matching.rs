@@ -1,4 +1,4 @@
-//! Which clusters a syncset is for (rule 5): those that a `SyncSet` names, and those whose namespace and labels a `SelectorSyncSet`
+//! Which clusters a syncset is for: those that a `SyncSet` names, and those whose namespace and labels a `SelectorSyncSet`
 //! selects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,6 @@ pub enum Audience {
     Named {
         /// The namespace of the syncset.
         namespace: String,
-        /// The clusters.
         clusters: BTreeSet<String>,
     },
     /// Clusters by namespace and labels.

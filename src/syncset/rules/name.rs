@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The two kinds of syncsets, in the order in which they are applied (rule 12).
+/// The two kinds of syncsets, in the order in which they are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SyncSetKind {
     /// Names clusters of its own namespace.
@@ -11,29 +11,25 @@ pub enum SyncSetKind {
     SelectorSyncSet,
 }
 
-/// The name of a syncset. The order is the one in which the syncsets of a cluster are applied (rule 12), since all its `SyncSet`s
+/// The name of a syncset. The order is the one in which the syncsets of a cluster are applied, since all its `SyncSet`s
 /// are in its namespace; names compare bytewise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SyncSetName {
-    /// Its kind.
     pub kind: SyncSetKind,
     /// Its namespace; empty for a `SelectorSyncSet`.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
-/// What identifies an object in a cluster, whatever version of its kind a syncset names (rule 11). For a cluster-scoped kind the
+/// What identifies an object in a cluster, whatever version of its kind a syncset names. For a cluster-scoped kind the
 /// namespace is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// API group; empty for the core group.
     pub group: String,
-    /// Kind.
     pub kind: String,
     /// Namespace, if it has one.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 

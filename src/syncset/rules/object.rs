@@ -1,4 +1,4 @@
-//! Objects as they are sent (rule 18): with our marks, and without what only API servers set.
+//! Objects as they are sent: with our marks, and without what only API servers set.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub const MANAGED: &str = "hive.openshift.io/managed";
 pub const SYNCSET: &str = "towline.dev/syncset";
 /// The annotation with the id of the syncset, which decides whose an object is.
 pub const SYNCSET_ID: &str = "towline.dev/syncset-id";
-/// The annotation of objects that existed before, and so are never deleted (rule 20).
+/// The annotation of objects that existed before, and so are never deleted.
 pub const ADOPTED: &str = "towline.dev/adopted";
 /// The annotation by which a resource takes over what exists already.
 const ADOPT: &str = "towline.dev/adopt";
@@ -34,7 +34,7 @@ pub(in crate::syncset) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-ap
 /// What API servers set in `metadata`, and `generateName`, which names nothing.
 const SET_BY_SERVERS: [&str; 7] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "generateName"];
-/// Kinds that take what is in them along when they are deleted (rule 26).
+/// Kinds that take what is in them along when they are deleted.
 pub(super) const NEVER_RECREATED: [(&str, &str); 3] =
     [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
@@ -143,7 +143,7 @@ fn encode_strings(fields: &mut Map<String, Value>) -> Result<(), WrongPart> {
     Ok(())
 }
 
-/// The object that a mapping makes of a secret (rule 25), not normalized yet.
+/// The object that a mapping makes of a secret, not normalized yet.
 pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Value {
     let source = &content.source;
     let copied = |keys: &BTreeMap<String, String>| -> Map<String, Value> {
@@ -208,7 +208,7 @@ fn is_annotated(body: &Value, annotation: &str) -> bool {
 }
 
 impl Desired {
-    /// The object of a kind without namespaces: the API server accepts one and drops it (rule 11). The content is the same.
+    /// The object of a kind without namespaces: the API server accepts one and drops it. The content is the same.
     #[must_use]
     pub fn without_namespace(mut self) -> Self {
         self.object.namespace.clear();

@@ -21,11 +21,9 @@ const SHOWN: usize = 64;
 pub struct Identity {
     /// Assigned by the hub.
     pub id: Uuid,
-    /// Its name.
     pub name: SyncSetName,
     /// Version of its last change.
     pub version: i64,
-    /// Generation.
     pub generation: i64,
 }
 
@@ -116,7 +114,7 @@ fn patch(value: &Value, index: usize) -> Result<Patch, Failure> {
     Ok(patch)
 }
 
-/// Refuses what can't be part of a request's path (rule 3). A namespace may be absent.
+/// Refuses what can't be part of a request's path. A namespace may be absent.
 fn check_segment(text: &str, parent: &str, field: &str) -> Result<(), Failure> {
     let is_absent = text.is_empty() && field == "namespace";
     if is_absent || is_path_segment(text) {

@@ -1,4 +1,4 @@
-//! Which objects a syncset deletes on a cluster because labels of the cluster have other values (rule 32).
+//! Which objects a syncset deletes on a cluster because labels of the cluster have other values.
 //!
 //! Names and namespaces of resources may be templates. A cluster that is relabelled and still matches gets the objects under other
 //! names, and those under the old ones are tracked and not wanted any more. The labels before are not always known, so the objects that
@@ -58,7 +58,7 @@ struct Names {
     objects: Objects,
     /// Group, kind and name of each: kinds without namespaces have none on clusters.
     bare: BTreeSet<[String; 3]>,
-    /// Kinds of which a name or namespace does not render: nothing of them is deleted (rule 28).
+    /// Kinds of which a name or namespace does not render: nothing of them is deleted.
     unknown: BTreeSet<[String; 2]>,
 }
 
@@ -86,7 +86,6 @@ pub enum Noted {
 pub enum Finding {
     /// As it is.
     Unchanged,
-    /// Nothing.
     Nothing,
     /// It loses these objects from now on.
     Loses(Objects),

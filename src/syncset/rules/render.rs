@@ -2,7 +2,7 @@
 //!
 //! Everything is rendered before anything is sent, and every element for itself, so that what fails can be told with its place.
 //! Names come first: which object an element is, is known even if the rest of it does not render, so that a pass deletes nothing
-//! that is still wanted (rules 14 and 28).
+//! that is still wanted.
 //!
 //! An object that occurs twice, perhaps only after rendering, fails at the later place: which of the two should win is not known.
 //! A kind with versions or without namespaces may hide that two are one; the order of the pass decides then.

@@ -1,4 +1,4 @@
-//! When a cluster is looked at again (rules 34, 39 and 40).
+//! When a cluster is looked at again.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum Ended {
         /// What is left to be done, most urgent first.
         left: Option<Left>,
     },
-    /// The pass has returned its permit before its end (rule 16).
+    /// The pass has returned its permit before its end.
     Interrupted,
     /// Nothing was asked, since this replica refuses the kubeconfig.
     Refused,

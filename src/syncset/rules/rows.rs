@@ -1,4 +1,4 @@
-//! What is stored of the passes over a cluster, as the tables of the hub's database hold it (rule 7).
+//! What is stored of the passes over a cluster, as the tables of the hub's database hold it.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ pub struct ResultRow {
     pub syncset: Uuid,
     /// Its name, also when it is gone.
     pub name: SyncSetName,
-    /// What it was applied with (rule 8).
+    /// What it was applied with.
     pub inputs: Digest,
     /// Its generation then.
     pub generation: i64,
@@ -54,7 +54,6 @@ pub struct Failure {
 /// An object that a syncset has sent or is about to send (`towline_applied`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedRow {
-    /// Which object it is.
     pub object: ObjectRef,
     /// The syncset's id.
     pub syncset: Uuid,
@@ -66,15 +65,15 @@ pub struct AppliedRow {
     pub wanted: bool,
     /// Whether it is deleted when nobody wants it any more.
     pub tracked: bool,
-    /// Whether it existed before, so that it is never deleted (rule 20).
+    /// Whether it existed before, so that it is never deleted.
     pub adopted: bool,
     /// Its UID after our last write.
     pub uid: Option<String>,
     /// Its `resourceVersion` after our last write.
     pub version: Option<String>,
-    /// Of our entry in `managedFields` after our last write (rule 22).
+    /// Of our entry in `managedFields` after our last write.
     pub owned: Option<Digest>,
-    /// In how many full passes in a row it had to be sent, although nothing of it was new (rule 22).
+    /// In how many full passes in a row it had to be sent, although nothing of it was new.
     pub resent: u8,
     /// In how many of the last ones in a row it was gone.
     pub gone: u8,

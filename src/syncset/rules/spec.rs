@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::name::{Digest, ObjectRef, SyncSetName};
 use super::rows::Failure;
 
-/// How objects are written (rule 19).
+/// How objects are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Behavior {
     /// By server-side apply; fields that are no longer given are removed.
@@ -18,7 +18,7 @@ pub enum Behavior {
     CreateOnly,
 }
 
-/// What becomes of objects that a syncset no longer wants (rule 15).
+/// What becomes of objects that a syncset no longer wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They stay and are forgotten.
@@ -58,11 +58,9 @@ pub struct SecretMapping {
 pub struct Header {
     /// Assigned by the hub: a syncset that was created again under its name has another.
     pub id: Uuid,
-    /// Its name.
     pub name: SyncSetName,
     /// Version of its last change, by which payloads are cached.
     pub version: i64,
-    /// Generation.
     pub generation: i64,
     /// How its objects are written.
     pub behavior: Behavior,
@@ -81,7 +79,6 @@ pub struct Header {
 pub struct Payload {
     /// Objects.
     pub resources: Vec<Value>,
-    /// Patches.
     pub patches: Vec<Patch>,
 }
 
@@ -90,11 +87,9 @@ pub struct Payload {
 pub struct Patch {
     /// `apps/v1`.
     pub api_version: String,
-    /// Kind.
     pub kind: String,
     /// Namespace; empty if none is given.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// How it is sent.
     pub patch_type: PatchType,
@@ -102,12 +97,10 @@ pub struct Patch {
     pub text: String,
 }
 
-/// A `Secret` document that syncsets map: what `inputs` depends on (rule 8), without its data.
+/// A `Secret` document that syncsets map: what `inputs` depends on, without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSource {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Assigned by the hub.
     pub id: Uuid,
@@ -117,9 +110,7 @@ pub struct SecretSource {
     pub secret_type: String,
     /// Whether its copies can't be changed.
     pub is_immutable: bool,
-    /// Labels.
     pub labels: std::collections::BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: std::collections::BTreeMap<String, String>,
 }
 
@@ -139,17 +130,16 @@ pub enum Place {
 pub struct Desired {
     /// Where it comes from.
     pub place: Place,
-    /// Which object it is.
     pub object: ObjectRef,
     /// `apps/v1`.
     pub api_version: String,
-    /// The whole object as it is sent (rule 18).
+    /// The whole object as it is sent.
     pub body: Value,
-    /// By which it is compared with what was sent before (rule 8).
+    /// By which it is compared with what was sent before.
     pub content: Digest,
-    /// `towline.dev/adopt: "true"`: one that exists already is ours from then on (rule 20).
+    /// `towline.dev/adopt: "true"`: one that exists already is ours from then on.
     pub may_adopt: bool,
-    /// `towline.dev/recreate: "true"`: deleted and created again if it can't be changed (rule 26).
+    /// `towline.dev/recreate: "true"`: deleted and created again if it can't be changed.
     pub may_recreate: bool,
 }
 
@@ -219,16 +209,14 @@ pub enum Rendering<T> {
     },
 }
 
-/// What is known of an element that can't be sent: nothing of it may be deleted meanwhile (rules 14 and 28).
+/// What is known of an element that can't be sent: nothing of it may be deleted meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The object.
     Object(ObjectRef),
     /// Only its kind: its name or namespace does not render.
     Kind {
         /// API group.
         group: String,
-        /// Kind.
         kind: String,
     },
     /// Nothing, so it may be any object.

@@ -46,7 +46,6 @@ pub struct PayloadRow {
 /// Data of a `Secret` document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedSecret {
-    /// Its id.
     pub id: Uuid,
     /// Version of its last change.
     pub version: i64,

@@ -23,7 +23,6 @@ pub enum StoreError {
     /// A row can't be read. Another attempt fails in the same way.
     #[error("failed to read a row of table {table}")]
     Row {
-        /// Its table.
         table: &'static str,
         /// What is wrong with it.
         source: UnreadableColumn,

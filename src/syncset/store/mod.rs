@@ -1,4 +1,4 @@
-//! What is stored of passes, in the hub's database (rules 7 to 10, 13, 16).
+//! What is stored of passes, in the hub's database.
 //!
 //! A pass reads its [`Snapshot`] with one statement, and, if something is due, its [`Content`] with another. What it writes is
 //! written only under its live claim, which the same statement checks: a pass that was frozen and replaced changes nothing.

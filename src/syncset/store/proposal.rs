@@ -18,9 +18,7 @@ const SINCE: &str = "(case when g.held then g.since else now() end - interval '1
 /// The stored syncset of a name, as its deletions are judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSyncset {
-    /// Its id.
     pub id: Uuid,
-    /// Its generation.
     pub generation: i64,
     /// Its `spec`, without resources and patches.
     pub spec: Value,
@@ -39,13 +37,9 @@ pub struct StoredSyncset {
 /// A cluster, as selectors see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterPlace {
-    /// Its id.
     pub id: Uuid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Whether the stored syncset tracks objects on it that it may delete.
     pub is_tracked: bool,

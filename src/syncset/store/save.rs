@@ -1,9 +1,9 @@
-//! What a pass writes (rules 13 and 16). Each write is one statement, but for that of another identity, which is a transaction of two. It first locks the row of the pass's claim and writes nothing
+//! What a pass writes. Each write is one statement, but for that of another identity, which is a transaction of two. It first locks the row of the pass's claim and writes nothing
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
 //!
 //! If the pass says that it wants something no longer, the same statement asks for passes of the other documents of the cluster
-//! (rule 31) that have the same object: they may be about to delete it, and have looked before. If the document leads to another cluster
+//! that have the same object: they may be about to delete it, and have looked before. If the document leads to another cluster
 //! than before, it asks for those of both clusters. And it reads how the cluster stands, so that a pass learns without a statement of
 //! its own that what it rests on has changed.
 
@@ -148,7 +148,7 @@ pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, 
      on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1";
 
 impl PassStore {
-    /// Writes what a pass has found out, or is about to do (rules 13 and 16), and how the cluster is if that is known by now. A row is
+    /// Writes what a pass has found out, or is about to do, and how the cluster is if that is known by now. A row is
     /// in one list at most, and there once.
     pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<(), StoreError> {
         self.save_in(claim, writes, pace, &Sharing::default()).await.map(|_| ())

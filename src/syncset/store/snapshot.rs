@@ -1,4 +1,4 @@
-//! What a pass begins with (rule 9): one statement, so that all of it is of one moment.
+//! What a pass begins with: one statement, so that all of it is of one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 pub struct Snapshot {
     /// The database's time of the read.
     pub at: Timestamp,
-    /// How far the dispatcher has read the log: what is newer was not judged (rule 34).
+    /// How far the dispatcher has read the log: what is newer was not judged.
     pub cursor: i64,
     /// None if there is no such cluster; then nothing else is read.
     pub cluster: Option<StoredCluster>,
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub pace: Option<PaceRow>,
     /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
     pub resyncs: i64,
-    /// Other clusters with the same identity (rule 31), in the order of their names; at most 10.
+    /// Other clusters with the same identity, in the order of their names; at most 10.
     pub duplicates: Vec<Duplicate>,
     /// What was judged of the candidates, and of all syncsets with a result or applied objects.
     pub guards: Vec<GuardRow>,
@@ -58,7 +58,6 @@ pub struct Snapshot {
 /// A cluster with its kubeconfig as it is stored.
 #[derive(Clone, PartialEq)]
 pub struct StoredCluster {
-    /// Its document.
     pub document: Document,
     /// Its kubeconfig, sealed.
     pub sealed: Option<Vec<u8>>,
@@ -67,13 +66,10 @@ pub struct StoredCluster {
 /// A syncset that may have to be applied, without its payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its id.
     pub id: Uuid,
-    /// Its name.
     pub name: SyncSetName,
     /// Version of its last change.
     pub version: i64,
-    /// Generation.
     pub generation: i64,
     /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
     pub metrics_group: Option<String>,
@@ -90,11 +86,8 @@ pub struct Candidate {
 /// A `Secret` document without its data.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SecretFacts {
-    /// Its id.
     pub id: Uuid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Version of its last change.
     pub version: i64,
@@ -104,7 +97,6 @@ pub struct SecretFacts {
     pub secret_type: String,
     /// Whether its copies can't be changed.
     pub is_immutable: bool,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations, without what `kubectl` keeps in one of them: no copy has it.
     pub annotations: BTreeMap<String, String>,
@@ -231,7 +223,7 @@ pub(super) fn elsewhere<'o>(objects: impl IntoIterator<Item = &'o ObjectRef>) ->
 
 impl PassStore {
     /// Other documents with this identity, which lead to the same cluster, that want one of these objects, or something that is deleted
-    /// with it (rule 31).
+    /// with it.
     pub async fn wanted_elsewhere<'o>(
         &self,
         cluster: Uuid,
@@ -262,7 +254,7 @@ impl PassStore {
         Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
     }
 
-    /// Other clusters with this identity (rule 31), in the order of their names.
+    /// Other clusters with this identity, in the order of their names.
     pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
         const QUERY: &str = "clusters_with_identity";
         let cluster = cluster.to_string();
@@ -312,7 +304,7 @@ impl Snapshot {
         known.any(|id| id == syncset) || self.results.iter().any(|result| result.syncset == syncset)
     }
 
-    /// Whether a syncset may delete on this cluster what it no longer wants there (rule 34), whether it matches, matches no more, or
+    /// Whether a syncset may delete on this cluster what it no longer wants there, whether it matches, matches no more, or
     /// is gone.
     pub fn deletions(&self, syncset: Uuid) -> Deletions {
         let Some(cluster) = &self.cluster else { return Deletions::NotJudged };

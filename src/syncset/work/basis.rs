@@ -24,7 +24,7 @@ use crate::syncset::rules::pass::Writes;
 use crate::syncset::store::{Pace, Sharing, Snapshot, Standing, StoreError};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
-/// object takes milliseconds: usually nothing is asked for this alone (rule 43).
+/// object takes milliseconds: usually nothing is asked for this alone.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 /// What a pass rests on.

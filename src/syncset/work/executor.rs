@@ -2,7 +2,7 @@
 //!
 //! [`Pass`] says what to do next, an [`Executor`] does it with one request, or with several while a kind is looked up, and returns
 //! what the pass continues from: an [`Answer`], what the cluster [`Refused`], or why the pass has to [`Stop`]. Requests go one after
-//! another, and only the lists of one step at once (rule 16, `lists`). Each is sent under the fence of the work claim (rule 17): after
+//! another, and only the lists of one step at once (`lists`). Each is sent under the fence of the work claim: after
 //! the claim has ended nothing is sent, not even what waited.
 //!
 //! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
@@ -27,7 +27,7 @@ use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
 
-/// Between two looks for a kind whose definition was applied, and how long it is looked for (rule 23). A definition is served
+/// Between two looks for a kind whose definition was applied, and how long it is looked for. A definition is served
 /// after about 70 ms.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -142,7 +142,7 @@ impl<'c> Executor<'c> {
         self.is_answered
     }
 
-    /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time (rule 38);
+    /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time;
     /// once it has, requests have their usual deadline.
     pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
         if let Step::Lists(lists) = step {
@@ -186,7 +186,7 @@ impl<'c> Executor<'c> {
         written.await
     }
 
-    /// The UID of `kube-system`, by which clusters are told apart (rule 31).
+    /// The UID of `kube-system`, by which clusters are told apart.
     pub async fn identity(&mut self, within: Duration) -> Result<Result<String, Refused>, Stop> {
         check_claim(&self.fence)?;
         let read = self.cluster.read_uid(within).await;
@@ -194,7 +194,7 @@ impl<'c> Executor<'c> {
         settled(read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear)))
     }
 
-    /// Whether a cluster answers that did not before: `GET /version` (rule 39).
+    /// Whether a cluster answers that did not before: `GET /version`.
     pub async fn probe(&mut self, within: Duration) -> Result<(), Stop> {
         check_claim(&self.fence)?;
         let probed = self.cluster.probe(within).await;

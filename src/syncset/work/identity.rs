@@ -1,4 +1,4 @@
-//! Which cluster a kubeconfig leads to, and which other documents lead there, too (rule 31).
+//! Which cluster a kubeconfig leads to, and which other documents lead there, too.
 
 use jiff::SignedDuration;
 
@@ -51,7 +51,7 @@ impl Identified {
 }
 
 impl Worker {
-    /// Finds out which cluster it is, if that is to be found out (rule 31).
+    /// Finds out which cluster it is, if that is to be found out.
     pub(super) async fn identify(
         &self,
         work: &Work,

@@ -12,7 +12,6 @@ use crate::syncset::rules::spec::Behavior;
 pub enum Visited {
     /// There is no such cluster.
     Gone,
-    /// It is paused.
     Paused,
     /// It did not answer before, and is asked later.
     Waiting,
@@ -106,10 +105,7 @@ pub enum First<'f> {
         group: Option<&'f str>,
     },
     /// A `SelectorSyncSet` on a new cluster.
-    SelectorSyncSet {
-        /// Its name.
-        name: &'f str,
-    },
+    SelectorSyncSet { name: &'f str },
     /// All syncsets of a cluster.
     Cluster,
 }

@@ -1,4 +1,4 @@
-//! What the log says of a pass: what was kept although nobody wants it (rule 29), and what others change again and again (rule 22).
+//! What the log says of a pass: what was kept although nobody wants it, and what others change again and again.
 
 use crate::syncset::rules::pass::Outcome;
 

@@ -17,7 +17,7 @@ use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
 pub struct Plan {
     /// The cluster, if there is one.
     pub facts: Option<ClusterFacts>,
-    /// Its syncsets, in the order in which they are applied (rule 12).
+    /// Its syncsets, in the order in which they are applied.
     pub live: Vec<LiveSyncset>,
     /// What there is to do at the time of the snapshot.
     pub agenda: Agenda,
@@ -28,7 +28,7 @@ pub struct Plan {
 pub struct LiveSyncset {
     /// What is known of it without its payload. Of one that can't be read, only what identifies it.
     pub header: Header,
-    /// What it would be applied with now (rule 8).
+    /// What it would be applied with now.
     pub inputs: Digest,
     /// Bytes of its whole `spec`, as the database has it.
     pub bytes: usize,
@@ -69,7 +69,7 @@ impl LiveSyncset {
     }
 }
 
-/// Whether a syncset may copy secrets of a namespace (rule 2). This was checked when it was written, and is checked again.
+/// Whether a syncset may copy secrets of a namespace. This was checked when it was written, and is checked again.
 fn may_copy(header: &Header, namespace: &str) -> bool {
     match header.name.kind {
         SyncSetKind::SyncSet => header.name.namespace == namespace,

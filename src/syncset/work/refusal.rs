@@ -1,4 +1,4 @@
-//! What an error of a request is to a pass: a refusal of one step, or the end of the pass (rules 39 and 40).
+//! What an error of a request is to a pass: a refusal of one step, or the end of the pass.
 
 use std::time::Duration;
 

@@ -76,7 +76,7 @@ fn others(metadata: &Metadata) -> impl Iterator<Item = &ManagedFields> {
     })
 }
 
-/// Of the entry of a manager: which fields it owns, and since when (rule 22).
+/// Of the entry of a manager: which fields it owns, and since when.
 fn owned(metadata: &Metadata, manager: Manager, operation: &str) -> Option<Digest> {
     let is_ours = |entry: &&ManagedFields| {
         entry.manager == manager.as_str() && entry.operation == operation && entry.subresource.is_empty()

@@ -1,4 +1,4 @@
-//! How a visit ends to which the cluster has not answered, or not with anything that a pass could begin with (rules 39 and 40).
+//! How a visit ends to which the cluster has not answered, or not with anything that a pass could begin with.
 
 use std::time::Duration;
 

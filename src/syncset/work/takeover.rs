@@ -1,4 +1,4 @@
-//! Taking over fields (rule 21): what an object got without server-side apply becomes what we have applied.
+//! Taking over fields: what an object got without server-side apply becomes what we have applied.
 //!
 //! Server-side apply removes a field that is no longer given only if no other manager owns it. Hive applies as `kubectl apply` does
 //! without the help of a server, by patches, which are `Update`s, and so do we with the behaviors `CreateOrUpdate` and `CreateOnly`:

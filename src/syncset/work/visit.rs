@@ -31,7 +31,7 @@ use crate::syncset::rules::rows::{PaceRow, ResultRow};
 use crate::syncset::rules::status::{self, Conditions, Observed, Reachability, Unreachable};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 
-/// A cluster has to answer within this time (rule 38).
+/// A cluster has to answer within this time.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
@@ -492,7 +492,7 @@ impl Worker {
                         }
                         Err(Stop::Lost) => return Ok(Err(Visit::lost())),
                         Err(Stop::Throttled { told, message, lists }) => {
-                            // Of an API server that answers other requests, it is a refusal of this one (rule 40).
+                            // Of an API server that answers other requests, it is a refusal of this one.
                             if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
                                 not_before = not_before.max(told);
                                 Err(Refused { refusal: Refusal::Throttled, message })

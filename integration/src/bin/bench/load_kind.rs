@@ -28,7 +28,6 @@ impl LoadKind {
         }
     }
 
-    /// Its group.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::PodDisruptionBudgets => "policy",

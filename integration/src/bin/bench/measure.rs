@@ -14,7 +14,6 @@ use crate::world::Clusters;
 /// What a phase has cost.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Cost {
-    /// The daemon.
     pub(crate) daemon: Share,
     /// How often the daemon's threads were put on a core.
     pub(crate) daemon_switches: u64,
@@ -39,7 +38,6 @@ pub(crate) struct Cost {
 /// What a process has used in a phase.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Share {
-    /// CPU seconds.
     pub(crate) cpu_seconds: f64,
     /// The most memory in the phase, in MiB.
     pub(crate) peak_mib: f64,

@@ -77,13 +77,10 @@ enum Job {
     Lease,
     /// Status sync.
     Status,
-    /// The hub.
     Hub,
-    /// Syncsets.
     Syncsets,
     /// Events and work over the bus.
     Bus,
-    /// The inventory.
     Inventory,
 }
 
@@ -113,13 +110,10 @@ pub(crate) enum Planned {
     Lease(LeaseOptions),
     /// Status sync.
     Status(StatusOptions),
-    /// The hub.
     Hub(HubOptions),
-    /// Syncsets.
     Syncsets(SyncsetOptions),
     /// Events and work over the bus.
     Bus(BusOptions),
-    /// The inventory.
     Inventory(InventoryOptions),
 }
 
@@ -171,9 +165,7 @@ impl LeaseOptions {
 /// Policies, and for each of them a row of each cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Size {
-    /// How many policies.
     pub(crate) policies: usize,
-    /// How many clusters.
     pub(crate) clusters: usize,
 }
 

@@ -20,7 +20,6 @@ const REMOTE_GENERATION: &str = "/metadata/annotations/cloud.teleport.dev~1sync-
 /// The mark of a new object; changes count on from it, so that each is seen as itself.
 const FIRST_MARK: u64 = 1;
 
-/// A phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Phase {
@@ -93,7 +92,6 @@ pub(crate) struct Measured {
     pub(crate) per_second: Option<f64>,
     /// From the acknowledged write to its arrival on the other side; of a deletion, to the remote object's end.
     pub(crate) latency_ms: Option<Latency>,
-    /// What it cost.
     pub(crate) cost: Cost,
 }
 
@@ -105,7 +103,6 @@ pub(crate) struct Run<'a> {
     pub(crate) clusters: &'a Clusters,
     /// The daemon, Towline or another.
     pub(crate) daemon: Daemon,
-    /// How many objects.
     pub(crate) objects: usize,
 }
 

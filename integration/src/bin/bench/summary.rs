@@ -23,7 +23,6 @@ pub(crate) struct Summary {
     pub(crate) program: Program,
     /// How many objects there are.
     pub(crate) objects: usize,
-    /// The phase.
     pub(crate) phase: Phase,
     /// Each number the median of its runs.
     pub(crate) median: Row,
@@ -43,7 +42,6 @@ pub(crate) struct Row {
     pub(crate) latency_ms: Option<Latency>,
     /// The daemon's requests but for watches.
     pub(crate) requests: f64,
-    /// CPU ms of the daemon.
     pub(crate) daemon_cpu_ms: f64,
     /// Switches to one of the daemon's threads.
     pub(crate) daemon_switches: f64,
@@ -101,7 +99,6 @@ pub(crate) struct PerObject {
 /// How the cost of one object grows with the number of objects.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Growth {
-    /// The phase.
     pub(crate) phase: Phase,
     /// Among the fewest objects that were measured.
     pub(crate) few: PerObject,

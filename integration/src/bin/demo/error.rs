@@ -21,7 +21,6 @@ pub(crate) enum Error {
     File {
         /// What was tried.
         action: &'static str,
-        /// On which path.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,

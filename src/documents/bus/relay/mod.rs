@@ -1,4 +1,4 @@
-//! The relay: publishes the log to the broker, in its order (R1 to R6).
+//! The relay: publishes the log to the broker, in its order.
 //!
 //! State: a connection to the broker, a session that listens to `towline`, and which rows close the channel. The cursor is in the database,
 //! in the row of the claim; beside it are the broker to which the events up to it were published, and whether a refusal was not told yet.
@@ -229,7 +229,7 @@ impl Under<'_> {
     }
 
     /// Publishes rows, and returns the kinds of those that consumers will not get. A queue may have taken later rows than it has refused,
-    /// so that publishing them again would not help (R3): that is noted before anything else can end this.
+    /// so that publishing them again would not help: that is noted before anything else can end this.
     async fn publish(&self, link: &Link, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, Ended> {
         let publishing = publisher.publish(&read.rows, &self.closures);
         let Published { confirmed, nacked, skipped, error } = self.reported(link, publishing).await;
@@ -259,7 +259,7 @@ impl Under<'_> {
         confirmed.await
     }
 
-    /// Tells consumers to list these kinds, until the broker has confirmed it (R6).
+    /// Tells consumers to list these kinds, until the broker has confirmed it.
     async fn relist(&self, publisher: &Publisher, of: &[Kind]) -> Result<(), Error> {
         let (mut left, mut attempt) = (of.to_vec(), 0);
         while !left.is_empty() {

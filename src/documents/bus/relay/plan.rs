@@ -1,10 +1,10 @@
-//! What the relay does next (R1, R4, R6). Pure.
+//! What the relay does next. Pure.
 
 use std::collections::BTreeSet;
 
 use crate::documents::kind::Kind;
 
-/// Most messages that the broker has not confirmed (R1).
+/// Most messages that the broker has not confirmed.
 const MOST_UNCONFIRMED: usize = 256;
 /// Most bytes of them: they wait in memory until they are sent. A larger message goes alone.
 const MOST_UNCONFIRMED_BYTES: usize = 8 << 20;
@@ -22,7 +22,7 @@ pub(super) struct Head {
     pub(super) newest: i64,
     /// Up to where events were published; 0 before the first start.
     pub(super) cursor: i64,
-    /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list (R6).
+    /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list.
     pub(super) owes: bool,
     /// Whether events up to the cursor were published to another broker, or nobody knows to which.
     pub(super) is_elsewhere: bool,
@@ -130,13 +130,13 @@ mod tests {
         assert_eq!(step(10, 20, 21), Step::Relist);
     }
 
-    /// R6: whoever has published last may have ended before it could say so.
+    /// Whoever has published last may have ended before it could say so.
     #[test]
     fn consumers_list_after_a_refusal_that_was_not_told() {
         assert_eq!(Head { owes: true, ..HEAD }.step(), Step::Relist);
     }
 
-    /// R4: who consumes from this broker has not got them. Before the first event there is nothing to miss.
+    /// Who consumes from this broker has not got them. Before the first event there is nothing to miss.
     #[test]
     fn consumers_list_where_another_broker_has_the_events_up_to_the_cursor() {
         let elsewhere = Head { is_elsewhere: true, ..HEAD };

@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// Moves the cursor, if the claim is still held and the cursor is where the read began (K5): consumers at the broker of this place are owed
+/// Moves the cursor, if the claim is still held and the cursor is where the read began: consumers at the broker of this place are owed
 /// no list any more. False if not.
 pub(super) async fn move_cursor(
     database: &Database,

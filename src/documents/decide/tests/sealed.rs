@@ -84,7 +84,7 @@ fn the_present_sealed_value_is_no_change_except_in_a_dry_run() {
     }
 }
 
-/// S6: a dry run checks what a write would check: the size of the whole value.
+/// A dry run checks what a write would check: the size of the whole value.
 #[test]
 fn a_dry_run_of_a_value_that_is_too_large_fails_like_the_write() {
     let mut place = Place::with(Kind::Secret, secret());

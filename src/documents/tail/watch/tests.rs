@@ -69,7 +69,7 @@ async fn a_bookmark_follows_the_first_read_to_the_end_that_begins_8_s_after_the_
     assert_eq!(next(&mut watch), Some(bookmark(12)));
 }
 
-/// T5: reads begin at least once a second, and nothing changes.
+/// Reads begin at least once a second, and nothing changes.
 #[tokio::test(start_paused = true)]
 async fn at_most_10_s_are_between_two_bookmarks() {
     let tail = ready();
@@ -109,7 +109,7 @@ async fn no_bookmark_comes_before_an_event_or_while_the_log_is_not_read_to_its_e
     assert_eq!(next(&mut watch), Some(bookmark(14)));
 }
 
-/// T5: the log grows all the time, so that more than its end has been read whenever a watch looks, and a slow client is always some events
+/// The log grows all the time, so that more than its end has been read whenever a watch looks, and a slow client is always some events
 /// behind.
 #[tokio::test(start_paused = true)]
 async fn at_most_10_s_are_between_two_bookmarks_while_the_log_grows_all_the_time() {

@@ -1,4 +1,4 @@
-//! Work that the message broker delivers (M2, M3 and M5).
+//! Work that the message broker delivers.
 //!
 //! A message says that a cluster has work, and nothing else: the row is claimed as always, and if it is not ready any more, the message
 //! was one too many. So nothing depends on a message. What was ready for some seconds and of which no message came is claimed all the

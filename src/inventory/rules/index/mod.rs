@@ -207,7 +207,6 @@ impl Index {
         }
     }
 
-    /// The project.
     pub(in crate::inventory) fn project(&self) -> &Project {
         &self.project
     }

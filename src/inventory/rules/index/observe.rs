@@ -14,7 +14,6 @@ use crate::inventory::rules::status::Entry;
 /// What the caches show of a release.
 #[derive(Debug)]
 pub(in crate::inventory) struct Seen {
-    /// Its revisions.
     pub(in crate::inventory) revisions: Revisions,
     /// What the Secret `uuid` of its namespace says.
     pub(in crate::inventory) given: GivenId,

@@ -22,7 +22,6 @@ use crate::inventory::rules::text::brief;
 pub(super) struct Known {
     /// The version of the object that stores it.
     pub(super) version: Arc<str>,
-    /// The revision.
     pub(super) revision: u64,
     /// What it says.
     pub(super) facts: Facts,
@@ -85,7 +84,6 @@ impl Work {
     }
 }
 
-/// One release.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each told by its name")]
 pub(super) struct Release {

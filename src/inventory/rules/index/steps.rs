@@ -45,7 +45,6 @@ pub(in crate::inventory) struct Obstacle {
 pub(in crate::inventory) enum PostKey {
     /// The cluster.
     Registration,
-    /// A release.
     Release(ObjectKey),
 }
 
@@ -76,7 +75,6 @@ pub(in crate::inventory) enum Step {
     },
     /// Writes the project's status by this JSON patch.
     Write(Value),
-    /// Posts.
     Post(Post),
 }
 

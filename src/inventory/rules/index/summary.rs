@@ -38,7 +38,6 @@ pub(in crate::inventory) struct Summary {
 /// A release with a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::inventory) struct Problem {
-    /// The release.
     pub(in crate::inventory) release: ObjectKey,
     /// What keeps it from being told.
     pub(in crate::inventory) reason: String,

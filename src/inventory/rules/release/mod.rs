@@ -52,7 +52,6 @@ pub(in crate::inventory) struct Recorded {
 /// How a release is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// In a Secret.
     #[default]
     Secret,
     /// In a `ConfigMap`.

@@ -1,4 +1,4 @@
-//! Judging (rules 32 to 34): on how many clusters a change would delete objects, and whether these are so many that they are held.
+//! Judging: on how many clusters a change would delete objects, and whether these are so many that they are held.
 //!
 //! It happens in the transaction that moves the cursor, or in others before it: a pass deletes because of a change only after the cursor
 //! has passed it, so it always finds what was judged. Documents are read as they are now. Those that are newer than the cursor are judged

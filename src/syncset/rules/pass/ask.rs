@@ -30,7 +30,7 @@ pub(super) enum Ask {
     Identify(Box<Item>, Refused),
     /// GET of an object that `CreateOnly` found to exist, and may have created in a pass that was cut short.
     Owner(Box<Item>),
-    /// Whether an object that can't be changed could be created (rule 26).
+    /// Whether an object that can't be changed could be created.
     Probe(Box<Item>, Refused, Seen),
     /// Deletes such an object, as it was seen.
     Replace(Box<Item>, Refused, Seen),

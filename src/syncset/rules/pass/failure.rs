@@ -78,7 +78,6 @@ fn told(api_version: &str, object: &ObjectRef) -> String {
 mod tests {
     use super::*;
 
-    /// Rules 23 and 40.
     #[test]
     fn every_refusal_has_its_reason() {
         let object = |namespace: &str| ObjectRef {

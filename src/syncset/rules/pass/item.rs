@@ -57,9 +57,9 @@ pub(super) struct Item {
 pub(super) enum Check {
     /// Nothing.
     None,
-    /// Whether it exists already (rule 13).
+    /// Whether it exists already.
     Contact,
-    /// Whether it is as it was sent, by a list if possible (rule 22).
+    /// Whether it is as it was sent, by a list if possible.
     Drift,
     /// The same, by a GET: it does not have our label.
     DriftAlone,

@@ -82,8 +82,8 @@ impl Pass {
     }
 
     /// Whether a live syncset but this one is going to delete something in its turn that would be deleted with this object. That is done
-    /// first: the syncset sends what it wants before it deletes anything (rule 15), and it may turn out to be something that stays. A syncset
-    /// deletes its own in the order of rule 30. Two may wait for each other all the same, since a definition of definitions has any name.
+    /// first: the syncset sends what it wants before it deletes anything, and it may turn out to be something that stays. A syncset
+    /// deletes its own in their order. Two may wait for each other all the same, since a definition of definitions has any name.
     pub(super) fn has_removal_within(&self, outer: &ObjectRef, but: Option<usize>) -> bool {
         let of_others = self.removals.iter().filter(|(syncset, _)| Some(**syncset) != but);
         of_others.flat_map(|(_, removals)| removals).any(|removal| is_within(&removal.object, outer))

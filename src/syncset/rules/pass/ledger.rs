@@ -68,7 +68,7 @@ impl Ledger {
         ledger
     }
 
-    /// Another cluster is behind the kubeconfig: nothing that is known of objects holds (rule 31).
+    /// Another cluster is behind the kubeconfig: nothing that is known of objects holds.
     pub(super) fn forget_objects(&mut self) {
         for (object, rows) in std::mem::take(&mut self.applied) {
             self.changed_rows.extend(rows.into_keys().map(|syncset| (object.clone(), syncset)));

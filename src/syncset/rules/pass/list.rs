@@ -1,4 +1,4 @@
-//! Lists of a full pass (rule 22): a page of each of up to four kinds is read at once (rule 16).
+//! Lists of a full pass: a page of each of up to four kinds is read at once.
 //!
 //! A list that has more pages stays among those that are read, and the next one of the queue takes the place of one that has ended. In
 //! which order the pages of a step arrive does not matter: they are compared in the order of the queue.
@@ -11,7 +11,7 @@ use super::item::{Item, KindKey};
 use super::run::{MOST_REQUESTS, Pass, is_throttled, unexpected};
 use super::step::{Answer, Compared, List, Page, Refused, Throttled, Verb};
 
-/// Lists that are read at once (rule 16).
+/// Lists that are read at once.
 pub(super) const MOST_LISTS: usize = 4;
 
 /// Objects of a kind that are compared with a list.

@@ -3,9 +3,8 @@
 //! [`Pass`] is a state machine without I/O. [`Pass::next`] says what to do, the caller does it and returns what came of it by
 //! [`Pass::reply`], until [`Step::Done`]:
 //!
-//! 1. Kinds are resolved, since whether a kind has namespaces decides which references name one object (rule 11).
-//! 2. A full pass lists what it has sent before, up to four kinds at once (rules 16 and 22), and first contacts are looked at (rules 13
-//!    and 20).
+//! 1. Kinds are resolved, since whether a kind has namespaces decides which references name one object.
+//! 2. A full pass lists what it has sent before, up to four kinds at once, and first contacts are looked at.
 //! 3. The rows of everything that is going to be sent or deleted are stored, without content. Results are stored as
 //!    [unfinished](crate::syncset::rules::rows::ResultRow::UNFINISHED), so that the next pass finds the syncset due even if the change has been taken back.
 //! 4. Objects of syncsets that are gone are deleted.
@@ -53,7 +52,7 @@ use super::wanted::{Deletions, Live};
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what a pass is are independent facts")]
 pub struct Input {
-    /// The syncsets that name or select the cluster, in the order of rule 12. Those that are due are rendered, and so is
+    /// The syncsets that name or select the cluster, in the order in which they are applied. Those that are due are rendered, and so is
     /// everything that [`also_due`](super::wanted::also_due) names; in a full pass all are.
     pub live: Vec<Live>,
     /// Of syncsets that are gone or match no more, whether they may delete. One that is missing here deletes nothing.
@@ -64,9 +63,9 @@ pub struct Input {
     pub patched: Vec<PatchedRow>,
     /// All results of the cluster.
     pub results: Vec<ResultRow>,
-    /// Whether this is a full pass (rule 22).
+    /// Whether this is a full pass.
     pub full: bool,
-    /// Whether another cluster is behind the kubeconfig than the rows are of (rule 31). The new identity must not be stored
+    /// Whether another cluster is behind the kubeconfig than the rows are of. The new identity must not be stored
     /// before the pass has stored its first writes.
     pub another_cluster: bool,
     /// Whether the kubeconfig led to another cluster when it was first used. What was there before is a stranger's then, whatever it bears:

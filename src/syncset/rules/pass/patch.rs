@@ -1,4 +1,4 @@
-//! Patches (rule 24).
+//! Patches.
 
 use super::ask::Ask;
 use super::failure;

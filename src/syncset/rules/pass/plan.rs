@@ -17,7 +17,7 @@ use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Place, 
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted, group_defined_by, is_namespace, placed};
 
-/// From how many objects on a list costs less than as many GETs (rule 22).
+/// From how many objects on a list costs less than as many GETs.
 const FEWEST_TO_LIST: usize = 3;
 
 /// The kinds of everything that is rendered.
@@ -63,7 +63,7 @@ impl Pass {
         self.plan_checks(items);
     }
 
-    /// What a syncset has sent is not deleted from the moment on that it is `Upsert` (rule 15): also if it does not render, so that
+    /// What a syncset has sent is not deleted from the moment on that it is `Upsert`: also if it does not render, so that
     /// nothing else of it is noted.
     fn untrack_upserts(&mut self) {
         let upserts = self.live.iter().map(|live| &live.header).filter(|header| header.mode == Mode::Upsert);
@@ -444,7 +444,7 @@ fn superseded_row(object: &ObjectRef, syncset: Uuid, api_version: String, tracke
     }
 }
 
-/// Objects in namespaces are deleted first, then those without, then definitions, then namespaces (rule 30).
+/// Objects in namespaces are deleted first, then those without, then definitions, then namespaces.
 fn rank_of_deletion(object: &ObjectRef) -> u8 {
     match object {
         object if !object.namespace.is_empty() => 0,

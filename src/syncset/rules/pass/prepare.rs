@@ -1,4 +1,4 @@
-//! Before an object is sent: its kind, first contacts (rules 13 and 20), and drift (rule 22).
+//! Before an object is sent: its kind, first contacts, and drift.
 
 use serde_json::Value;
 
@@ -196,7 +196,7 @@ fn contender(body: &Value, seen: &Seen) -> Option<String> {
     scaled.map(|(manager, _)| manager).or(seen.last_other.as_ref()).cloned()
 }
 
-/// Before an apply, the fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied (rule 21).
+/// Before an apply, the fields that an object got by another behavior are taken over, and if it is ours, those that Hive has applied.
 /// Until that is done nothing is noted of what we own, so that each pass looks again.
 fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
     item.state = ItemState::Ready;

@@ -1,4 +1,4 @@
-//! Deleting an object that can't be changed, so that it can be created again (rule 26).
+//! Deleting an object that can't be changed, so that it can be created again.
 
 use super::ask::{Ask, Deletion};
 use super::failure;
@@ -29,7 +29,7 @@ impl Pass {
         }
     }
 
-    /// Why an object is not ours to delete, if it is not: as for one that nobody wants (rule 29). What is known of it is known of
+    /// Why an object is not ours to delete, if it is not: as for one that nobody wants. What is known of it is known of
     /// whoever has sent it so far, who need not be the one that sends it now.
     fn not_ours(&self, item: &Item, seen: &Seen) -> Option<Release> {
         let own = self.live.get(item.syncset).map(|live| live.header.id);

@@ -1,4 +1,4 @@
-//! Deleting what nobody wants (rules 28 to 30), and the results of syncsets.
+//! Deleting what nobody wants, and the results of syncsets.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::syncset::rules::rows::{AppliedRow, Failure, ResultRow};
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_outer, is_within};
 
-/// How often an object is looked at again that changed before it was deleted (rule 30).
+/// How often an object is looked at again that changed before it was deleted.
 const MOST_LOOKS: u8 = 3;
 /// After this time an object that was deleted and is still there is a failure: what holds it does not let go.
 const SOON_GONE: SignedDuration = SignedDuration::from_mins(1);
@@ -111,8 +111,8 @@ impl Pass {
         }
     }
 
-    /// Why an object can't be deleted although nobody wants it: something that is wanted, that another syncset may not delete (rules 33
-    /// and 34), or of which it was not found out whether it is to stay would be deleted with it, or it may be a wanted object under the
+    /// Why an object can't be deleted although nobody wants it: something that is wanted, that another syncset may not delete,
+    /// or of which it was not found out whether it is to stay would be deleted with it, or it may be a wanted object under the
     /// name of another group (as a Deployment was of `extensions` and `apps`).
     fn hindrance(&self, object: &ObjectRef) -> Option<String> {
         if let Some(within) = self.wanted.within(object).find(|within| self.may_define(object, within)) {

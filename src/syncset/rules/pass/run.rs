@@ -18,7 +18,7 @@ use crate::syncset::rules::spec::Place;
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
-/// Requests and time of one pass (rule 16).
+/// Requests and time of one pass.
 pub(super) const MOST_REQUESTS: usize = 500;
 const MOST_TIME: Duration = Duration::from_mins(1);
 /// After this time a pass looks up no further kinds before it begins: what does not answer must not take all of its time.
@@ -27,7 +27,7 @@ const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
 const MOST_THROTTLED: u8 = 3;
 /// Why an object is not deleted to be created again.
 pub(super) const CHANGED: &str = "documents have changed meanwhile";
-/// What is stored meanwhile (rule 16).
+/// What is stored meanwhile.
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
 
@@ -240,7 +240,7 @@ impl Pass {
         }
     }
 
-    /// Ends the pass, since the cluster does not answer (rule 39), wants fewer requests (rule 40), or the caller has to stop. What is
+    /// Ends the pass, since the cluster does not answer, wants fewer requests, or the caller has to stop. What is
     /// known to have been done is in the outcome; the syncsets that were not done keep their results, and stay due.
     pub fn interrupt(&mut self) -> Outcome {
         if let Some(Ask::Lists(listings)) = self.asked.take() {
@@ -250,7 +250,7 @@ impl Pass {
         self.outcome(End::Interrupted)
     }
 
-    /// The API server has answered 429 to the step, which ends the pass (rule 40). Returns whether it has done so for several passes in a
+    /// The API server has answered 429 to the step, which ends the pass. Returns whether it has done so for several passes in a
     /// row: then it may be about this object alone, such as that of a webhook. If the API server answers other requests, the caller
     /// replies with the refusal, and the pass continues with what comes after.
     ///

@@ -1,4 +1,4 @@
-//! Sending an object, by its syncset's behavior (rules 19, 20 and 26).
+//! Sending an object, by its syncset's behavior.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const MOST_TRIES: u8 = 3;
 
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
 const MOST_AHEAD: usize = 50;
-/// From so many full passes in a row on an object that was sent in each counts as contended (rule 22), and one that was gone in each as
+/// From so many full passes in a row on an object that was sent in each counts as contended, and one that was gone in each as
 /// deleted again.
 pub(super) const CONTENDED_AFTER: u8 = 2;
 
@@ -257,7 +257,7 @@ impl Pass {
         }
     }
 
-    /// An object that is gone is created, and one in its place existed before us (rule 20).
+    /// An object that is gone is created, and one in its place existed before us.
     pub(super) fn identified(&mut self, mut item: Box<Item>, refused: Refused, reply: Result<Answer, Refused>) {
         let found = match reply {
             Ok(Answer::Found(found)) => found,

@@ -16,14 +16,13 @@ use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::rules::spec::PatchType;
 use crate::syncset::rules::status::Retry;
 
-/// What the caller does next. Every request asks for metadata only (rule 19).
+/// What the caller does next. Every request asks for metadata only.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// Find out whether and how the cluster serves a kind (rule 23). Answered by [`Answer::Kind`].
+    /// Find out whether and how the cluster serves a kind. Answered by [`Answer::Kind`].
     Resolve {
         /// `apps/v1`.
         api_version: &'a str,
-        /// Kind.
         kind: &'a str,
         /// Whether this pass has applied its definition, so that it is worth waiting for.
         wait: bool,
@@ -33,7 +32,7 @@ pub enum Step<'a> {
         /// Of which object.
         target: Target<'a>,
     },
-    /// One page of each of these lists, of one to four kinds, read at once (rule 16). Answered by [`Answer::Pages`].
+    /// One page of each of these lists, of one to four kinds, read at once. Answered by [`Answer::Pages`].
     Lists(Vec<List<'a>>),
     /// Server-side apply, forced. Answered by [`Answer::Written`].
     Apply {
@@ -72,23 +71,19 @@ pub enum Step<'a> {
         version: &'a str,
     },
     /// Find out in the database whether another document of the same cluster wants an object, or something that would be deleted
-    /// with it (rule 31). Answered by [`Answer::Elsewhere`].
-    Elsewhere {
-        /// The object.
-        object: &'a ObjectRef,
-    },
+    /// with it. Answered by [`Answer::Elsewhere`].
+    Elsewhere { object: &'a ObjectRef },
     /// Writes that have to be stored before anything else is done. Answered by [`Answer::Stored`].
     Store(Writes),
     /// The pass is over; what it answers is not asked for again.
     Done(Box<Outcome>),
 }
 
-/// One page of the metadata of all objects of a kind that have our label (rule 22).
+/// One page of the metadata of all objects of a kind that have our label.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a> {
     /// `apps/v1`.
     pub api_version: &'a str,
-    /// Kind.
     pub kind: &'a str,
     /// From 0; a later page continues the one before it.
     pub page: usize,
@@ -202,7 +197,6 @@ pub enum Resolution {
 /// An object's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// UID.
     pub uid: String,
     /// `resourceVersion`.
     pub version: String,
@@ -214,11 +208,11 @@ pub struct Seen {
     pub of_hive: bool,
     /// That it is being deleted.
     pub ending: Option<Ending>,
-    /// Of the entry of [`Manager::Apply`] in `managedFields` (rule 22).
+    /// Of the entry of [`Manager::Apply`] in `managedFields`.
     pub owned_by_apply: Option<Digest>,
     /// Of the entry of [`Manager::Update`].
     pub owned_by_update: Option<Digest>,
-    /// The manager that has written last to the object itself, besides ours (rule 22).
+    /// The manager that has written last to the object itself, besides ours.
     pub last_other: Option<String>,
     /// Who owns a field through a subresource such as `/scale`, and the JSON pointer of the field. A server notes no time of it.
     pub scaled: Vec<(String, String)>,
@@ -231,7 +225,6 @@ pub struct Seen {
 pub struct Ending {
     /// Since when; none if the cluster gives no time.
     pub since: Option<Timestamp>,
-    /// Its finalizers.
     pub finalizers: Vec<String>,
     /// What a namespace says of what is left in it.
     pub remaining: Option<String>,
@@ -282,7 +275,7 @@ impl Seen {
 }
 
 /// JSON patches by which fields that an object got without server-side apply become those of [`Manager::Apply`], so that an apply
-/// removes those that are no longer given (rule 21). They are refused if the object has changed.
+/// removes those that are no longer given. They are refused if the object has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Takeover {
     /// Of the fields of [`Manager::Update`], if it has some.
@@ -304,7 +297,7 @@ pub struct Marks {
     pub keep: bool,
 }
 
-/// The annotation that keeps an object which nobody wants any more, if it is `false` (rule 29).
+/// The annotation that keeps an object which nobody wants any more, if it is `false`.
 pub const PRUNE: &str = "towline.dev/prune";
 
 impl Marks {
@@ -326,7 +319,7 @@ impl Marks {
 pub struct Refused {
     /// In a word.
     pub refusal: Refusal,
-    /// In a sentence, without values of secrets (rule 37).
+    /// In a sentence, without values of secrets.
     pub message: String,
 }
 
@@ -347,7 +340,7 @@ pub enum Refusal {
     Invalid,
     /// 415.
     UnsupportedMediaType,
-    /// 500 with one of the texts of rule 27.
+    /// 500 with one of the texts by which a server-side apply tells of it.
     SchemaMismatch,
     /// 404 that is not about the object: the kind is no longer served, or what answers is no API server.
     NotServed,
@@ -393,7 +386,7 @@ impl Writes {
     }
 }
 
-/// Why nothing was deleted although nobody wants an object (rule 29).
+/// Why nothing was deleted although nobody wants an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
     /// It is a wanted object under another name of its kind.
@@ -409,7 +402,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// Why the object of a row that nobody wants is not its syncset's to delete, if it is not (rule 29). `rows` are all of the cluster.
+    /// Why the object of a row that nobody wants is not its syncset's to delete, if it is not. `rows` are all of the cluster.
     pub fn of<'r>(
         row: &AppliedRow,
         seen: &Seen,
@@ -462,7 +455,7 @@ impl Release {
 pub enum End {
     /// Everything that was due was tried.
     Finished,
-    /// It has made as many requests, or taken as long, as a pass may: the cluster is to be requeued (rule 16).
+    /// It has made as many requests, or taken as long, as a pass may: the cluster is to be requeued.
     Yielded,
     /// The caller ended it.
     Interrupted,
@@ -471,7 +464,6 @@ pub enum End {
 /// What a pass comes to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How it ended.
     pub end: End,
     /// What is still to be stored.
     pub writes: Writes,
@@ -480,16 +472,16 @@ pub struct Outcome {
     /// When it is tried again, by the failure that is tried again soonest, or with back-off if something that was deleted has to be gone
     /// first; none if nothing fails and nothing is waited for.
     pub retry: Option<Retry>,
-    /// Whether deletions wait until the dispatcher has judged them, or were put off: it is tried again after 1 s (rule 34).
+    /// Whether deletions wait until the dispatcher has judged them, or were put off: it is tried again after 1 s.
     pub awaits_judgement: bool,
-    /// Whether deletions are held (rule 33).
+    /// Whether deletions are held.
     pub is_held: bool,
     /// What was not deleted, and why.
     pub releases: BTreeMap<Release, usize>,
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
-    /// each time, as far as that is known (rule 22).
+    /// each time, as far as that is known.
     pub contended: Vec<(ObjectRef, Option<String>)>,
-    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want (rule 31), and what is
+    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want, and what is
     /// deleted and has been there for less than a minute since.
     pub spared: BTreeSet<Uuid>,
     /// Requests to the cluster, without discovery.

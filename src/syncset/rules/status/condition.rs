@@ -58,9 +58,7 @@ pub enum Unreachable {
 /// Another document leads to the same cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Duplicate {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -74,7 +72,6 @@ pub struct Condition {
 }
 
 impl Unreachable {
-    /// The one with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid, Self::Forbidden]
             .into_iter()

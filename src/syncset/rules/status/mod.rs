@@ -1,4 +1,4 @@
-//! What the `ClusterSync` of a cluster shows (rule 41).
+//! What the `ClusterSync` of a cluster shows.
 //!
 //! ```json
 //! {"conditions": [{"type": "Failed", "status": "True", "reason": "Failure", "message": "SyncSet base is failing", "lastTransitionTime": "…"}],

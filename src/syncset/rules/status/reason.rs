@@ -1,4 +1,4 @@
-//! What the `ClusterSync` of a cluster shows (rule 41).
+//! What the `ClusterSync` of a cluster shows.
 
 /// Why a syncset was not applied: a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,7 +11,7 @@ pub enum Reason {
     SecretInvalid,
     /// A mapped secret could not be read.
     SecretUnavailable,
-    /// The cluster's schema does not allow the object (rule 27).
+    /// The cluster's schema does not allow the object.
     SchemaMismatch,
     /// The cluster does not serve the kind.
     KindNotServed,

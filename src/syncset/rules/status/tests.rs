@@ -216,7 +216,7 @@ fn a_cluster_that_was_never_asked_is_neither_reachable_nor_not() {
     assert_eq!(condition(&status, "Unreachable").expect("there")["status"], "Unknown");
 }
 
-/// Rule 31: with another document of the cluster, what that one wants is no failure here. All else that is not cleaned up is.
+/// With another document of the cluster, what that one wants is no failure here. All else that is not cleaned up is.
 #[test]
 fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_spared() {
     let results = [1, 2].map(|number| result(number, SyncSetKind::SyncSet, ["a", "b"][usize::from(number) - 1]));

@@ -1,4 +1,4 @@
-//! Which objects the live syncsets of a cluster want, and which of them sends an object (rules 11, 12 and 28).
+//! Which objects the live syncsets of a cluster want, and which of them sends an object.
 //!
 //! A syncset that is due says what it wants by its rendering, another one by its stored rows. All of it is known before the first
 //! request, so that an object which moves from one syncset to another is never deleted in between. What does not render may be
@@ -20,9 +20,9 @@ mod tests;
 pub enum Deletions {
     /// Its deletions were judged, and are not held.
     Allowed,
-    /// They are held until somebody approves them (rule 33).
+    /// They are held until somebody approves them.
     Held,
-    /// The dispatcher has not judged the newest change yet (rule 34).
+    /// The dispatcher has not judged the newest change yet.
     NotJudged,
 }
 
@@ -31,7 +31,7 @@ pub enum Deletions {
 pub struct Live {
     /// What is known of it without its payload.
     pub header: Header,
-    /// What it would be applied with now (rule 8).
+    /// What it would be applied with now.
     pub inputs: Digest,
     /// What it wants, if it is due; none if its stored rows say so.
     pub rendered: Option<Rendered>,
@@ -61,7 +61,7 @@ pub struct Wanted {
 }
 
 impl Live {
-    /// Why nothing of the syncset may be sent or deleted: a resource does not render (rule 14).
+    /// Why nothing of the syncset may be sent or deleted: a resource does not render.
     pub fn obstacle(&self) -> Option<&Failure> {
         self.rendered.as_ref()?.resources.iter().find_map(|resource| match resource {
             Rendering::Ready(_) => None,
@@ -80,7 +80,7 @@ impl Live {
 }
 
 impl Wanted {
-    /// What the syncsets, in the order of rule 12, want together. `scope` says whether an object's kind has namespaces.
+    /// What the syncsets, in the order in which they are applied, want together. `scope` says whether an object's kind has namespaces.
     pub fn new<'a>(
         live: &[Live],
         rows: impl IntoIterator<Item = &'a AppliedRow>,
@@ -137,7 +137,7 @@ impl Wanted {
         self.objects.get(object).into_iter().flatten().copied()
     }
 
-    /// Who sends an object (rule 12).
+    /// Who sends an object.
     pub fn winner(&self, object: &ObjectRef) -> Option<usize> {
         self.claimants(object).next_back()
     }
@@ -164,7 +164,7 @@ impl Wanted {
     }
 }
 
-/// The syncsets that are not due for themselves, but have to send an object, since whoever sent it no longer wants it (rule 10).
+/// The syncsets that are not due for themselves, but have to send an object, since whoever sent it no longer wants it.
 /// They have to be rendered as well, before the pass begins.
 pub fn also_due<'a>(live: &[Live], rows: impl IntoIterator<Item = &'a AppliedRow> + Clone) -> BTreeSet<Uuid> {
     // A namespace that does not count hides an object here at most, so rather too many are due.

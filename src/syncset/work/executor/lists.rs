@@ -1,4 +1,4 @@
-//! Reads lists of a full pass, those of a step at once (rules 16 and 22).
+//! Reads lists of a full pass, those of a step at once.
 //!
 //! Each list has an answer of its own, so that one which is forbidden does not keep the others from being compared. A cluster that does not
 //! answer one of them ends the step at once, and what is still under way is dropped. A 429 ends the step once the others have been read:
@@ -16,7 +16,7 @@ use crate::syncset::rules::pass::{Answer, Compared, List, Page, Refusal, Refused
 use crate::syncset::work::refusal::{Failed, Missing, Stop};
 use crate::syncset::work::seen::seen;
 
-/// The most objects of a list (rule 37).
+/// The most objects of a list.
 const MOST_LISTED: usize = 100_000;
 /// The most bytes of an object's metadata: four lists that are read at once may have as much in memory together as one that is read
 /// alone. Metadata is this large only by intent, and the objects of such a list are then read one by one.
@@ -117,7 +117,7 @@ async fn read(cluster: &Cluster, at: usize, id: KindId, mut pages: Pages, compar
     Read { at, id, pages, objects }
 }
 
-/// A refused list. Of an answer about Secrets the server's text is not repeated, since it may quote values (rule 37); the client
+/// A refused list. Of an answer about Secrets the server's text is not repeated, since it may quote values; the client
 /// sees to that only for requests that name one.
 fn of_list(failed: Failed, id: &KindId) -> Failed {
     match failed {

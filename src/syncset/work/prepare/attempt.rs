@@ -86,7 +86,7 @@ impl<'p> Attempt<'p> {
         }
     }
 
-    /// Renders all syncsets that have room in a pass, in the order of rule 12. The others count like those that can't be read: nobody knows
+    /// Renders all syncsets that have room in a pass, in the order in which they are applied. The others count like those that can't be read: nobody knows
     /// what they want, so what they have sent stays, and nothing is deleted.
     pub(super) async fn complete_one_by_one(&mut self) -> Result<(), Setback> {
         self.is_alone = true;

@@ -7,7 +7,7 @@ use crate::syncset::rules::status::Reason;
 /// they are rendered would be read by each pass.
 const MOST_IN_VAIN: usize = 16;
 
-/// The room of a pass, in which syncsets are put in the order of rule 12. It goes by what does not depend on anything but the syncsets,
+/// The room of a pass, in which syncsets are put in the order in which they are applied. It goes by what does not depend on anything but the syncsets,
 /// the labels of the cluster and the secrets: neither by what is due nor by what is kept in memory.
 #[derive(Debug)]
 pub(super) struct Room {

@@ -59,7 +59,6 @@ impl Sight {
         self.0.lock().delays.len()
     }
 
-    /// The delays.
     pub(crate) fn delays(&self) -> Vec<Duration> {
         std::mem::take(&mut self.0.lock().delays)
     }

@@ -45,7 +45,6 @@ impl Plans {
         Ok(found)
     }
 
-    /// Ends it.
     pub(crate) async fn end(self, world: &World<'_>) -> Result<(), Error> {
         world.execute("explain no more", "ALTER SYSTEM RESET ALL").await?;
         world.execute("explain no more", "SELECT pg_reload_conf()").await

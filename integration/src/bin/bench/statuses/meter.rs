@@ -13,7 +13,6 @@ use crate::measure::mebibytes;
 /// What a phase has cost.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Cost {
-    /// CPU seconds of the daemon.
     pub(crate) daemon_cpu_seconds: f64,
     /// The most memory that it held in the phase.
     pub(crate) daemon_peak_mib: f64,
@@ -21,7 +20,6 @@ pub(crate) struct Cost {
     pub(crate) database_cpu_seconds: f64,
     /// CPU seconds of the API server.
     pub(crate) api_server_cpu_seconds: f64,
-    /// CPU seconds of its etcd.
     pub(crate) etcd_cpu_seconds: f64,
     /// CPU seconds of this program, which watches and makes the load.
     pub(crate) load_cpu_seconds: f64,

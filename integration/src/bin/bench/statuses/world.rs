@@ -35,7 +35,6 @@ pub(crate) struct World {
     pub(crate) hub: ControlPlane,
     /// Where they come from.
     pub(crate) server: Postgres,
-    /// The database.
     pub(crate) database: Database,
     /// The leaf hubs' connection.
     pub(crate) sql: tokio_postgres::Client,

@@ -20,7 +20,7 @@ use super::world::{LONGEST_STEP, World};
 use crate::measure::Latency;
 use crate::options::SyncsetOptions;
 
-/// Clients that a replica keeps (rule 38).
+/// Clients that a replica keeps.
 const KEPT: usize = 256;
 /// One in ten clusters dies.
 const DEAD: usize = 10;

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::inventory::API_LOG;
 use crate::stage::{FILES, Stage};
 
-/// The release.
 const RELEASE: &str = "webshop";
 /// The object that turns the inventory on.
 const PROJECT: &str =
@@ -40,7 +39,6 @@ pub(super) async fn installed(stage: &mut Stage) -> Result<Told, Error> {
     Ok(Told { text, latency })
 }
 
-/// And uninstalls it.
 pub(super) async fn uninstalled(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the API to be told of the end of the release");
     let uninstall = format!("helm --kube-context east uninstall {RELEASE}");

@@ -222,7 +222,7 @@ fn resync_sends_again_under_a_new_key() {
     assert_eq!(world.index.resync(Some(&key("nobody"))), 0);
 }
 
-/// Rule 13: options that return are another registration.
+/// Options that return are another registration.
 #[test]
 fn each_registration_has_a_key_of_its_own_also_over_a_restart() {
     let mut world = World::new(settings());

@@ -307,7 +307,7 @@ fn the_time_of_the_status_never_changes_alone() {
     assert_eq!(world.writes, writes + 2, "one before the post and one after it");
 }
 
-/// Rule 5: that it is uninstalled was acknowledged while Helm began to install it anew, which failed and left nothing.
+/// That it is uninstalled was acknowledged while Helm began to install it anew, which failed and left nothing.
 #[test]
 fn a_release_that_is_told_to_be_uninstalled_is_forgotten_when_nothing_is_left_of_it() {
     let mut world = World::new(settings());

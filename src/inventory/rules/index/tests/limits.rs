@@ -32,7 +32,7 @@ fn only_so_many_releases_are_reported_by_namespace_and_name() {
     assert_eq!((world.index.summary().releases, world.entry("c")["sent"].clone()), (2, json!(1)));
 }
 
-/// Rule 8: one id a release. The API knows what was reported once, also while it is beyond the first ones.
+/// One id a release. The API knows what was reported once, also while it is beyond the first ones.
 #[test]
 fn a_release_that_is_beyond_the_first_ones_for_a_while_keeps_its_id() {
     for is_killed in [false, true] {
@@ -92,7 +92,7 @@ fn only_releases_that_can_be_reported_take_a_place() {
     assert!(world.index.explain(&key("c"), world.now).unwrap().0.join(" ").contains("more releases than max_releases"));
 }
 
-/// Rule 11: the API server takes no larger status, and without a status nothing is sent.
+/// The API server takes no larger status, and without a status nothing is sent.
 #[test]
 fn what_the_status_has_no_room_for_is_counted_and_others_go_on() {
     let room = 6000;
@@ -123,7 +123,7 @@ fn what_the_status_has_no_room_for_is_counted_and_others_go_on() {
     assert!(world.told().iter().any(|told| told.starts_with(&long(8))), "{:?}", world.told());
 }
 
-/// Rule 9: whoever may write Secrets can write long strings.
+/// Whoever may write Secrets can write long strings.
 #[test]
 fn long_strings_are_sent_whole_and_cut_in_the_status_and_a_restart_sends_nothing() {
     for counts in [Counts::Content, Counts::Revision] {
@@ -165,7 +165,7 @@ fn whether_there_is_room_for_a_release_does_not_depend_on_whether_it_is_reported
     assert!(reported.is_sorted() && reported.first() == Some(&0) && reported.last() == Some(&1), "{reported:?}");
 }
 
-/// Rule 11: as many as are reported unless the configuration says otherwise.
+/// As many as are reported unless the configuration says otherwise.
 #[test]
 fn two_thousand_ordinary_releases_have_room() {
     let mut world = World::new(settings());

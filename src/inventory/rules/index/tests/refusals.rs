@@ -56,7 +56,7 @@ fn what_was_not_sent_under_an_expired_lease_is_no_failure() {
     assert_eq!(next_post(&mut world), (SECOND, registration));
 }
 
-/// Rule 15: only what was rejected last waits for another content.
+/// Only what was rejected last waits for another content.
 #[test]
 fn a_rejected_content_that_returns_is_tried_again() {
     let (mut world, first) = due();
@@ -76,7 +76,7 @@ fn a_rejected_content_that_returns_is_tried_again() {
     assert_eq!(again.body, refused.body);
 }
 
-/// Rule 16: also what was never acknowledged, since it was rejected.
+/// Also what was never acknowledged, since it was rejected.
 #[test]
 fn resync_sends_what_was_rejected_again_under_a_new_key() {
     let (mut world, post) = due();
@@ -107,7 +107,7 @@ fn definite() -> [Refusal; 4] {
     [rejected(), Refusal::Unauthorized, Refusal::NotSent, not_connected]
 }
 
-/// Rule 13: a content that returns is another post only if the API may know the one in between.
+/// A content that returns is another post only if the API may know the one in between.
 #[test]
 fn a_content_that_returns_after_a_definite_refusal_is_not_sent_again() {
     for refusal in definite() {
@@ -169,7 +169,7 @@ fn what_was_interrupted_may_have_arrived() {
     assert_eq!(world.told(), ["web 1 deployed [p]", "web 1 deployed [q]", "web 1 deployed [p]"]);
 }
 
-/// Rule 15: until the content changes, whichever process runs.
+/// Until the content changes, whichever process runs.
 #[test]
 fn what_was_rejected_is_not_sent_again_after_a_restart() {
     let (mut world, second) = second_post();
@@ -208,7 +208,7 @@ fn a_registration_that_was_rejected_is_not_sent_again_after_a_restart() {
     assert_eq!((world.told().len(), &world.status["rejectedRegistration"]), (1, &Value::Null));
 }
 
-/// Rule 5: a body that waits is not sent while Helm is working on a newer revision.
+/// A body that waits is not sent while Helm is working on a newer revision.
 #[test]
 fn a_body_that_waits_is_held_while_helm_works_on_a_newer_revision() {
     let (mut world, post) = due();
@@ -224,7 +224,7 @@ fn a_body_that_waits_is_held_while_helm_works_on_a_newer_revision() {
     assert_eq!(world.told(), ["web 2 deployed [p]"]);
 }
 
-/// Rule 5: what is uninstalled is told, though Helm may be installing it anew.
+/// What is uninstalled is told, though Helm may be installing it anew.
 #[test]
 fn that_a_release_is_uninstalled_is_not_held() {
     let (mut world, post) = due();
@@ -313,7 +313,7 @@ fn a_registration_that_was_rejected_is_not_told_of_when_none_is_needed() {
     assert_eq!(delivered(&world)["status"], "True");
 }
 
-/// Rule 5: it is Helm that it waits for, whatever the API said before.
+/// It is Helm that it waits for, whatever the API said before.
 #[test]
 fn what_waits_for_helm_does_not_wait_for_the_api() {
     let (mut world, second) = second_post();
@@ -422,7 +422,7 @@ fn options_that_return_before_they_were_sent_are_not_registered_again() {
     assert_eq!((world.accepted.len(), &world.status["registeringHash"]), (1, &Value::Null));
 }
 
-/// Rule 15: only what was rejected last waits for another content.
+/// Only what was rejected last waits for another content.
 #[test]
 fn a_rejected_registration_that_returns_is_tried_again() {
     let (mut world, second) = reregistered();

@@ -1,4 +1,4 @@
-//! What is deleted and what is not (rules 15 and 28 to 34).
+//! What is deleted and what is not.
 
 use std::slice::from_ref;
 
@@ -92,7 +92,7 @@ fn syncsets_that_are_gone_are_deleted_first_namespaces_last() {
     assert_eq!(requests.last().map(String::as_str), Some("APPLY ConfigMap default/z"));
 }
 
-/// Rule 15: a syncset sends what it wants before it deletes anything, also what goes with something of another one.
+/// A syncset sends what it wants before it deletes anything, also what goes with something of another one.
 #[test]
 fn what_a_live_syncset_drops_within_what_another_one_drops_is_deleted_after_what_it_sends() {
     let namespace = object("", "Namespace", "", "n");

@@ -1,4 +1,4 @@
-//! Full passes (rule 22).
+//! Full passes.
 
 use super::super::{End, Outcome, Refusal};
 use super::store::{Store, pass, run};

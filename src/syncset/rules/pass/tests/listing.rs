@@ -1,4 +1,4 @@
-//! Lists that are read at once (rule 16).
+//! Lists that are read at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Objects that are deleted to be created again (rule 26), and those that are not ours to delete.
+//! Objects that are deleted to be created again, and those that are not ours to delete.
 
 use std::slice::from_ref;
 use std::time::Duration;

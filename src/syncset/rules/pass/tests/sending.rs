@@ -1,4 +1,4 @@
-//! What is sent, with the requests that it takes (rules 12 to 16, 18 to 20, 24 to 26 and 43).
+//! What is sent, with the requests that it takes.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -485,7 +485,7 @@ fn what_was_done_is_stored_after_100_requests_and_after_10_s() {
     }
 }
 
-/// Rule 16: a syncset is shown to be done although those that come after it take long, and change no row.
+/// A syncset is shown to be done although those that come after it take long, and change no row.
 #[test]
 fn what_only_a_result_says_is_stored_after_100_requests_too() {
     let mut world = World::new();

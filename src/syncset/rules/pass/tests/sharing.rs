@@ -1,4 +1,4 @@
-//! Two documents that lead to one cluster (rule 31): an object is there as long as one of them wants it, and no longer.
+//! Two documents that lead to one cluster: an object is there as long as one of them wants it, and no longer.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct Shared {
 }
 
 impl Store {
-    /// As the statement of rule 31 finds it.
+    /// As the statement before a deletion finds it.
     fn wants(&self, wanted: &ObjectRef) -> bool {
         let is_it = |object: &ObjectRef| {
             object == wanted

@@ -1,4 +1,4 @@
-//! Objects that somebody has made in place of ours, or deleted (rule 20), and those of Hive (rule 21).
+//! Objects that somebody has made in place of ours, or deleted, and those of Hive.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -167,7 +167,7 @@ fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_with
     assert!(store.results[&sets[0].id].failure.is_none() && !store.applied[&(map("a"), sets[0].id)].adopted);
 }
 
-/// Rule 20: it is the object that existed before, and not its name.
+/// It is the object that existed before, and not its name.
 #[test]
 fn an_adopted_object_that_somebody_deletes_and_we_create_again_is_ours() {
     for behavior in [Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly] {

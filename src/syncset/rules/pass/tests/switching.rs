@@ -1,4 +1,4 @@
-//! Switches to `Apply` from other behaviors: what these have sent is taken over once, so that nothing of it stays (rule 21).
+//! Switches to `Apply` from other behaviors: what these have sent is taken over once, so that nothing of it stays.
 
 use std::slice::from_ref;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Answers with 429 (rule 40): one of the API server as a whole ends the pass, and one that is about an object does not keep others from
+//! Answers with 429: one of the API server as a whole ends the pass, and one that is about an object does not keep others from
 //! being sent for ever.
 
 use std::slice::from_ref;

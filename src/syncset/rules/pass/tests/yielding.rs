@@ -1,4 +1,4 @@
-//! Passes that end early, and those that go on from them (rule 16).
+//! Passes that end early, and those that go on from them.
 
 use std::slice::from_ref;
 use std::time::Duration;
