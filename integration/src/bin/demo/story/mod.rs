@@ -153,7 +153,7 @@ impl Story<'_> {
         let leases: usize = self.counted.iter().map(|at| at.leases).sum();
         screen.line(&screen.paint(
             Look::Dim,
-            &format!("  not in it: {leases} requests for Leases, one a second for each section, replica and heartbeat"),
+            &format!("  not in it: {leases} requests for Leases, one a second for each section and heartbeat"),
         ));
     }
 }
