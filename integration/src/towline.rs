@@ -21,8 +21,7 @@ use crate::{Error, eventually, programs};
 /// Goes over the admin address of the configuration file.
 const LISTEN: &str = "TOWLINE__DAEMON__LISTEN";
 
-/// Waits until the state of a section says with which settings it runs: until then each start looks for what other settings
-/// have left.
+/// Waits until the state of a section says with which settings it runs.
 pub async fn settings_noted(cluster: &Client, namespace: &str, section: &str, limit: Duration) -> Result<(), Error> {
     let states: Api<ConfigMap> = Api::namespaced(cluster.clone(), namespace);
     eventually(format!("the settings of {section} to be noted"), limit, async || {

@@ -1,11 +1,11 @@
-//! What marks the objects of a kind: finalizers, annotations, managers. Each is one paged list of metadata.
+//! The finalizers and UIDs of a kind's objects. Each is one paged list of metadata.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Cluster, Error, FIELD_MANAGER, Kind, ObjectKey};
+use super::{Cluster, Error, Kind, ObjectKey};
 
 #[derive(Deserialize)]
 struct Item {
@@ -19,54 +19,11 @@ struct ItemMetadata {
     namespace: Arc<str>,
     #[serde(default)]
     uid: Arc<str>,
-    #[serde(default, rename = "resourceVersion")]
-    resource_version: Arc<str>,
     #[serde(default)]
     finalizers: Vec<String>,
-    #[serde(default)]
-    annotations: BTreeMap<Arc<str>, Arc<str>>,
-    #[serde(default, rename = "managedFields")]
-    managers: Vec<ItemManager>,
-}
-
-#[derive(Deserialize)]
-struct ItemManager {
-    #[serde(default)]
-    manager: String,
-}
-
-/// The metadata of an object that is neither its content nor its identity.
-#[derive(Debug, Clone)]
-pub struct Marked {
-    /// Namespace and name.
-    pub key: ObjectKey,
-    pub resource_version: Arc<str>,
-    pub finalizers: Vec<String>,
-    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
-    /// The `towline` field managers that wrote it.
-    pub managers: Vec<String>,
 }
 
 impl Cluster {
-    /// Calls `look` with each object of a kind: one paged list of metadata.
-    pub async fn each_marked(&self, kind: &Kind, mut look: impl FnMut(Marked)) -> Result<(), Error> {
-        self.metadata(
-            kind,
-            |ItemMetadata { name, namespace, resource_version, finalizers, annotations, managers, .. }| {
-                let managers = managers.into_iter().map(|entry| entry.manager);
-                let managers = managers.filter(|manager| manager.starts_with(FIELD_MANAGER)).collect();
-                look(Marked {
-                    key: ObjectKey::new(namespace, name),
-                    resource_version,
-                    finalizers,
-                    annotations,
-                    managers,
-                });
-            },
-        )
-        .await
-    }
-
     /// The objects of a kind with such a finalizer: one paged list of metadata.
     pub async fn held_by(&self, kind: &Kind, is_such: impl Fn(&str) -> bool) -> Result<Vec<ObjectKey>, Error> {
         let mut held = Vec::new();

@@ -60,7 +60,6 @@ pub use demand::Demand;
 pub use dynamic::{DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
-pub use held::Marked;
 pub use identity::{Identity, Replaced};
 pub use kind::Kind;
 pub use kinds::{KEPT, KindError, KindId, Kinds};

@@ -1,6 +1,5 @@
 //! Resource sync as a job of the daemon.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -80,7 +79,6 @@ impl Sections for SyncSections {
 
     /// Assumes that every kind is namespaced; only `--connect` finds out.
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
-        check_former_names(self.placed(), whole, faults);
         faults.extend(self.placed().filter_map(|(index, section)| {
             let (found, reason) = (section.resource.to_string(), section.objection()?.to_owned());
             Some(Fault::new(format!("sync[{index}].resource"), Problem::Unsyncable { found, reason }))
@@ -144,30 +142,5 @@ impl Sections for SyncSections {
 impl SyncSections {
     fn placed(&self) -> impl Iterator<Item = (usize, &SyncConfig)> {
         self.indices.iter().copied().zip(&self.sections)
-    }
-}
-
-/// A former name must not be the name or a former name of another section, whose marks would count as this one's.
-fn check_former_names<'s>(
-    sync: impl Iterator<Item = (usize, &'s SyncConfig)>,
-    whole: &Whole<'_>,
-    faults: &mut Vec<Fault>,
-) {
-    let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-    for (index, section) in sync {
-        for (position, former) in section.former_names.iter().enumerate() {
-            let path = format!("sync[{index}].former_names[{position}]");
-            let found = format!("{:?}", former.as_str());
-            if let Some(key) = whole.reserved.get(former.as_str()) {
-                let allowed = format!("any other name: this one is kept for `[{key}]`");
-                faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
-            } else if let Some(holder) = whole.names.get(former.as_str()) {
-                let allowed = format!("a name that no section has ({holder} has this one)");
-                faults.push(Fault::new(path.clone(), Problem::Value { found, allowed, suggestion: None }));
-            } else if let Some(first) = seen.get(former.as_str()) {
-                faults.push(Fault::new(path.clone(), Problem::Duplicate { found, first: first.clone() }));
-            }
-            seen.entry(former.as_str()).or_insert(path);
-        }
     }
 }

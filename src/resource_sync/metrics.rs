@@ -25,13 +25,10 @@ const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
 const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
 /// Objects that the guard against mass changes holds, by `section` and `kind`.
 const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
-/// Objects with finalizers or marks of earlier settings that no section owns, by `section`.
-const SYNC_LEFT_BEHIND_OBJECTS: &str = "towline_sync_left_behind_objects";
 
 /// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
     Metric::gauge(SYNC_OBJECTS, "Objects by section and state"),
-    Metric::gauge(SYNC_LEFT_BEHIND_OBJECTS, "Objects with marks of earlier settings that no section owns"),
     Metric::histogram(SYNC_SPEC_LAG_SECONDS, "From the arrival of a remote change to the acknowledged local write"),
     Metric::histogram(SYNC_STATUS_LAG_SECONDS, "From the arrival of a local change to the acknowledged remote write"),
     Metric::gauge(SYNC_OLDEST_PENDING_SECONDS, "Age of the oldest change that is not written yet"),
@@ -74,7 +71,6 @@ pub struct SyncMetrics {
     dry_run: Gauge,
     adopted: Counter,
     held: [(&'static str, Gauge); HELD_KINDS.len()],
-    left_behind: Gauge,
 }
 
 /// The kinds of harm for which the guard against mass changes holds objects, as label values.
@@ -101,7 +97,6 @@ impl SyncMetrics {
             dry_run: gauge!(SYNC_DRY_RUN, &labels),
             adopted: counter!(SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
             held: HELD_KINDS.map(|kind| (kind, gauge!(SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
-            left_behind: gauge!(SYNC_LEFT_BEHIND_OBJECTS, &labels),
         }
     }
 
@@ -115,11 +110,6 @@ impl SyncMetrics {
         for (state, gauge) in &self.objects {
             gauge.set(telemetry::count(objects_in(*state)));
         }
-    }
-
-    /// Sets how many objects have marks that no section owns, at the time of a scrape.
-    pub fn set_left_behind(&self, objects: usize) {
-        self.left_behind.set(telemetry::count(objects));
     }
 
     /// Sets the age of the oldest change that has not been written yet, zero without one, at the time of a scrape.

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use crate::cluster::object::is_of_towline;
-use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Marked, Object, ObjectKey, Payload, Request};
+use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request};
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
 use crate::job::check::{reach, say};
@@ -201,22 +201,17 @@ async fn in_place(
         .map(Mapping::new)
         .collect();
     let mut counts = Counts::default();
-    let mut found: Vec<Marked> = Vec::new();
-    let is_held = |object: &Marked| object.finalizers.contains(&command.finalizer);
-    let look = |object: Marked| {
-        if !is_held(&object) || !object.key.namespace.starts_with(prefix) {
-            return;
+    let held = cluster.held_by(&kind, |finalizer| finalizer == command.finalizer).await;
+    for key in held.map_err(|error| error.to_string())? {
+        if !key.namespace.starts_with(prefix) {
+            continue;
         }
-        if owners.iter().any(|owner| owner.covers_remote(&object.key)) {
+        if owners.iter().any(|owner| owner.covers_remote(&key)) {
             counts.kept += 1;
-        } else {
-            found.push(object);
+            continue;
         }
-    };
-    cluster.each_marked(&kind, look).await.map_err(|error| error.to_string())?;
-    for object in found {
-        let name = format!("cluster {}: {} {}", place.cluster, place.resource, object.key);
-        match take_off(&cluster, &kind, &object.key, command, ours).await {
+        let name = format!("cluster {}: {} {key}", place.cluster, place.resource);
+        match take_off(&cluster, &kind, &key, command, ours).await {
             Ok(Outcome::Released) => {
                 say(&if command.yes { format!("{name}: released") } else { name });
                 counts.released += 1;

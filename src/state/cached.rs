@@ -242,14 +242,6 @@ impl CachedState {
         Ok(())
     }
 
-    /// Continues with the state under a former name of the section.
-    pub(super) fn inherit(&mut self, inherited: SectionState) {
-        if self.current == SectionState::default() {
-            self.current = inherited;
-            self.request_write();
-        }
-    }
-
     /// The object was read. Changes that are not stored go over it. Returns another daemon that has written the object and
     /// was not known before.
     pub(super) fn loaded(

@@ -87,63 +87,18 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// The fingerprint of everything that decides which objects have which marks.
-    pub fingerprint: String,
+    /// The keys that decide which objects have the section's marks, with their values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub marking: BTreeMap<String, String>,
     /// The names of local secrets that were copied to the remote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secret_names: Vec<String>,
-    /// The names of its marks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub marks: Option<PastMarks>,
-    /// Earlier names of marks, as long as an object has them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub past: Vec<PastMarks>,
-    /// How many objects had marks that no section owns.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub left: u64,
-    /// The sections with the same local cluster, and those that are no longer configured and whose states are left.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sections: Vec<String>,
     /// Pointers to the fields that belonged to the local side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub local_fields: Vec<String>,
     /// Pointers that were removed from these, while not all objects have been written since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_fields: Vec<String>,
-}
-
-/// The names of a section's marks, and the objects that had them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PastMarks {
-    /// The section's name.
-    pub section: String,
-    /// The domain of annotations and of the finalizer.
-    pub annotation_domain: String,
-    /// The name part of the finalizer.
-    pub finalizer: String,
-    /// The kind.
-    pub resource: String,
-    /// The name of the remote cluster.
-    pub remote: String,
-    /// The name of the local cluster.
-    pub local: String,
-    /// Part of the rule between names, which decides the objects that had the marks.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub remote_resource_suffix: String,
-    /// See [`PastMarks::remote_resource_suffix`].
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub local_namespace_suffix: String,
-    /// See [`PastMarks::remote_resource_suffix`].
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace_prefix: String,
-}
-
-impl PastMarks {
-    /// The full name of the finalizer.
-    pub fn finalizer(&self) -> String {
-        format!("{}/{}", self.annotation_domain, self.finalizer)
-    }
 }
 
 /// What distinguishes a daemon from others.

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Keeping;
 use super::cached::{CachedState, StateReport};
-use super::content::{Document, SectionState, Settings, Unreadable};
+use super::content::{Document, SectionState, Unreadable};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
@@ -39,8 +39,6 @@ impl NotDurable {
 pub struct Owner {
     /// Its name.
     pub section: SectionName,
-    /// Its former names.
-    pub former: Vec<SectionName>,
     /// A dry run: nothing is written.
     pub read_only: bool,
 }
@@ -221,21 +219,6 @@ impl Keeper {
         Some(self.cluster.session()?.connection.client().default_namespace().into())
     }
 
-    /// Reads the settings that another section in the same place last ran with; `None` if it has no state.
-    pub async fn of_other(&self, section: &SectionName) -> Result<Option<Settings>, Error> {
-        let Some(namespace) = self.namespace() else { return Ok(None) };
-        match object::read(&self.cluster, section, &namespace).await {
-            Ok(Read::State(document, _)) => Ok(Some(document.known.settings.unwrap_or_default())),
-            Ok(Read::Missing | Read::Foreign(_)) | Err(Error::Forbidden { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The name of another section's object in the same place, for people.
-    pub fn object_of(&self, section: &SectionName) -> String {
-        format!("ConfigMap {}", self.key_of(section))
-    }
-
     fn key_of(&self, section: &SectionName) -> String {
         object::key(section, self.namespace().as_deref().unwrap_or("(unknown)")).to_string()
     }
@@ -305,12 +288,7 @@ impl Keeper {
     async fn load(&self, namespace: &str) -> Result<(), Error> {
         let epoch = self.cluster.epoch();
         let (document, version) = match object::read(&self.cluster, &self.owner.section, namespace).await? {
-            Read::Missing => {
-                if let Some(inherited) = self.inherited(namespace).await? {
-                    self.update(|state| state.inherit(inherited));
-                }
-                (Document::default(), None)
-            }
+            Read::Missing => (Document::default(), None),
             Read::State(document, version) => (*document, Some(version)),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
@@ -321,21 +299,6 @@ impl Keeper {
             );
         }
         Ok(())
-    }
-
-    /// The state under a former name of the section, which continues with it if there is none under its own name.
-    async fn inherited(&self, namespace: &str) -> Result<Option<SectionState>, Error> {
-        for former in &self.owner.former {
-            match object::read(&self.cluster, former, namespace).await {
-                Ok(Read::State(document, _)) => {
-                    tracing::info!(section = %self.owner.section, %former, "continuing with the state of the section's former name");
-                    return Ok(Some(SectionState { daemon: None, ..document.known }));
-                }
-                Ok(Read::Missing | Read::Foreign(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
     }
 
     fn refused(&self, namespace: &str, foreign: &Foreign) -> Error {

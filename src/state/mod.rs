@@ -23,7 +23,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use self::cached::StateReport;
-pub use self::content::{Daemon, Detached, GuardState, Identities, PastMarks, SectionState, Settings};
+pub use self::content::{Daemon, Detached, GuardState, Identities, SectionState, Settings};
 pub use self::keeper::{Keeper, NotDurable, Owner};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub use self::run::keep;

@@ -45,7 +45,7 @@ fn keeper() -> (Arc<Keeper>, Script, Cluster) {
 fn keeper_of(read_only: bool) -> (Arc<Keeper>, Script, Cluster) {
     let (cluster, script) = Cluster::scripted("edge");
     let keeping = Keeping::in_namespace("towline", "this");
-    let owner = Owner { section: "databases".parse().unwrap(), former: Vec::new(), read_only };
+    let owner = Owner { section: "databases".parse().unwrap(), read_only };
     (Keeper::new(owner, cluster.clone(), &keeping), script, cluster)
 }
 

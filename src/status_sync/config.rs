@@ -121,7 +121,7 @@ impl Setting for StatusFamily {
 
 impl From<&StatusSyncConfig> for Owner {
     fn from(config: &StatusSyncConfig) -> Self {
-        Self { section: config.name.clone(), former: Vec::new(), read_only: false }
+        Self { section: config.name.clone(), read_only: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use integration::Towline;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::rules_world::*;
@@ -13,17 +14,6 @@ async fn release(section: &Section, args: &[&str]) -> (Option<i32>, String) {
     let output = Towline::command(args).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
-}
-
-/// What is left with this mark, as far as it was this daemon's: others of these tests leave things, too.
-fn left<'r>(report: &'r Value, mark: &str) -> Option<&'r Value> {
-    let left = report["left_behind"].as_array()?;
-    left.iter().find(|left| left["mark"] == json!(mark) && left["was_ours"] == json!(true))
-}
-
-fn is_told(report: &Value) -> bool {
-    let left = report["left_behind"].as_array();
-    left.is_some_and(|left| left.iter().any(|left| left["was_ours"] == json!(true)))
 }
 
 #[test]
@@ -41,29 +31,13 @@ fn what_a_narrower_prefix_leaves_behind_is_told_and_can_be_let_go() {
         }
         section.in_step().await;
         section.settings_noted("narrow").await;
-        section.report_has("nothing that is left", |report| !is_told(report)).await;
         let narrower = sync("narrow", &section.kind, "finalizer = \"sync-narrow\"")
             .replace("namespace_prefix = \"narrow-\"", "namespace_prefix = \"narrow-a\"");
         section.restart_with(&narrower).await;
-        let report = section.report_has("what is left", |report| left(report, &finalizer).is_some()).await;
-        let found = left(&report, &finalizer).unwrap();
-        assert_eq!((&found["side"], &found["objects"]), (&json!("remote"), &json!(2)), "{report}");
-        assert!(found["first"].as_array().unwrap().contains(&json!("narrow-b/bills")), "{report}");
-        let owner = left(&report, &format!("{}: narrow", mark("sync-owner-section"))).unwrap();
-        assert_eq!(owner["first"], json!(["narrow-b"]), "{report}");
-        assert!(left(&report, &mark("sync-remote-uid")).is_some_and(|left| left["objects"] == json!(2)), "{report}");
+        let told = json!(["namespace_prefix was \"narrow-\""]);
+        section.report_has("the changed prefix", |report| report["changed_settings"] == told).await;
         let log = section.towline.log().unwrap();
-        assert!(
-            log.lines().any(|line| line.contains("no section owns this mark") && line.contains(&finalizer)),
-            "{log}"
-        );
-        let metrics = section.towline.admin().metrics().await.unwrap();
-        assert!(metrics.contains("towline_sync_left_behind_objects{section=\"narrow\"} 5"), "{metrics}");
-
-        // Told after a restart without a change, too, as long as it is there.
-        section.towline.start_again().await.unwrap();
-        section.towline.wait_ready(LIMIT).await.unwrap();
-        section.report_has("what is still left", |report| left(report, &finalizer).is_some()).await;
+        assert!(log.lines().any(|line| line.contains("settings have changed") && line.contains("narrow-")), "{log}");
 
         let (code, told) = release(&section, &["--finalizer", &finalizer, "--yes"]).await;
         assert_eq!(code, Some(1), "{told}");
@@ -87,22 +61,17 @@ fn what_a_narrower_prefix_leaves_behind_is_told_and_can_be_let_go() {
 }
 
 #[test]
-fn a_section_that_is_gone_is_told_by_those_that_are_left() {
+fn the_finalizer_of_a_section_that_is_gone_can_be_let_go() {
     run(async {
         let world = world().await;
         let first = sync("stays", &databases(), "finalizer = \"sync-stays\"");
         let second = sync("goes", &queues(), "finalizer = \"sync-goes\"").replace("\"goes-\"", "\"stays-\"");
-        let config = clusters(world) + &second.replace("name = \"goes\"", "name = \"a-goes\"") + &first;
+        let config = clusters(world) + &second + &first;
         let mut section = Section::start_config("stays", queues(), &config, |_| {}).await;
         section.make_namespaces("a").await;
         section.make_remote("a", "jobs", &json!({"spec": {}})).await;
         section.remote_has("a", "jobs", |remote| remote.finalizers() == [mark("sync-goes")]).await;
-        section.settings_noted("stays").await;
-        section.settings_noted("a-goes").await;
         section.restart_with(&first).await;
-        let report = section.report_has("what is left", |report| left(report, &mark("sync-goes")).is_some()).await;
-        assert_eq!(left(&report, &mark("sync-goes")).unwrap()["first"], json!(["stays-a/jobs"]), "{report}");
-        assert_eq!(report["left_states"], json!(["ConfigMap default/towline-a-goes"]), "{report}");
         let args = [
             "--finalizer",
             &mark("sync-goes"),
@@ -118,110 +87,72 @@ fn a_section_that_is_gone_is_told_by_those_that_are_left() {
     });
 }
 
-/// The managers that wrote an object itself.
-fn managers(object: &impl ResourceExt) -> Vec<String> {
-    let entries = object.managed_fields().iter().filter(|entry| entry.subresource.is_none());
-    entries.filter_map(|entry| entry.manager.clone()).collect()
-}
-
 #[test]
-fn a_renamed_section_takes_its_marks_along_and_forgets_the_former_names() {
+fn a_renamed_section_goes_on_with_its_pairs_and_keeps_what_it_cannot_prove() {
     run(async {
-        let mut section = Section::start_with(
-            "taken-along",
-            databases(),
-            "finalizer = \"sync-before\"\nannotation_domain = \"before.example\"",
-            |mapping| {
-                mapping.finalizer = "sync-before".to_owned();
-                mapping.annotation_domain = "before.example".to_owned();
-            },
-        )
-        .await;
+        let mut section = Section::start("before", databases(), "").await;
         section.make_remote_namespace("a").await;
         section.make_namespaces("b").await;
-        section
-            .make_remote(
-                "a",
-                "orders",
-                &json!({"metadata": {"labels": {"tier": "one"}}, "spec": {"engine": "postgres-17"}}),
-            )
-            .await;
-        section.make_remote("b", "bills", &json!({"spec": {"engine": "postgres-17"}})).await;
-        section.in_step().await;
-        let before = section.local_has("a", "orders", |_| true).await;
-        assert!(before.annotations().contains_key("before.example/sync-local-name"), "{before:?}");
-
-        // Another name, finalizer and domain, all at once.
-        let now =
-            sync("taken-along", &section.kind, "finalizer = \"sync-after\"\nformer_finalizers = [\"sync-before\"]")
-                .replace("name = \"taken-along\"", "name = \"after\"");
-        let former = "former_names = [\"taken-along\"]\nformer_annotation_domains = [\"before.example\"]\n";
-        section.settings_noted("taken-along").await;
-        let since = section.mark().await;
-        section.restart_with(&(now.clone() + former)).await;
-        section.mapping.finalizer = "sync-after".to_owned();
-        section.mapping.annotation_domain = "cloud.teleport.dev".to_owned();
-        section.in_step().await;
-        let renamed = |object: &kube::core::DynamicObject| object.annotations().contains_key(&mark("sync-local-name"));
-        for (suffix, name) in [("a", "orders"), ("b", "bills")] {
-            let local = section.local_has(suffix, name, renamed).await;
-            assert!(!local.annotations().keys().any(|key| key.starts_with("before.example/sync")), "{local:?}");
-            assert_eq!(managers(&local), ["towline-after"], "{local:?}");
-            let remote = section.remote_has(suffix, name, |remote| remote.finalizers() == [mark("sync-after")]).await;
-            assert!(!remote.annotations().keys().any(|key| key.starts_with("before.example/sync")), "{remote:?}");
+        for (suffix, name) in [("a", "orders"), ("b", "bills"), ("b", "lost")] {
+            section.make_remote(suffix, name, &json!({"spec": {"engine": "postgres-17"}})).await;
         }
-        let after = section.local_has("a", "orders", renamed).await;
-        assert_eq!((after.uid(), after.metadata.generation), (before.uid(), before.metadata.generation));
-        // One write for each object, and one read for each record of field managers.
-        let (hub, edge) = section.counted("a", since).await;
-        assert_eq!(hub, counts([("patch databases", 1)]));
-        let expected = [("get databases", 1), ("patch databases", 1), ("get namespaces", 1), ("patch namespaces", 1)];
-        assert_eq!(edge, counts(expected));
-
-        // The former names are no longer needed: the section goes on under its new ones, and ends what it began before.
+        section.in_step().await;
+        section.towline.kill9().await.unwrap();
+        // Without its finalizer, while nobody looks.
+        section.patch_remote("b", "lost", &json!({"metadata": {"finalizers": null}})).await;
+        section.delete_remote("b", "lost").await;
+        let now = sync("before", &section.kind, "").replace("name = \"before\"", "name = \"after\"");
+        std::fs::write(section.towline.config_path(), clusters(section.world) + &now).unwrap();
+        section.towline.start_again().await.unwrap();
+        section.towline.wait_ready(LIMIT).await.unwrap();
         section.name = "after".to_owned();
-        section.settings_noted("after").await;
-        let renewed = |report: &Value| !is_told(report) && report["former_marks"] == json!(0);
-        section.report_has("that nothing is left by former names", renewed).await;
-        section.restart_with(&now.replace("former_finalizers = [\"sync-before\"]", "")).await;
-        section.name = "taken-along".to_owned();
-        section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"tier": null}}})).await;
-        section.local_has("a", "orders", |local| !local.labels().contains_key("tier")).await;
-        section.delete_remote("a", "orders").await;
-        section.delete_remote("b", "bills").await;
-        section.remote_gone("a", "orders").await;
-        section.remote_gone("b", "bills").await;
-        section.local_gone("b", "bills").await;
+        section.report_has("what it can't prove", |report| report["objects"]["unclaimed"] == json!(1)).await;
+        section.name = "before".to_owned();
+        section.patch_remote("a", "orders", &json!({"spec": {"engine": "postgres-18"}})).await;
+        let local = section.local_has("a", "orders", |local| local.data["spec"]["engine"] == "postgres-18").await;
+        assert!(!local.annotations().contains_key(&mark("sync-adopted")), "it is no existing object: {local:?}");
+        for (suffix, name) in [("a", "orders"), ("b", "bills")] {
+            section.delete_remote(suffix, name).await;
+            section.remote_gone(suffix, name).await;
+            section.local_gone(suffix, name).await;
+        }
+        assert!(section.local("b").get_opt("lost").await.unwrap().is_some(), "nothing proves that it is its own");
         let namespaces: kube::Api<Namespace> = kube::Api::all(section.edge.clone());
-        assert!(
-            namespaces
-                .get_opt("taken-along-a")
-                .await
-                .unwrap()
-                .is_none_or(|found| found.metadata.deletion_timestamp.is_some())
-        );
-        assert!(namespaces.get("taken-along-b").await.unwrap().metadata.deletion_timestamp.is_none());
+        let kept = namespaces.get("before-a").await.unwrap();
+        assert!(kept.metadata.deletion_timestamp.is_none(), "another section has made it: {kept:?}");
     });
 }
 
 #[test]
-fn a_section_that_was_detached_stays_so_under_another_name() {
+fn a_former_finalizer_is_replaced_and_one_of_another_domain_can_be_let_go() {
     run(async {
-        let mut section = Section::start_with("ended", databases(), "finalizer = \"sync-ended\"", |_| {}).await;
+        let mut section = Section::start("moves", databases(), "finalizer = \"sync-first\"").await;
         section.make_namespaces("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
-        section.remote_has("a", "orders", |remote| remote.finalizers() == [mark("sync-ended")]).await;
-        let detached = Towline::command(["detach", "ended", "--admin", &section.towline.admin_url()]).await.unwrap();
-        assert!(detached.status.success(), "{detached:?}");
-        section.remote_has("a", "orders", |remote| remote.finalizers().is_empty()).await;
-        let now = sync("ended", &section.kind, "finalizer = \"sync-ended\"\nformer_names = [\"ended\"]")
-            .replace("name = \"ended\"", "name = \"ended-anew\"");
-        section.restart_with(&now).await;
-        section.name = "ended-anew".to_owned();
-        section.report_has("that it is still detached", |report| report["mode"] == json!("detached")).await;
-        section.name = "ended".to_owned();
-        let remote = section.remote("a").get("orders").await.unwrap();
-        assert!(remote.finalizers().is_empty(), "{remote:?}");
+        section.remote_has("a", "orders", |remote| remote.finalizers() == [mark("sync-first")]).await;
+        let noted = |remote: &DynamicObject| remote.annotations().contains_key(&mark("sync-local-generation"));
+        section.remote_has("a", "orders", noted).await;
+        section.settings_noted("moves").await;
+        let second = "finalizer = \"sync-second\"\nformer_finalizers = [\"sync-first\"]";
+        section.restart_with(&sync("moves", &section.kind, second)).await;
+        section.remote_has("a", "orders", |remote| remote.finalizers() == [mark("sync-second")]).await;
+        let report = section.report_has("nothing left", |report| report["mode"] == json!("syncing")).await;
+        assert_eq!(report["changed_settings"], Value::Null, "{report}");
+
+        let moved = "finalizer = \"sync-second\"\nannotation_domain = \"moved.example\"";
+        section.restart_with(&sync("moves", &section.kind, moved)).await;
+        let both = [mark("sync-second"), "moved.example/sync-second".to_owned()];
+        section.remote_has("a", "orders", |remote| remote.finalizers() == both).await;
+        let told = json!(["annotation_domain was \"cloud.teleport.dev\""]);
+        section.report_has("the changed domain", |report| report["changed_settings"] == told).await;
+        let adopted = |local: &DynamicObject| local.annotations().contains_key("moved.example/sync-adopted");
+        section.local_has("a", "orders", adopted).await;
+        section.delete_remote("a", "orders").await;
+        section.remote_has("a", "orders", |remote| remote.finalizers() == both[..1]).await;
+        let (code, told) = release(&section, &["--finalizer", &both[0], "--namespace-prefix", "moves-", "--yes"]).await;
+        assert_eq!(code, Some(0), "{told}");
+        section.remote_gone("a", "orders").await;
+        assert!(section.local("a").get_opt("orders").await.unwrap().is_some(), "an adopted object stays");
     });
 }
 

@@ -64,7 +64,6 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_section_well", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
     ("towline_sync_dry_run", &[("section", SECTION)]),
-    ("towline_sync_left_behind_objects", &[("section", SECTION)]),
     ("towline_sync_spec_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_status_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),

@@ -184,8 +184,7 @@ fn every_key_of_a_section_is_read() {
          metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
          adopt = \"equal\"\ndelete_adopted = true\nsystem_objects = [\"kube-root-ca.crt\"]\n\
          local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
-         finalizer = \"f\"\nformer_names = [\"was\"]\nformer_finalizers = [\"g\"]\n\
-         former_annotation_domains = [\"c.example\"]\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
+         finalizer = \"f\"\nformer_finalizers = [\"g\"]\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
     ))
     .expect("a configuration");
     let section = &resource_sync::sections(&config)[0];
@@ -204,8 +203,7 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.local_fields[0].segments(), ["spec", "replicas"]);
     assert!(!section.write_back);
     assert_eq!(section.finalizer_key(), "d.example/f");
-    assert_eq!(section.former_names[0].as_str(), "was");
-    assert_eq!(section.former_finalizer_keys(), ["d.example/g", "c.example/f", "c.example/g"]);
+    assert_eq!(section.former_finalizer_keys(), ["d.example/g"]);
     assert_eq!(section.max_in_flight.get(), 7);
     assert_eq!(section.secret_refresh, None);
     assert!(section.dry_run);
@@ -416,8 +414,6 @@ fn a_fault_of_a_database_url_never_repeats_it() {
 fn no_other_section_is_called_as_the_one_of_which_there_is_one() {
     let faults = told(&with_section("").replace("\"databases\"", "\"status-sync\""));
     assert!(faults[0].contains("this one is kept for `[status_sync]`"), "{faults:?}");
-    let faults = told(&with_section("former_names = [\"status-sync\"]"));
-    assert!(faults.len() == 1 && faults[0].contains("this one is kept for `[status_sync]`"), "{faults:?}");
 }
 
 const LEASE: &str = "[[lease]]\nname = \"heartbeat\"\nlease_name = \"add-on\"\nlease_namespace = \"edge\"\n\
@@ -453,22 +449,12 @@ fn variables_reach_a_lease_by_its_name() {
 }
 
 #[test]
-fn one_lease_has_one_section_and_one_former_name_too() {
+fn one_lease_has_one_section() {
     let again = LEASE.replacen("name = \"", "name = \"again-", 1);
     let faults = told(&format!("{CLUSTERS}{LEASE}{again}"));
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].starts_with("lease[1].lease_name: found Lease "), "{faults:?}");
     assert!(faults[0].ends_with("on the hub of the same Secret again; allowed: once (first at lease[0].lease_name)"));
-
-    let section = |name: &str, resource: &str| {
-        format!(
-            "[[sync]]\nname = \"{name}\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"{resource}.v1\"\n\
-             former_names = [\"was\"]\n"
-        )
-    };
-    let faults = told(&format!("{CLUSTERS}{}{}", section("a", "pods"), section("b", "services")));
-    let expected = "sync[1].former_names[0]: found \"was\" again; allowed: once (first at sync[0].former_names[0])";
-    assert_eq!(faults, vec![expected]);
 }
 
 #[test]

@@ -73,13 +73,8 @@ pub struct SyncConfig {
     pub annotation_domain: String,
     /// Name part of the finalizer; `sync-local` by default. Each daemon that follows the same remote objects needs its own.
     pub finalizer: String,
-    /// Former names of the section; none by default. Marks with these names count as its own and are replaced.
-    pub former_names: Vec<SectionName>,
     /// Name parts of finalizers that it used before; none by default. They count as its own and are replaced.
     pub former_finalizers: Vec<String>,
-    /// Domains of annotations and finalizers that it used before; none by default. Marks of them count as its own and are
-    /// replaced.
-    pub former_annotation_domains: Vec<String>,
     /// Most reconciles at the same time in this section; 64 by default. More than the clusters' limits of requests in flight
     /// only wait for those limits.
     pub max_in_flight: NonZeroUsize,
@@ -92,7 +87,7 @@ pub struct SyncConfig {
 
 impl From<&SyncConfig> for Owner {
     fn from(config: &SyncConfig) -> Self {
-        Self { section: config.name.clone(), former: config.former_names.clone(), read_only: config.dry_run }
+        Self { section: config.name.clone(), read_only: config.dry_run }
     }
 }
 
@@ -121,9 +116,7 @@ impl SyncConfig {
             observed_generation: ObservedGeneration::Copy,
             annotation_domain: "cloud.teleport.dev".to_owned(),
             finalizer: "sync-local".to_owned(),
-            former_names: Vec::new(),
             former_finalizers: Vec::new(),
-            former_annotation_domains: Vec::new(),
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
             secret_refresh: Some(Duration::from_hours(1)),
             dry_run: false,
@@ -157,12 +150,10 @@ impl SyncConfig {
         format!("{}/{}", self.annotation_domain, self.finalizer)
     }
 
-    /// The finalizers that it used before, in full: every name of them in every domain, but the present one.
+    /// The finalizers that it used before, in full.
     pub fn former_finalizer_keys(&self) -> Vec<String> {
-        let domains = std::iter::once(&self.annotation_domain).chain(&self.former_annotation_domains);
-        let names: Vec<&String> = std::iter::once(&self.finalizer).chain(&self.former_finalizers).collect();
-        let keys = domains.flat_map(|domain| names.iter().map(move |name| format!("{domain}/{name}")));
-        keys.filter(|key| *key != self.finalizer_key()).collect()
+        let names = self.former_finalizers.iter().filter(|name| **name != self.finalizer);
+        names.map(|name| format!("{}/{name}", self.annotation_domain)).collect()
     }
 
     /// None if a required key has a fault. A fault of another key leaves its default in place.
@@ -199,12 +190,8 @@ impl SyncConfig {
         fields.set("observed_generation", &mut section.observed_generation);
         fields.set_as::<Domain, _>("annotation_domain", &mut section.annotation_domain);
         fields.set_as::<FinalizerName, _>("finalizer", &mut section.finalizer);
-        fields.set("former_names", &mut section.former_names);
         if let Some(names) = fields.optional::<Vec<FinalizerName>>("former_finalizers") {
             section.former_finalizers = names.into_iter().map(String::from).collect();
-        }
-        if let Some(domains) = fields.optional::<Vec<Domain>>("former_annotation_domains") {
-            section.former_annotation_domains = domains.into_iter().map(String::from).collect();
         }
         fields.set("max_in_flight", &mut section.max_in_flight);
         if let Some(refresh) = fields.optional::<Duration>("secret_refresh") {

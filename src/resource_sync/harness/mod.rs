@@ -86,9 +86,6 @@ impl Harness {
             watch.specified(spec);
         }
         self.running = Some(self.section.begin());
-        for section in sections {
-            section.ran_with_these_settings();
-        }
     }
 
     /// A section over the same remote watch, with another local cluster.

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
+use crate::resource_sync::rules::renewal::Place;
 
 /// How long a run waits for a cache to show our write. After that it sends a live GET.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);
@@ -272,7 +272,6 @@ impl PairExpectations {
             Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
             Step::RenewMarks(renewal) => Some(match renewal.place {
                 Place::Remote => &mut self.remote,
-                Place::Local => &mut self.local,
                 Place::Namespace => &mut self.namespace,
             }),
             Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
@@ -304,7 +303,6 @@ impl PairExpectations {
             | Step::DeleteLocal => observed.local.as_ref(),
             Step::RenewMarks(renewal) => match renewal.place {
                 Place::Remote => observed.remote_object(),
-                Place::Local => observed.local.as_ref(),
                 Place::Namespace => of_namespace,
             },
             _ => observed.remote_object(),

@@ -37,7 +37,6 @@ use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::Policy;
 use crate::resource_sync::rules::server_result::ServerResult;
 use crate::resource_sync::rules::waits::Waits;
-use crate::resource_sync::section::left_behind::LeftBehind;
 use crate::state::{GuardState, Identities};
 use crate::telemetry::ObjectState;
 
@@ -55,10 +54,8 @@ const COUNTED_FOR: Duration = Duration::from_secs(1);
 /// Leftovers of earlier configurations.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// Objects with marks of sections that are no longer configured.
-    pub(crate) objects: Vec<LeftBehind>,
-    /// Stored states of sections that are no longer configured.
-    pub(crate) states: Vec<String>,
+    /// Keys with another value than in the last run, where that decided which objects had the section's marks.
+    pub(crate) settings: Vec<String>,
     /// Names that were removed from `secret_names` since the last run.
     pub(crate) secrets: Vec<String>,
     /// Pointers that were removed from `local_fields`, as long as their objects have not been written since.

@@ -6,9 +6,6 @@
 use super::requeue_set::{Added, RequeueSet};
 use crate::resource_sync::rules::names::PairKey;
 
-/// How often a failed search for leftovers is retried soon.
-const QUICK_TRIES: u32 = 5;
-
 /// Pairs to request, and searches.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
@@ -21,10 +18,6 @@ pub(crate) struct Requests {
     suspects_requested: u64,
     /// Whether the remote objects outside the selector have to be searched for our finalizer.
     pub(crate) unselected: bool,
-    /// Whether leftovers of earlier configurations have to be searched.
-    left_behind: bool,
-    /// How often that has failed since its last success.
-    left_failures: u32,
 }
 
 impl Requests {
@@ -41,34 +34,5 @@ impl Requests {
     /// Records that all suspects were requested for the order with this number.
     pub(crate) fn suspects_requested(&mut self, number: u64) {
         self.suspects_requested = number;
-    }
-
-    /// Orders a search for leftovers.
-    pub(crate) fn look_for_left(&mut self) {
-        self.left_behind = true;
-    }
-
-    /// Whether a search is ordered. The caller begins it now.
-    pub(crate) fn takes_left(&mut self) -> bool {
-        std::mem::take(&mut self.left_behind)
-    }
-
-    /// Whether the last search has failed.
-    pub(crate) fn left_is_unknown(&self) -> bool {
-        self.left_failures > 0
-    }
-
-    /// Records that the search has succeeded.
-    pub(crate) fn left_is_known(&mut self) {
-        self.left_failures = 0;
-    }
-
-    /// Records that the search has failed. Returns whether it is retried soon: it reads whole lists, so after some failures it
-    /// waits longer.
-    pub(crate) fn left_failed(&mut self) -> bool {
-        self.left_failures += 1;
-        let is_soon = self.left_failures <= QUICK_TRIES;
-        self.left_behind |= is_soon;
-        is_soon
     }
 }

@@ -10,8 +10,8 @@ use crate::cluster::{ObjectKey, Store, Written};
 use crate::resource_sync::index::expectations::{Expected, PairExpectations, Side};
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::conflicts::Effect;
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::plan::{Namespace, Observed, Remote, Step};
+use crate::resource_sync::rules::renewal::Place;
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {
@@ -100,7 +100,6 @@ impl PairReconciler {
             }
             Step::RenewMarks(renewal) => match renewal.place {
                 Place::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
-                Place::Local => self.wrote(section, |expected| &mut expected.local, written, locals),
                 Place::Namespace => self.wrote(section, |expected| &mut expected.namespace, written, namespaces),
             },
             Step::DeleteLocal => {

@@ -12,8 +12,8 @@ use crate::cluster::ObjectKey;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::report::events::PairEvent;
 use crate::resource_sync::rules::conflicts::{Contended, Effect};
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::plan::{Observed, Step};
+use crate::resource_sync::rules::renewal::Place;
 use crate::resource_sync::section::Section;
 
 impl PairReconciler {

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::{Error, Kind, Object, ObjectKey, Payload, Propagation, Request, Verb, Written};
 use crate::resource_sync::config::PropagationPolicy;
-use crate::resource_sync::rules::former::{Place, Renewal};
 use crate::resource_sync::rules::patch::{escape, replace_version};
 use crate::resource_sync::rules::plan::{Namespace, Observed, Step};
+use crate::resource_sync::rules::renewal::{Place, Renewal};
 use crate::resource_sync::rules::secrets;
 use crate::resource_sync::section::Section;
 
@@ -123,26 +123,18 @@ impl Act<'_> {
 
     /// On the local cluster every section writes under a field manager of its own.
     async fn write_local(&self, request: Request<'_>) -> Result<Written, Error> {
-        self.section.local_cluster().write(request.by(&self.section.policy().manager())).await
+        self.section.local_cluster().write(request.by(&self.section.policy().manager)).await
     }
 
-    /// Reads the managed fields first. The write goes through only if they belong to the observed version of the object.
     async fn renew_marks(&self, renewal: &Renewal) -> Result<Written, Error> {
-        let policy = self.section.policy();
-        let (cluster, kind, object) = match (renewal.place, &self.observed.namespace) {
-            (Place::Remote, _) => {
-                let patch = renewal.json_patch(self.remote()?, None, policy);
-                return self.patch_remote("", Payload::json_patch(&patch)).await;
-            }
-            (Place::Local, _) => (self.section.local_cluster(), self.local_kind()?, self.local()?),
+        match (renewal.place, &self.observed.namespace) {
+            (Place::Remote, _) => self.patch_remote("", Payload::json_patch(&renewal.json_patch(self.remote()?))).await,
             (Place::Namespace, Namespace::Present { object, .. }) => {
-                (self.section.local_cluster(), Arc::new(namespaces()), object)
+                let body = Payload::json_patch(&renewal.json_patch(object));
+                self.write_local(Request::patch(&namespaces(), &object.key, body)).await
             }
-            (Place::Namespace, _) => return Err(self.vanished("namespace")),
-        };
-        let managers = if renewal.managers { cluster.managed_fields(&kind, object).await? } else { Vec::new() };
-        let body = renewal.json_patch(object, Some(&managers), policy);
-        self.write_local(Request::patch(&kind, &object.key, Payload::json_patch(&body))).await
+            (Place::Namespace, _) => Err(self.vanished("namespace")),
+        }
     }
 
     async fn add_finalizer(&self) -> Result<Written, Error> {
@@ -214,12 +206,7 @@ impl Act<'_> {
         let secret =
             self.observed.secrets.iter().find(|secret| &*secret.name == name).ok_or_else(|| self.vanished("secret"))?;
         let marks = &self.section.policy().marks;
-        let mut annotations = Map::new();
-        for former in marks.names_on(&secret.object, &marks.uploaded_hash) {
-            annotations.insert(former.to_string(), Value::Null);
-        }
-        annotations.insert(marks.uploaded_hash.to_string(), json!(&*secret.hash));
-        let body = json!({"metadata": {"annotations": annotations}});
+        let body = json!({"metadata": {"annotations": {(*marks.uploaded_hash): &*secret.hash}}});
         self.write_local(Request::patch(&secret_kind(), &secret.object.key, Payload::merge_patch(&body))).await
     }
 
@@ -238,10 +225,8 @@ impl Act<'_> {
     async fn release_namespace(&self) -> Result<Written, Error> {
         let marks = &self.section.policy().marks;
         let key = ObjectKey::new("", Arc::clone(&self.observed.pair.local.namespace));
-        let names =
-            |mark: &Arc<str>| std::iter::once(Arc::clone(mark)).chain(marks.former_names_of(mark)).collect::<Vec<_>>();
         let annotations: Map<String, Value> =
-            marks.on_namespace().into_iter().flat_map(names).map(|mark| (mark.to_string(), Value::Null)).collect();
+            marks.on_namespace().into_iter().map(|mark| (mark.to_string(), Value::Null)).collect();
         let body = json!({"metadata": {"annotations": annotations}});
         self.write_local(Request::patch(&namespaces(), &key, Payload::merge_patch(&body))).await
     }

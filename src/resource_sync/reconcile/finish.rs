@@ -137,7 +137,7 @@ impl PairReconciler {
                 // The namespace that was created for this pair may have to be deleted later, when no other pair lives in it.
                 // Until then the cache has to remember that the object was observed terminating.
                 let is_owner = matches!(&observed.namespace, Namespace::Present { object, ours: true }
-                    if section.policy().marks.value_of(object, &section.policy().marks.owner) == Some(&*self.key.local.name));
+                    if object.annotation(&section.policy().marks.owner) == Some(&*self.key.local.name));
                 // If the object was present when this run began, the next run deals with what was observed since.
                 let is_known = matches!(observed.remote, Remote::Absent(_));
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {

@@ -30,9 +30,9 @@ use crate::resource_sync::index::expectations::PairExpectations;
 use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::metrics::SyncMetrics;
 use crate::resource_sync::rules::conflicts::{ConflictTracker, Contended, effects, order};
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::rules::plan::{self, Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
+use crate::resource_sync::rules::plan::{self, Absence, Namespace, Next, Observed, Remote, Rest, Step};
+use crate::resource_sync::rules::renewal::Place;
 use crate::resource_sync::rules::waits::Waits;
 use crate::resource_sync::section::Section;
 use crate::resource_sync::section::standing::Standing;
@@ -278,7 +278,7 @@ impl PairReconciler {
                     (None, after) => observed = after,
                     (Some(end), after) => return (end, after),
                 },
-                Err(Error::Forbidden { .. }) if is_optional(&step, section.policy()) => {
+                Err(Error::Forbidden { .. }) if is_optional(&step) => {
                     observed.contended.push(Contended::Marks(Place::Namespace));
                 }
                 // A failing secret stops neither the other secrets nor the spec.
@@ -387,8 +387,8 @@ fn recurs(taken: &mut BTreeMap<(&'static str, Option<Arc<str>>), usize>, next: &
 }
 
 /// Whether the run continues if the step is forbidden.
-fn is_optional(step: &Step, policy: &Policy) -> bool {
-    matches!(step, Step::RenewMarks(renewal) if renewal.is_only_source(policy))
+fn is_optional(step: &Step) -> bool {
+    matches!(step, Step::RenewMarks(renewal) if renewal.place == Place::Namespace)
 }
 
 /// What the plan makes of the observation, in the section's mode.

@@ -26,7 +26,6 @@ use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::Harm;
 use crate::resource_sync::rules::waits::Waits;
 use crate::resource_sync::section::Section;
-use crate::resource_sync::section::left_behind::LeftBehind;
 use crate::resource_sync::section::protection::NAMED;
 use crate::resource_sync::section::standing::Standing;
 use crate::state::StateReport;
@@ -73,15 +72,9 @@ struct Report {
     waits_for: Option<String>,
     /// The stored state, and where it is.
     stored_state: StateReport,
-    /// Objects with marks of sections that are not configured.
+    /// Settings that have changed since the last run, so that objects may have marks that no section owns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    left_behind: Vec<LeftBehind>,
-    /// Stored states of sections that are no longer configured.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    left_states: Vec<String>,
-    /// How many objects still have marks with former names, where such names are configured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    former_marks: Option<usize>,
+    changed_settings: Vec<String>,
     /// How many steps a dry run would have carried out, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
@@ -271,10 +264,8 @@ impl SyncReport {
             (held, first)
         });
         let Lags { spec, status } = oldest;
-        let (left_behind, left_states, left_secrets) = section.index(|index| {
-            let left = &index.left;
-            (left.objects.clone(), left.states.clone(), left.secrets.clone())
-        });
+        let (changed_settings, left_secrets) =
+            section.index(|index| (index.left.settings.clone(), index.left.secrets.clone()));
         Report {
             mode: match section.mode() {
                 Mode::Syncing if section.config().dry_run => "dry_run",
@@ -296,9 +287,7 @@ impl SyncReport {
             held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
             waits_for: section.not_ready_because().map(|not_ready| not_ready.reason),
             stored_state: section.state().report(),
-            left_behind,
-            left_states,
-            former_marks: section.count_former_marks(),
+            changed_settings,
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
             not_in_step: self.not_in_step(now),
@@ -381,7 +370,6 @@ impl telemetry::Section for SyncReport {
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         self.metrics.set_dry_run(self.section.config().dry_run);
-        self.metrics.set_left_behind(self.section.count_left_behind());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::former::Place;
 use super::patch::{LocalChange, desired_metadata};
 use super::plan::{Observed, Policy, Step};
+use super::renewal::Place;
 use super::unkept;
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
@@ -50,7 +50,7 @@ pub enum Contended {
     Rejection,
     /// The adoption of the local object, which is made anew.
     Adoption,
-    /// The names of our marks: a daemon that writes the former names still runs.
+    /// The name of our finalizer, or the source of a namespace: another daemon still writes the former one.
     Marks(Place),
     /// The remote copy of the local secret of this name.
     Secret(Arc<str>),
@@ -121,7 +121,7 @@ impl Contended {
             Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
             Self::Content
             | Self::Metadata
-            | Self::Marks(Place::Local | Place::Namespace)
+            | Self::Marks(Place::Namespace)
             | Self::SecretHash(_)
             | Self::Object
             | Self::Adoption

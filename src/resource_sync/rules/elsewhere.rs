@@ -121,7 +121,7 @@ impl Clusters {
     /// The identity of the present remote cluster, where a namespace's proved marks name none or one that it replaces.
     pub fn new_source(&self, namespace: &Object, policy: &Policy) -> Option<Arc<str>> {
         let uid = self.remote.uid.clone()?;
-        let source = policy.marks.value_of(namespace, &policy.marks.remote_cluster);
+        let source = namespace.annotation(&policy.marks.remote_cluster);
         let is_new =
             source.is_none_or(|source| *source != *uid) && self.other_source_of_namespace(namespace, policy).is_none();
         (is_new && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
@@ -157,21 +157,17 @@ fn holder<'o>(remote: &'o Object, policy: &Policy) -> Option<&'o str> {
     marks.is_finalizer_on(remote, note.finalizer).then_some(note.cluster)
 }
 
-/// The remote cluster that a local object's mark names (`cluster/object`, by UID), where one of this section's managers wrote
+/// The remote cluster that a local object's mark names (`cluster/object`, by UID), where this section's manager wrote
 /// it and it names the same remote object as the other marks: another section may have copied it.
 fn source<'o>(local: &'o Object, policy: &Policy) -> Option<&'o str> {
     let marks = &policy.marks;
     let (cluster, object) = own_mark(local, policy).filter(|_| policy.metadata == Metadata::Merge)?.split_once('/')?;
-    (marks.value_of(local, &marks.remote_uid) == Some(object)).then_some(cluster)
+    (local.annotation(&marks.remote_uid) == Some(object)).then_some(cluster)
 }
 
-/// The value of the mark of the remote cluster, where one of this section's managers wrote it to an object that is ours.
+/// The value of the mark of the remote cluster, where this section's manager wrote it to an object that is ours.
 fn own_mark<'o>(object: &'o Object, policy: &Policy) -> Option<&'o str> {
-    let names = policy.marks.names_on(object, &policy.marks.remote_cluster);
-    let name = names.first()?;
-    let wrote = |manager: &Arc<str>| object.owned_by(manager).is_some_and(|owned| owned.annotations.contains(name));
-    if !policy.managers.iter().any(wrote) || ownership::marks_prove(object, policy).is_err() {
-        return None;
-    }
-    policy.marks.value_of(object, name)
+    let mark = &policy.marks.remote_cluster;
+    let is_ours = object.owned_by(&policy.manager).is_some_and(|owned| owned.annotations.contains(mark));
+    object.annotation(mark).filter(|_| is_ours && ownership::marks_prove(object, policy).is_ok())
 }

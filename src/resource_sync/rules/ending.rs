@@ -171,13 +171,13 @@ pub(crate) fn next(observed: &Observed, policy: &Policy, remote: Option<&Object>
 /// Whether a namespace's marks say that this section created it for this pair's local object, whether proved or not.
 fn claims(namespace: &Object, observed: &Observed, policy: &Policy) -> bool {
     policy.marks.namespace_owner(namespace) == NamespaceOwner::Us
-        && policy.marks.value_of(namespace, &policy.marks.owner) == Some(&*observed.pair.local.name)
+        && namespace.annotation(&policy.marks.owner) == Some(&*observed.pair.local.name)
 }
 
 /// Whether the local namespace was created for this very object. Other objects in it may be somebody else's.
 pub(crate) fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object }
-        if policy.marks.value_of(object, &policy.marks.owner) == Some(&*observed.pair.local.name))
+        if object.annotation(&policy.marks.owner) == Some(&*observed.pair.local.name))
 }
 
 /// The remote object exists but has left the selector: the pair is let go, and the local object stays.
@@ -207,7 +207,7 @@ fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> N
 }
 
 fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
-    matches!(&observed.namespace, Namespace::Present { ours: true, object } if policy.marks.value_of(object, &policy.marks.owner).is_some())
+    matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
 }
 
 /// Ends the pair for good: removes our marks from both sides and deletes nothing. `local_gone`: the local cluster will never

@@ -56,19 +56,8 @@ pub struct Marks {
     pub resource: Arc<str>,
     /// Value of [`Marks::owner_section`].
     pub section: Arc<str>,
-    /// Former names.
-    former: Former,
-}
-
-/// Former names of a section's marks. Marks with these names count as its own, and are renamed.
-#[derive(Debug, Clone, Default)]
-struct Former {
-    /// Values of [`Marks::owner_section`].
-    sections: Vec<Arc<str>>,
-    /// Finalizers, in full.
-    finalizers: Vec<Arc<str>>,
-    /// Domains of annotations.
-    domains: Vec<Arc<str>>,
+    /// Former names of the finalizer, in full. A finalizer with such a name counts as the section's own, and is renamed.
+    former_finalizers: Vec<Arc<str>>,
 }
 
 impl Marks {
@@ -93,18 +82,8 @@ impl Marks {
             finalizer: mark(&config.finalizer),
             resource: config.resource.plural_and_group().into(),
             section: config.name.to_string().into(),
-            former: Former {
-                sections: config.former_names.iter().map(|name| name.as_str().into()).collect(),
-                finalizers: config.former_finalizer_keys().into_iter().map(Into::into).collect(),
-                domains: config.former_annotation_domains.iter().map(|domain| domain.as_str().into()).collect(),
-            },
+            former_finalizers: config.former_finalizer_keys().into_iter().map(Into::into).collect(),
         }
-    }
-
-    /// Whether there are any former names.
-    pub fn has_former_names(&self) -> bool {
-        let Former { sections, finalizers, domains } = &self.former;
-        !(sections.is_empty() && finalizers.is_empty() && domains.is_empty())
     }
 
     /// Whether a remote object has our finalizer, under any of its names.
@@ -134,7 +113,7 @@ impl Marks {
     }
 
     fn is_former_finalizer(&self, finalizer: &str) -> bool {
-        self.former.finalizers.iter().any(|former| &**former == finalizer)
+        self.former_finalizers.iter().any(|former| &**former == finalizer)
     }
 
     /// Whether a note on a remote object is about a finalizer on it that is not ours.
@@ -145,7 +124,7 @@ impl Marks {
 
     /// The note on a remote object about who holds it. A note that was copied with the object does not count.
     pub fn holder_note<'o>(&self, remote: &'o Object) -> Option<Note<'o>> {
-        let note = self.value_of(remote, &self.local_cluster).and_then(Note::parse)?;
+        let note = remote.annotation(&self.local_cluster).and_then(Note::parse)?;
         (note.object == &*remote.uid).then_some(note)
     }
 
@@ -154,44 +133,13 @@ impl Marks {
         finalizer == &*self.finalizer || self.is_former_finalizer(finalizer)
     }
 
-    /// Whether a finalizer is ours, judged by the finalizers of the object alone: a former name beside the present one belongs
-    /// to somebody else.
-    pub fn is_finalizer_among(&self, finalizers: &[String], finalizer: &str) -> bool {
-        let is_renewed = || finalizers.iter().any(|held| *held == *self.finalizer);
-        finalizer == &*self.finalizer || (self.is_former_finalizer(finalizer) && !is_renewed())
-    }
-
-    /// The former names of a mark.
-    pub fn former_names_of<'a>(&'a self, mark: &'a str) -> impl Iterator<Item = Arc<str>> + 'a {
-        let name = mark.split_once('/').map_or(mark, |(_, name)| name);
-        self.former.domains.iter().map(move |domain| format!("{domain}/{name}").into())
-    }
-
-    /// The names under which an object has a mark.
-    pub fn names_on(&self, object: &Object, mark: &Arc<str>) -> Vec<Arc<str>> {
-        let names = std::iter::once(Arc::clone(mark)).chain(self.former_names_of(mark));
-        names.filter(|name| object.annotations.contains_key(name)).collect()
-    }
-
-    /// The value of a mark on an object, under any of its names.
-    pub fn value_of<'o>(&self, object: &'o Object, mark: &str) -> Option<&'o str> {
-        object.annotation(mark).or_else(|| self.former_names_of(mark).find_map(|former| object.annotation(&former)))
-    }
-
-    /// The marks that this section writes on remote objects.
-    pub fn on_remote(&self) -> [&Arc<str>; 4] {
-        [&self.remote_generation, &self.local_generation, &self.sync_error, &self.local_cluster]
-    }
-
-    /// The marks that are removed from a remote object together with our finalizer, by their names there. A note stays if it
+    /// The marks that are removed from a remote object together with our finalizer. A note stays if it
     /// is about a finalizer of somebody else that stays.
     pub fn gone_with_finalizer(&self, remote: &Object) -> Vec<Arc<str>> {
-        let mut names = self.names_on(remote, &self.sync_error);
         let is_of_others = self.holder_note(remote).is_some_and(|note| !self.is_finalizer_name(note.finalizer));
-        if !is_of_others && !self.has_former_of_others(remote) {
-            names.extend(self.names_on(remote, &self.local_cluster));
-        }
-        names
+        let note = (!is_of_others && !self.has_former_of_others(remote)).then_some(&self.local_cluster);
+        let marks = std::iter::once(&self.sync_error).chain(note);
+        marks.filter(|mark| remote.annotations.contains_key(*mark)).map(Arc::clone).collect()
     }
 
     /// The marks that this section writes on local objects.
@@ -223,10 +171,7 @@ impl Marks {
             &self.uploaded_hash,
         ]
         .iter()
-        .any(|mark| {
-            &***mark == annotation
-                || (!self.former.domains.is_empty() && self.former_names_of(mark).any(|former| *former == *annotation))
-        })
+        .any(|mark| &***mark == annotation)
     }
 
     /// Whether the object is paused.
@@ -236,27 +181,19 @@ impl Marks {
 
     /// The object's annotation about a pause.
     pub fn pause<'a>(&self, object: &'a Object) -> Pause<'a> {
-        self.value_of(object, &self.paused).map_or(Pause::No, Pause::of)
+        object.annotation(&self.paused).map_or(Pause::No, Pause::of)
     }
 
     /// Whether an annotation stays on the local object although the remote object lacks it, also with `mirror`: this section
     /// wrote it, or it is a note of another section to which this object is the remote one.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
-        annotation == &*self.adopted
-            || self.former_names_of(&self.adopted).any(|former| *former == *annotation)
-            || is_note(annotation)
-    }
-
-    /// Whether an annotation is the mark of the remote cluster, under any of its names.
-    pub fn is_remote_cluster(&self, annotation: &str) -> bool {
-        annotation == &*self.remote_cluster
-            || self.former_names_of(&self.remote_cluster).any(|former| *former == *annotation)
+        annotation == &*self.adopted || is_note(annotation)
     }
 
     /// Whether the object's mark contains its own key, as every mark does that was not copied.
     pub fn names_itself(&self, object: &Object) -> bool {
         let ObjectKey { namespace, name } = &object.key;
-        self.value_of(object, &self.local_name).is_some_and(|mark| match mark.split_once('/') {
+        object.annotation(&self.local_name).is_some_and(|mark| match mark.split_once('/') {
             Some((marked, rest)) => marked == &**namespace && rest == &**name,
             None => namespace.is_empty() && mark == &**name,
         })
@@ -279,14 +216,14 @@ impl Marks {
 
     /// Who owns the namespace.
     pub fn namespace_owner(&self, namespace: &Object) -> NamespaceOwner {
-        if self.value_of(namespace, &self.owner).is_none() {
+        if namespace.annotation(&self.owner).is_none() {
             return NamespaceOwner::Nobody;
         }
-        let is_us =
-            |section: &str| section == &*self.section || self.former.sections.iter().any(|former| &**former == section);
-        match (self.value_of(namespace, &self.owner_resource), self.value_of(namespace, &self.owner_section)) {
+        match (namespace.annotation(&self.owner_resource), namespace.annotation(&self.owner_section)) {
             (None, None) => NamespaceOwner::Unnamed,
-            (Some(resource), Some(section)) if resource == &*self.resource && is_us(section) => NamespaceOwner::Us,
+            (Some(resource), Some(section)) if resource == &*self.resource && section == &*self.section => {
+                NamespaceOwner::Us
+            }
             _ => NamespaceOwner::Others,
         }
     }

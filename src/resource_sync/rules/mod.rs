@@ -4,8 +4,8 @@
 //! ([`observed`] folds a step into the observation). [`ending`] says which objects may be deleted, and [`guard`] holds
 //! deletions of many objects. The other modules are parts of the plan:
 //!
-//! - [`names`]: which objects form a pair; [`marks`] and [`ownership`]: which objects are ours; [`former`]: former names of
-//!   marks; [`elsewhere`]: objects that belong to other clusters;
+//! - [`names`]: which objects form a pair; [`marks`] and [`ownership`]: which objects are ours; [`renewal`]: marks that get
+//!   another content; [`elsewhere`]: objects that belong to other clusters;
 //! - [`patch`]: differences and the patches that remove them; [`secrets`]: Secrets for the remote; [`server_result`] and
 //!   [`unkept`]: an API server's result of our writes; [`conflicts`]: parts that other clients keep undoing;
 //! - `observed_generation`: the remote object's generations in a status; [`policy`]: the configuration that the rules depend on;
@@ -14,7 +14,6 @@
 pub mod conflicts;
 pub mod elsewhere;
 pub mod ending;
-pub mod former;
 pub mod guard;
 #[cfg(test)]
 mod laws;
@@ -26,6 +25,7 @@ pub mod ownership;
 pub mod patch;
 pub mod plan;
 pub mod policy;
+pub mod renewal;
 pub mod secrets;
 pub mod server_result;
 pub mod unkept;

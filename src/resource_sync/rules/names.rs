@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::cluster::ObjectKey;
 use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
-use crate::state::PastMarks;
 
 /// The keys of one pair. The receiver of a watch event computes them once; they go through the dispatcher's mailbox to the
 /// reconciler and into the section's index.
@@ -128,17 +127,6 @@ impl Mapping {
             namespace_prefix: config.namespace_prefix.clone(),
             same_cluster: config.remote == config.local,
             system: System::of(&config.resource, &config.system_objects),
-        }
-    }
-
-    /// The mapping of an earlier configuration.
-    pub fn of_past(past: &PastMarks) -> Self {
-        Self {
-            remote_resource_suffix: past.remote_resource_suffix.clone(),
-            local_namespace_suffix: past.local_namespace_suffix.clone(),
-            namespace_prefix: past.namespace_prefix.clone(),
-            same_cluster: false,
-            system: System::default(),
         }
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::conflicts::Contended;
 use super::elsewhere::{Clusters, Elsewhere};
-use super::former::{Place, Renewal};
 use super::names::PairKey;
 use super::observed_generation;
 use super::patch;
 use super::plan::{Harm, Policy, Step};
+use super::renewal::{Place, Renewal};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
@@ -210,7 +210,7 @@ impl Observed {
                 let mut object = blank(ObjectKey::new("", Arc::clone(&self.pair.local.namespace)), written);
                 object.annotations = marks.of_namespace(&self.pair.local, &self.clusters.remote);
                 object.owned = vec![OwnedKeys {
-                    manager: policy.manager(),
+                    manager: Arc::clone(&policy.manager),
                     annotations: object.annotations.keys().cloned().collect(),
                     ..OwnedKeys::default()
                 }];
@@ -223,7 +223,7 @@ impl Observed {
                         patch::desired_metadata(remote, &self.pair.local, policy, &self.clusters);
                     object.content = remote.content.clone();
                     object.owned = vec![OwnedKeys {
-                        manager: policy.manager(),
+                        manager: Arc::clone(&policy.manager),
                         labels: labels.keys().cloned().collect(),
                         annotations: annotations.keys().cloned().collect(),
                     }];
@@ -289,10 +289,9 @@ impl Observed {
             }
             renewal.apply_to(object, policy);
         };
-        match (renewal.place, &mut self.local, &mut self.namespace) {
-            (Place::Remote, ..) => self.change_remote(change),
-            (Place::Local, Some(local), _) => change(Arc::make_mut(local)),
-            (Place::Namespace, _, Namespace::Present { object, .. }) => change(Arc::make_mut(object)),
+        match (renewal.place, &mut self.namespace) {
+            (Place::Remote, _) => self.change_remote(change),
+            (Place::Namespace, Namespace::Present { object, .. }) => change(Arc::make_mut(object)),
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn translated(local: &Object, remote: &Object, in_step: bool, policy:
     if !status.as_str().contains(FIELD) {
         return Some(status.clone());
     }
-    let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
+    let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
     let of_notes = noted(&policy.marks.remote_generation).zip(noted(&policy.marks.local_generation));
     let of_present = in_step.then_some((remote.generation, local.generation));
     let generations = Generations { remote: remote.generation, known: [of_notes, of_present] };

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::plan::Policy;
-use crate::cluster::{FIELD_MANAGER, Object};
+use crate::cluster::Object;
 use crate::resource_sync::config::{Metadata, Unclaimed};
 use crate::state::is_state_object;
 
@@ -16,7 +16,7 @@ use crate::state::is_state_object;
 pub enum Unproven {
     /// It has no mark of ours.
     Unmarked,
-    /// The mark does not name the object: an earlier release wrote it, or it is a copy of such a mark.
+    /// The mark does not name the object.
     Unnamed,
     /// The mark names another object: this one is a copy.
     NamesAnother,
@@ -37,7 +37,7 @@ impl fmt::Display for Unproven {
 
 /// Whether a local object is the stored state of a section, and not a copy of one.
 pub fn is_state(local: &Object, policy: &Policy) -> bool {
-    policy.has_states && is_state_object(local) && policy.marks.value_of(local, &policy.marks.remote_uid).is_none()
+    policy.has_states && is_state_object(local) && local.annotation(&policy.marks.remote_uid).is_none()
 }
 
 /// Whether an object is a token that a cluster made for one of its service accounts.
@@ -53,8 +53,8 @@ pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
     match policy.metadata {
         Metadata::Merge => marks_prove(local, policy),
         Metadata::Mirror => {
-            let is_ours = policy.managers.iter().any(|manager| local.owned_by(manager).is_some());
-            let was_released = policy.marks.value_of(local, &policy.marks.released).is_some();
+            let is_ours = local.owned_by(&policy.manager).is_some();
+            let was_released = local.annotation(&policy.marks.released).is_some();
             if is_ours && !was_released { Ok(()) } else { Err(Unproven::Unmarked) }
         }
     }
@@ -73,36 +73,27 @@ pub fn namespace_proof(namespace: &Object, policy: &Policy) -> Result<(), Unprov
 /// Whether the marks of an object or a namespace prove that this section wrote them.
 pub(crate) fn marks_prove(object: &Object, policy: &Policy) -> Result<(), Unproven> {
     let marks = &policy.marks;
-    let names = marks.names_on(object, &marks.local_name);
-    if names.is_empty() {
-        let is_marked = [&marks.remote_uid, &marks.owner].iter().any(|mark| marks.value_of(object, mark).is_some());
+    if object.annotation(&marks.local_name).is_none() {
+        let is_marked = [&marks.remote_uid, &marks.owner].iter().any(|mark| object.annotation(mark).is_some());
         return Err(if is_marked { Unproven::Unnamed } else { Unproven::Unmarked });
     }
     if !marks.names_itself(object) {
         return Err(Unproven::NamesAnother);
     }
-    let owns = |manager| {
-        object.owned_by(manager).is_some_and(|owned| names.first().is_some_and(|name| owned.annotations.contains(name)))
-    };
-    if policy.managers.iter().any(|manager| owns(manager)) { Ok(()) } else { Err(Unproven::WrittenByOthers) }
+    let is_ours = object.owned_by(&policy.manager).is_some_and(|owned| owned.annotations.contains(&marks.local_name));
+    if is_ours { Ok(()) } else { Err(Unproven::WrittenByOthers) }
 }
 
-/// Whether a local object belongs to one of the section's own pairs: it is proved to be ours, an earlier release marked it, or
-/// it was in step with its remote object before.
+/// Whether a local object belongs to one of the section's own pairs: it is proved to be ours, or it was in step with
+/// its remote object before.
 pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool {
-    let marks = &policy.marks;
-    let is_marked = || marks.value_of(local, &marks.remote_uid).is_some();
-    match proof(local, policy) {
-        Ok(()) => true,
-        Err(Unproven::Unnamed) if is_marked() => true,
-        Err(_) => remote.is_some_and(|remote| was_in_step(remote, policy)),
-    }
+    is_ours(local, policy) || remote.is_some_and(|remote| was_in_step(remote, policy))
 }
 
 /// Whether a local object existed before this section took up its remote object: the section has not marked it, and the pair
 /// never was in step.
 pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
-    let came_from_it = policy.marks.value_of(local, &policy.marks.remote_uid) == Some(&*remote.uid);
+    let came_from_it = local.annotation(&policy.marks.remote_uid) == Some(&*remote.uid);
     !is_ours(local, policy) && !came_from_it && !was_in_step(remote, policy)
 }
 
@@ -116,12 +107,12 @@ pub fn was_in_step(remote: &Object, policy: &Policy) -> bool {
 /// Whether the generations of a pair that was in step are noted on the remote object.
 pub fn has_notes(remote: &Object, policy: &Policy) -> bool {
     let marks = &policy.marks;
-    [&marks.remote_generation, &marks.local_generation].iter().all(|note| marks.value_of(remote, note).is_some())
+    [&marks.remote_generation, &marks.local_generation].iter().all(|note| remote.annotation(note).is_some())
 }
 
 /// Whether the object existed before its remote object and was adopted.
 pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
-    policy.marks.value_of(local, &policy.marks.adopted).is_some()
+    local.annotation(&policy.marks.adopted).is_some()
 }
 
 /// Whether an object that is not ours is deleted if it has no remote object (`unclaimed`). Objects that were ours once, by
@@ -129,15 +120,11 @@ pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
 pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
     let marks = &policy.marks;
     let was_ours = !local.owned.is_empty()
-        || [&marks.released, &marks.adopted, &marks.remote_uid]
-            .iter()
-            .any(|mark| marks.value_of(local, mark).is_some());
+        || [&marks.released, &marks.adopted, &marks.remote_uid].iter().any(|mark| local.annotation(mark).is_some());
     policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy) && !is_token(local, policy)
 }
 
 /// Whether this section has set a label or annotation of a local object, so that it is removed when the remote object drops it.
-/// The section's own manager has set it, or the one that all sections of an earlier release shared.
 pub fn owns_key(local: &Object, policy: &Policy, is_among: impl Fn(&crate::cluster::OwnedKeys) -> bool) -> bool {
-    let managers = policy.managers.iter().map(AsRef::as_ref).chain([FIELD_MANAGER]);
-    managers.filter_map(|manager| local.owned_by(manager)).any(is_among)
+    local.owned_by(&policy.manager).is_some_and(is_among)
 }

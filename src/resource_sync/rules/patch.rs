@@ -55,8 +55,8 @@ impl LocalChange {
             local.whole = local.whole.as_ref().map(|_| whole_content(content, local));
             local.content = content.clone();
         }
-        let mut owned = local.owned_by_mut(&policy.manager()).map(std::mem::take).unwrap_or_default();
-        owned.manager = policy.manager();
+        let mut owned = local.owned_by_mut(&policy.manager).map(std::mem::take).unwrap_or_default();
+        owned.manager = Arc::clone(&policy.manager);
         for (held, changes, owned) in [
             (&mut local.labels, &self.labels, &mut owned.labels),
             (&mut local.annotations, &self.annotations, &mut owned.annotations),
@@ -210,7 +210,7 @@ pub fn local_change(
     change.annotations = key_changes(&annotations, &local.annotations, policy.metadata, |key| {
         ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
-    let is_stale = |key: &Arc<str>| policy.metadata == Metadata::Mirror && policy.marks.is_remote_cluster(key);
+    let is_stale = |key: &Arc<str>| policy.metadata == Metadata::Mirror && *key == policy.marks.remote_cluster;
     change.annotations.retain(|key, value| value.is_some() || is_stale(key) || !policy.marks.stays_on_local(key));
     if change.is_empty() {
         return None;
@@ -231,7 +231,8 @@ pub fn adoption(remote: &Object, local: &Object, policy: &Policy, clusters: &Clu
         annotations.extend(own_marks(remote, &local.key, policy, clusters).map(|(mark, value)| (mark, Some(value))));
     }
     // A mark that it was let go before is no longer true.
-    annotations.extend(policy.marks.names_on(local, &policy.marks.released).into_iter().map(|mark| (mark, None)));
+    let released = &policy.marks.released;
+    annotations.extend(local.annotations.contains_key(released).then(|| (Arc::clone(released), None)));
     LocalChange { annotations, guarded: true, ..LocalChange::default() }
 }
 
@@ -287,8 +288,8 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
         Metadata::Merge => release(local, policy),
         Metadata::Mirror => is_ours(local, policy).then(|| {
             let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]);
-            let adopted = policy.marks.names_on(local, &policy.marks.adopted);
-            annotations.extend(adopted.into_iter().map(|mark| (mark, None)));
+            let adopted = &policy.marks.adopted;
+            annotations.extend(local.annotations.contains_key(adopted).then(|| (Arc::clone(adopted), None)));
             LocalChange { annotations, guarded: true, ..LocalChange::default() }
         }),
     }
@@ -297,8 +298,8 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
 /// The change that removes our marks from a local object for good; `None` if it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let marks = &policy.marks;
-    let held = marks.on_local().into_iter().flat_map(|mark| marks.names_on(local, mark));
-    let annotations: BTreeMap<_, _> = held.map(|mark| (mark, None)).collect();
+    let held = marks.on_local().into_iter().filter(|mark| local.annotations.contains_key(*mark));
+    let annotations: BTreeMap<_, _> = held.map(|mark| (Arc::clone(mark), None)).collect();
     let strip_managers = policy.metadata == Metadata::Mirror && !local.owned.is_empty();
     (strip_managers || !annotations.is_empty()).then(|| LocalChange {
         annotations,

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use super::conflicts::Contended;
 use super::ending;
 pub use super::ending::detach;
-use super::former::{Place, Renewal};
 pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
 pub use super::policy::Policy;
+use super::renewal::{Place, Renewal};
 use super::server_result::{ServerResult, fingerprint};
 use crate::cluster::{CanonicalJson, Object};
 use crate::resource_sync::config::Adopt;
@@ -84,7 +84,7 @@ pub enum Step {
     CreateLocal,
     /// Brings the local object in step.
     PatchLocal(LocalChange),
-    /// Gives marks with former names their present names.
+    /// Gives a finalizer with a former name its present one, or a namespace the mark of the present remote cluster.
     RenewMarks(Renewal),
     /// Notes on the remote object which generations belong together.
     NoteGenerations {
@@ -256,7 +256,7 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
 pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     let mut sides = observed.remote_object().into_iter().chain(&observed.local);
     if sides.any(|object| ownership::is_token(object, policy)) {
-        // An earlier release has put it there.
+        // Another program with the same finalizer has put it there.
         if observed.is_held_here(policy) {
             return Some(Next::Do(Step::RemoveFinalizer));
         }
@@ -282,7 +282,7 @@ pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
 /// What has to be done first about a local object that may not be ours; `None` if it is ours or adopted.
 fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Next> {
     let local = observed.local.as_deref()?;
-    if policy.marks.value_of(remote, &policy.marks.remote_uid) == Some(&*local.uid) {
+    if remote.annotation(&policy.marks.remote_uid) == Some(&*local.uid) {
         return Some(Next::Rest(Rest::Circle));
     }
     let is_stranger = ownership::is_stranger(local, remote, policy)
@@ -361,9 +361,6 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         Namespace::None | Namespace::Present { .. } => {}
     }
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
-    if let Some(renewal) = Renewal::of_local(local, policy).filter(|_| may_renew(Place::Local)) {
-        return Next::Do(Step::RenewMarks(renewal));
-    }
     let change = patch::local_change(remote, local, policy, &observed.clusters, &observed.server_result);
     if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
         return Next::Do(Step::PatchLocal(change));
@@ -371,7 +368,7 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     // While the content is contended, the local object's generation does not result from the remote content.
     let is_contended = [Contended::Content, Contended::Generations].iter().any(|what| observed.is_contended(what));
     if policy.write_back && !observed.remote_generation_unknown && !is_contended {
-        let noted = |mark: &str| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
+        let noted = |mark: &str| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
         if noted(&policy.marks.remote_generation) != Some(remote.generation)
             || noted(&policy.marks.local_generation) != Some(local.generation)
             || observed.clusters.takes_place(remote, policy)

@@ -14,9 +14,9 @@ use crate::resource_sync::config::{
 pub struct Policy {
     /// Names of annotations and the finalizer.
     pub marks: Marks,
-    /// The field managers of this section on the local cluster: first the one that it writes with, then those of its former
-    /// names.
-    pub managers: Vec<Arc<str>>,
+    /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from
+    /// those of other sections and daemons.
+    pub manager: Arc<str>,
     /// Whether the section takes over a local object that existed before its remote object.
     pub adopt: Adopt,
     /// Whether an adopted object is deleted with its remote object.
@@ -47,10 +47,7 @@ impl Policy {
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             marks: Marks::new(config),
-            managers: std::iter::once(&config.name)
-                .chain(&config.former_names)
-                .map(|name| format!("{FIELD_MANAGER}-{name}").into())
-                .collect(),
+            manager: format!("{FIELD_MANAGER}-{}", config.name).into(),
             adopt: config.adopt,
             delete_adopted: config.delete_adopted,
             metadata: config.metadata,
@@ -68,11 +65,5 @@ impl Policy {
     /// Whether a label or annotation is left out of a copy.
     pub fn is_excluded(&self, key: &str, value: &str) -> bool {
         self.metadata_exclude.iter().any(|pattern| pattern.matches(key, value))
-    }
-
-    /// The field manager of this section's writes to the local cluster. Each section has its own, which tells its writes from
-    /// those of other sections and daemons.
-    pub fn manager(&self) -> Arc<str> {
-        self.managers.first().map_or_else(|| FIELD_MANAGER.into(), Arc::clone)
     }
 }

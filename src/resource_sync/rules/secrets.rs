@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::marks::Marks;
 use super::policy::Policy;
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::cluster::{Kind, Object, ObjectKey};
@@ -120,18 +119,12 @@ pub fn hash(secret: &Object, policy: &Policy) -> Arc<str> {
 fn copied_metadata(secret: &Object, policy: &Policy) -> (Map<String, Value>, Map<String, Value>) {
     let copied = |keys: &BTreeMap<Arc<str>, Arc<str>>| -> Map<String, Value> {
         keys.iter()
-            .filter(|(key, value)| !is_hash(key, &policy.marks) && !policy.is_excluded(key, value))
+            .filter(|(key, value)| **key != policy.marks.uploaded_hash && !policy.is_excluded(key, value))
             .filter(|(key, _)| ***key != *LAST_APPLIED)
             .map(|(key, value)| (key.to_string(), json!(&**value)))
             .collect()
     };
     (copied(&secret.labels), copied(&secret.annotations))
-}
-
-/// Whether an annotation is the hash of the last upload, under any of its names.
-fn is_hash(annotation: &str, marks: &Marks) -> bool {
-    annotation == &*marks.uploaded_hash
-        || marks.former_names_of(&marks.uploaded_hash).any(|former| *former == *annotation)
 }
 
 fn hash_text(json: &str) -> Arc<str> {

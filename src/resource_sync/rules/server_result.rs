@@ -238,10 +238,10 @@ fn is_of_exact_write(write: &Write, shown: &Object) -> bool {
 }
 
 fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {
-    let noted = |mark: &Arc<str>| policy.marks.value_of(remote, mark).and_then(|text| text.parse::<i64>().ok());
+    let noted = |mark: &Arc<str>| remote.annotation(mark).and_then(|text| text.parse::<i64>().ok());
     // The annotations may belong to an earlier remote object of this name: restored from a backup, or noted by a late write.
     // The mark names the remote object that the local one came from.
-    let mark = policy.marks.value_of(local, &policy.marks.remote_uid);
+    let mark = local.annotation(&policy.marks.remote_uid);
     // Without write-back the annotations belong to another section, and are about another local object.
     policy.write_back
         && remote.generation > 0

@@ -72,7 +72,7 @@ impl Waits {
             .iter()
             .filter_map(|(object, cluster)| {
                 let object = object.filter(|object| marks.is_paused(object))?;
-                let value = marks.value_of(object, &marks.paused).unwrap_or_default();
+                let value = object.annotation(&marks.paused).unwrap_or_default();
                 Some((format!("{}: {value:?} on {cluster}", marks.paused), cluster.as_str()))
             })
             .collect();

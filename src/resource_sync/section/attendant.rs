@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use super::Section;
 use crate::actor::{BoxError, Scope};
@@ -21,9 +21,6 @@ const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
 
 /// A search that failed is repeated after this.
 const RETRY_SEARCH: Duration = Duration::from_secs(10);
-
-/// While something is left behind, the search for it is repeated after this, to find out when it is gone.
-const LOOK_FOR_LEFT: Duration = Duration::from_hours(1);
 
 /// Returns whether a search failed and is to be repeated.
 async fn process_requests(section: &Section) -> bool {
@@ -51,8 +48,6 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look_for_unkept = tokio::time::interval(LOOK_FOR_UNKEPT);
     look_for_unkept.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut look_for_left = tokio::time::interval_at(Instant::now() + LOOK_FOR_LEFT, LOOK_FOR_LEFT);
-    look_for_left.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Requests from before this actor started, or between two starts.
     let mut search_failed = process_requests(&section).await;
     let mut may_unpark = true;
@@ -74,7 +69,6 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
                 section.forget_left_fields();
                 section.request_due_again().await;
             }
-            _ = look_for_left.tick(), if section.must_recheck_left_behind() => section.recheck_left_behind(),
             _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }

@@ -62,7 +62,7 @@ impl Section {
         let marked = locals.iter().filter(|local| {
             let is_marked = [&marks.remote_uid, &marks.adopted, &marks.released]
                 .iter()
-                .any(|mark| marks.value_of(local, mark).is_some());
+                .any(|mark| local.annotation(mark).is_some());
             is_marked && self.mapping.covers_local(&local.key) && !self.is_from_elsewhere(local)
         });
         let namespaces = watches.namespaces.store().objects();

@@ -11,12 +11,11 @@
 //!   mistake can delete or overwrite.
 //! - `namespaces` decides whether a local namespace is ours and may be deleted, with the help of the index `namespace_use`.
 //! - `approve` and `detach` are operators' commands, `obstacles` reports why the section can't decide, `other_daemon` detects
-//!   another daemon that runs the same section, and `left_behind` finds what earlier settings have left in the clusters.
+//!   another daemon that runs the same section, and `settings` compares the configuration with that of the last run.
 
 mod approve;
 pub mod attendant;
 mod detach;
-pub(crate) mod left_behind;
 mod namespace_use;
 mod namespaces;
 mod observe;
@@ -27,6 +26,7 @@ pub(crate) mod protection;
 mod requests;
 mod rewrites;
 pub(crate) mod run;
+mod settings;
 pub mod standing;
 mod watch_events;
 

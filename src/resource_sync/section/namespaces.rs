@@ -61,7 +61,7 @@ impl Section {
 
     /// The pair for which this section created a namespace, if it owns the namespace.
     pub(crate) fn owner_in(&self, namespace: &Object) -> Option<PairKey> {
-        let owner = self.policy.marks.value_of(namespace, &self.policy.marks.owner)?;
+        let owner = namespace.annotation(&self.policy.marks.owner)?;
         let key = ObjectKey::new(Arc::clone(&namespace.key.name), owner);
         self.mapping.pair_of_local(&key).filter(|_| self.owns(namespace))
     }
@@ -135,8 +135,8 @@ impl Section {
     /// copied and does not count.
     fn holds_source_of(&self, namespace: &Object) -> bool {
         let marks = &self.policy.marks;
-        let is_copy = marks.value_of(namespace, &marks.local_name).is_some() && !marks.names_itself(namespace);
-        let owner = marks.value_of(namespace, &marks.owner).filter(|_| !is_copy);
+        let is_copy = namespace.annotation(&marks.local_name).is_some() && !marks.names_itself(namespace);
+        let owner = namespace.annotation(&marks.owner).filter(|_| !is_copy);
         let owner = owner.map(|owner| ObjectKey::new(Arc::clone(&namespace.key.name), owner));
         owner
             .and_then(|owner| self.watches.remote.store().get(&self.mapping.pair_of_local(&owner)?.remote))
@@ -149,13 +149,13 @@ impl Section {
         if marks.namespace_owner(namespace) != NamespaceOwner::Us || self.owns(namespace) {
             return None;
         }
-        let key = ObjectKey::new(Arc::clone(&namespace.key.name), marks.value_of(namespace, &marks.owner)?);
+        let key = ObjectKey::new(Arc::clone(&namespace.key.name), namespace.annotation(&marks.owner)?);
         self.mapping.pair_of_local(&key)
     }
 
     /// The key of the remote object that a local one records as its source, if that is not the pair's.
     pub(crate) fn source_lives_at(&self, local: &Object, remote_key: &ObjectKey) -> Option<ObjectKey> {
-        let source = self.policy.marks.value_of(local, &self.policy.marks.remote_uid)?;
+        let source = local.annotation(&self.policy.marks.remote_uid)?;
         self.watches.remote.store().key_of(source).filter(|key| key != remote_key)
     }
 
@@ -219,7 +219,7 @@ impl Section {
         };
         let remote = remotes.get(&remote_key);
         let seen_terminating = remote.is_none() && remotes.absence(&remote_key).seen_terminating;
-        if let Some(source) = marks.value_of(&local, &marks.remote_uid)
+        if let Some(source) = local.annotation(&marks.remote_uid)
             && remotes.key_of(source).is_none()
         {
             self.namespace_use.await_source(source, local_key);

@@ -29,7 +29,7 @@ pub(crate) struct Sources {
 }
 
 impl Section {
-    /// Whether a local object belongs to one of the section's own pairs: its marks prove it, an earlier release marked it, or
+    /// Whether a local object belongs to one of the section's own pairs: its marks prove it, or
     /// it was in step with its remote object. One that came from another remote cluster does not.
     pub(crate) fn is_own(&self, local: &Object, remote: Option<&Object>) -> bool {
         !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
@@ -75,7 +75,7 @@ impl Section {
     /// cache does not hold all objects, so the UIDs of all remote objects are requested, once after each list.
     pub(crate) async fn find_source(&self, observed: &Observed, list: u64) -> Result<Option<ObjectKey>, Error> {
         let marks = &self.policy.marks;
-        let Some(source) = observed.local.as_ref().and_then(|local| marks.value_of(local, &marks.remote_uid)) else {
+        let Some(source) = observed.local.as_ref().and_then(|local| local.annotation(&marks.remote_uid)) else {
             return Ok(None);
         };
         let (Some(kind), false) = (self.remote_kind(), self.config.selector.is_empty()) else { return Ok(None) };

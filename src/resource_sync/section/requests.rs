@@ -21,27 +21,6 @@ impl Section {
         self.wake_attendant();
     }
 
-    /// Schedules the searches for objects that the caches do not hold: those that earlier settings have left behind, and those
-    /// that have left the selector.
-    pub(crate) fn look_for_uncached(&self) {
-        if self.must_look_for_left_behind() {
-            self.index(|index| index.requests.look_for_left());
-        }
-        self.wake_attendant();
-        self.look_for_unselected();
-    }
-
-    /// Whether the search for what was left behind is to be repeated: it has found something, or has failed.
-    pub(crate) fn must_recheck_left_behind(&self) -> bool {
-        self.has_left_behind() || self.index(|index| index.requests.left_is_unknown())
-    }
-
-    /// Schedules another search for what was left behind, which may be gone by now.
-    pub(crate) fn recheck_left_behind(&self) {
-        self.index(|index| index.requests.look_for_left());
-        self.wake_attendant();
-    }
-
     /// Schedules the search for objects that have left the selector unobserved and may still have our finalizer.
     pub(crate) fn look_for_unselected(&self) {
         if !self.config.selector.is_empty() {
@@ -83,16 +62,6 @@ impl Section {
         }
         if self.index(|index| index.requests.unselected) {
             self.request_unselected().await?;
-        }
-        if self.is_listed() && self.index(|index| index.requests.takes_left()) {
-            if let Err(error) = self.look_for_left_behind().await {
-                if self.index(|index| index.requests.left_failed()) {
-                    return Err(error);
-                }
-                tracing::warn!(section = %self.name(), %error, "failed to search for marks of earlier settings");
-            } else {
-                self.index(|index| index.requests.left_is_known());
-            }
         }
         Ok(())
     }

@@ -127,13 +127,12 @@ impl Section {
         self.index(|index| index.phase.decide_anew());
         self.restore_mode();
         self.restore_memory();
-        self.look_for_left_secrets();
-        self.look_for_left_fields();
+        self.compare_settings();
         // As at the end of a list, the guard has to know all suspects before a run acts on any of them.
         let is_listed = self.is_listed();
         if is_listed {
             if self.begins_now() {
-                self.look_for_uncached();
+                self.look_for_unselected();
                 self.write_left_fields_again();
             }
             self.update_suspects();

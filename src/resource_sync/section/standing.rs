@@ -166,7 +166,7 @@ impl Section {
             pairs += 1;
             let is_there = locals.get(&key.local).is_some_and(|local| {
                 local.content == remote.content
-                    || self.policy.marks.value_of(&local, &self.policy.marks.remote_uid).is_some()
+                    || local.annotation(&self.policy.marks.remote_uid).is_some()
                     || ownership::is_ours(&local, &self.policy)
             });
             missing += usize::from(!is_there);
@@ -237,7 +237,7 @@ impl Section {
 
     /// A quick check: most objects name the present remote cluster as their source.
     fn may_be_from_elsewhere(&self, object: &Object) -> bool {
-        let Some(source) = self.policy.marks.value_of(object, &self.policy.marks.remote_cluster) else { return false };
+        let Some(source) = object.annotation(&self.policy.marks.remote_cluster) else { return false };
         !self.remote_cluster().identity().uid().is_some_and(|uid| source.starts_with(&**uid))
     }
 

@@ -214,7 +214,7 @@ impl Follower for SectionFollower {
         }
         let begins = section.begins_now();
         if begins || (first && self.role == Role::Remote) {
-            section.look_for_uncached();
+            section.look_for_unselected();
         }
         if begins {
             section.write_left_fields_again();

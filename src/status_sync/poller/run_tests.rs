@@ -58,7 +58,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
 /// The standing of the hub, whose state is kept in memory.
 fn standing_of(cluster: &Cluster, database: Database) -> Arc<HubStanding> {
     let section: SectionName = "status-sync".parse().expect("a name");
-    let owner = Owner { section: section.clone(), former: Vec::new(), read_only: false };
+    let owner = Owner { section: section.clone(), read_only: false };
     let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_memory());
     let standing = HubStanding::new(section, cluster.clone(), keeper, database, vec![StatusFamily::Policies]);
     standing.begin(true);

@@ -33,7 +33,7 @@ async fn hub_that_remembers(identity: Option<&str>) -> (HubStanding, Cluster, Sc
 async fn hub_that_remembers_for(identity: Option<&str>, place: &str) -> (HubStanding, Cluster, Script) {
     let (cluster, script) = Cluster::scripted("hub");
     let name: SectionName = "status-sync".parse().expect("a name");
-    let owner = Owner { section: name.clone(), former: Vec::new(), read_only: false };
+    let owner = Owner { section: name.clone(), read_only: false };
     let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_namespace("towline", "this"));
     let standing = HubStanding::new(name, cluster.clone(), keeper, database(), vec![POLICIES, PLACEMENTS]);
     let object = state_object(identity, place);

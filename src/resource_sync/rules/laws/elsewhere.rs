@@ -145,7 +145,7 @@ fn local_objects_and_namespaces_say_which_remote_cluster_they_are_from() {
     assert_eq!(source(&observed), Some("north/remote-uid"));
     let plan::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
     assert_eq!(object.annotation(SOURCE), Some("north"));
-    // Objects of an earlier release get the mark in one write. An unknown identity is neither noted nor removed.
+    // Objects without the mark get it in one write. An unknown identity is neither noted nor removed.
     let scene = Scene::in_step("");
     let Next::Do(step @ Step::PatchLocal(_)) = plan::next(&below("north", &scene), &scene.policy) else {
         panic!("a mark")

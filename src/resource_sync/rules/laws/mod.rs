@@ -10,7 +10,6 @@ mod convergence;
 mod cost;
 mod elsewhere;
 mod ending;
-mod former;
 mod living;
 mod ownership;
 mod patches;

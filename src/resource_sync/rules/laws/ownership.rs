@@ -44,23 +44,9 @@ fn a_mark_proves_only_the_object_that_it_names_and_only_by_this_sections_manager
         copy.local["metadata"]["managedFields"] = owns(&json!(manager));
         assert_eq!(rest(&copy), Unproven::WrittenByOthers, "{manager}");
     }
-    let mut earlier = orphan("");
-    earlier.local["metadata"]["annotations"] = json!({REMOTE_UID: "remote-uid"});
-    assert_eq!(rest(&earlier), Unproven::Unnamed);
-}
-
-#[test]
-fn what_an_earlier_release_marked_gets_the_new_mark_when_its_living_remote_is_reconciled() {
-    let mut scene = Scene::in_step("");
-    scene.local["metadata"]["annotations"] = json!({"note": "hello", REMOTE_UID: "remote-uid"});
-    scene.local["metadata"]["managedFields"][0]["manager"] = json!("towline");
-    let change = scene.change();
-    assert_eq!(change.annotations.len(), 1, "{change:?}");
-    let after = scene.observed().after(&Step::PatchLocal(change), &Written::default(), &scene.policy);
-    assert!(ownership::is_ours(after.local.as_ref().expect("the local object"), &scene.policy));
-    // Labels that the earlier release has set may still be removed.
-    scene.remote["metadata"]["labels"] = json!({});
-    assert_eq!(scene.change().labels.get("app"), Some(&None));
+    let mut unnamed = orphan("");
+    unnamed.local["metadata"]["annotations"] = json!({REMOTE_UID: "remote-uid"});
+    assert_eq!(rest(&unnamed), Unproven::Unnamed);
 }
 
 #[test]

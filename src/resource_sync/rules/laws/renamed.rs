@@ -6,8 +6,8 @@ use super::elsewhere::{HOLDER, SOURCE, below, held_by, note_of, noted, on};
 use super::{FINALIZER, Scene, object, terminating};
 use crate::cluster::Written;
 use crate::resource_sync::rules::conflicts::Contended;
-use crate::resource_sync::rules::former::Place;
 use crate::resource_sync::rules::plan::{self, Next, Observed, Rest, Step};
+use crate::resource_sync::rules::renewal::Place;
 
 /// A finalizer that the section had before, or that another section has.
 const FORMER: &str = "cloud.teleport.dev/sync-former";
@@ -126,25 +126,8 @@ fn a_note_is_not_written_before_the_present_finalizer_is_on() {
     bare.remote["metadata"]["annotations"] = Value::Null;
     bare.local = Value::Null;
     let Next::Do(Step::RenewMarks(renewal)) = plan::next(&on("east", &bare), &bare.policy) else { panic!("a renewal") };
-    let patch = renewal.json_patch(&object(&bare.remote), None, &bare.policy);
+    let patch = renewal.json_patch(&object(&bare.remote));
     assert_eq!(patch[2], json!({"op": "add", "path": "/metadata/annotations", "value": {HOLDER: note_of("east")}}));
-}
-
-#[test]
-fn a_renewal_of_domains_leaves_another_followers_note_where_it_is() {
-    const THEIR_NOTE: &str = "old.dev/sync-local-cluster";
-    let mut scene = held_by("east");
-    scene.policy = super::policy("former_annotation_domains = [\"old.dev\"]");
-    let annotations = scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations");
-    annotations.remove(HOLDER);
-    annotations.insert(THEIR_NOTE.to_owned(), json!("west/remote-uid/old.dev/sync-west"));
-    scene.remote["metadata"]["finalizers"] = json!(["old.dev/sync-west", "old.dev/sync-local"]);
-    let (steps, after, rest) =
-        play(on("east", &scene), &scene, |observed: &Observed| plan::next(observed, &scene.policy));
-    assert_eq!((steps, rest), (vec!["renew_marks"], Rest::InStep));
-    assert!(has(&after, "old.dev/sync-west") && has(&after, FINALIZER) && !has(&after, "old.dev/sync-local"));
-    let remote = after.remote_object().expect("a remote object");
-    assert_eq!(remote.annotation(THEIR_NOTE), Some("west/remote-uid/old.dev/sync-west"));
 }
 
 #[test]
