@@ -120,12 +120,6 @@ impl Migrations {
         Self { table, list }
     }
 
-    /// The first `count` of them: the schema as an earlier release made it.
-    #[must_use]
-    pub fn first(self, count: usize) -> Self {
-        Self { list: self.list.get(..count).unwrap_or(self.list), ..self }
-    }
-
     /// Reads the schema's version. A newer schema is not an error here: see [`Status::check`].
     pub async fn status(&self, database: &Database) -> Result<Status, Error> {
         let mut connection = Self::connection(database).await.map_err(|source| Error::Read { source })?;

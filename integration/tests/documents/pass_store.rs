@@ -134,29 +134,6 @@ pub(crate) async fn claimed(stage: &Stage) -> (WorkClaim, PassStore) {
 }
 
 #[test]
-fn the_state_of_syncsets_is_added_to_a_database_that_has_documents() {
-    run(async {
-        let stage = Stage::empty(server().await, "migrated").await;
-        documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
-        // As the release before left it.
-        stage
-            .run(
-                "drop table towline_result, towline_applied, towline_patched, towline_pace, towline_guard, towline_lost; \
-                 drop index syncsets_named_by_labels, selectorsyncsets_named_by_labels; update towline_meta set migration = 1",
-            )
-            .await;
-        let version = stage.writer().version(create("c1")).await;
-        let made = documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
-        assert_eq!((made.before.applied, made.before.pending()), (1, made.before.known - 1));
-        assert_eq!(SCHEMA.status(&stage.database()).await.expect("a status").pending(), 0);
-        assert_eq!(stage.number("select version from clusters").await, version);
-        for table in ["result", "applied", "patched", "pace", "guard", "lost"] {
-            assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0);
-        }
-    });
-}
-
-#[test]
 fn what_a_pass_has_stored_is_read_as_it_was_written() {
     run(async {
         let stage = Stage::new("stored").await;

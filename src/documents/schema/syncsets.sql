@@ -14,15 +14,21 @@ create table towline_result (
 create index on towline_result (syncset);
 -- What fails, which is counted often and is little.
 create index on towline_result (since) where result = 'Failure';
+-- What fails on one cluster, for those who may not read all of them.
+create index towline_result_failing on towline_result (cluster) where result = 'Failure';
 
 -- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent. `resent`
--- counts the full passes in a row in which it was sent although nothing of it was new.
+-- counts the full passes in a row in which it was sent although nothing of it was new, `gone` those of the last ones in a row in which
+-- it was gone.
 create table towline_applied (
   cluster uuid not null, api_group text collate "C" not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, syncset uuid not null, api_version text not null, content bytea, wanted boolean not null,
   tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea, resent smallint not null,
+  gone smallint not null default 0,
   primary key (cluster, api_group, kind, namespace, name, syncset));
-create index on towline_applied (syncset, cluster) where tracked;
+-- Objects that were adopted are never deleted, so they do not count when deletions are judged. The index also serves statements that
+-- count them.
+create index towline_applied_tracked on towline_applied (syncset, cluster, adopted) where tracked;
 
 -- The patches that were sent. `content` is null if the last try failed.
 create table towline_patched (
@@ -30,27 +36,34 @@ create table towline_patched (
   primary key (cluster, syncset, position));
 
 -- How a cluster is, and when it is looked at again. `resyncs` counts demands for a full pass: one that comes during a pass must not be
--- lost when that pass writes when the next one is due.
+-- lost when that pass writes when the next one is due. `home` is the identity of the cluster to which the kubeconfig of the document led
+-- first. Where it leads elsewhere, what was there before is never deleted.
 create table towline_pace (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
   last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
-  asked_generation bigint not null default 0);
+  asked_generation bigint not null default 0, home text);
 create index on towline_pace (identity);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
 -- is held or gone. `cause` says why it is held. `objects` are those of its last document that deletes what it no longer wants and was not
--- held because of what it drops, `held_objects` those of one that is. `approved` is the last generation that an annotation approved, `always` that it approves all.
+-- held because of what it drops, `held_objects` those of one that is. `dropped` is what edits of it have dropped within ten minutes: a list of
+-- {"at": time, "objects": [[group, kind, namespace, name], …]}. `approved` is the last generation that an annotation approved, `always` that it approves all.
 create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
   namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
-  approved bigint not null default 0, objects jsonb, held_objects jsonb);
+  approved bigint not null default 0, objects jsonb, held_objects jsonb, dropped jsonb);
+-- What is held or gone is little, and asked for each few seconds.
+create index towline_guard_held on towline_guard (syncset) where held;
+create index towline_guard_gone on towline_guard (syncset) where gone;
 
 -- The clusters that syncsets match no more, and since when. A row stays until the cluster is matched again, or the objects are deleted
 -- and it counts no longer. The deletions of a row of -infinity were approved. `back` says that the cluster was matched again after the
--- objects had been deleted: the row still counts, and the next loss of that cluster is a new one.
+-- objects had been deleted: the row still counts, and the next loss of that cluster is a new one. `objects` are those that a syncset
+-- deletes on a cluster because labels of it have other values, as [[group, kind, namespace, name], …]; null if the syncset matches the
+-- cluster no more. With `back` they go because the labels are restored, which does not count.
 create table towline_lost (
-  cluster uuid not null, syncset uuid not null, at timestamptz not null, back boolean not null default false,
+  cluster uuid not null, syncset uuid not null, at timestamptz not null, back boolean not null default false, objects jsonb,
   primary key (cluster, syncset));
 create index on towline_lost (syncset);

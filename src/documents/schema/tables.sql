@@ -24,11 +24,20 @@ create index on towline_documents using gin (labels) with (fastupdate = off);
 create index on syncsets using gin ((data #> '{spec,clusterDeploymentRefs}') jsonb_path_ops) with (fastupdate = off);
 create index on syncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
 create index on selectorsyncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
+-- The syncsets that name objects by labels and delete what they no longer want.
+create index syncsets_named_by_labels on syncsets (id) where data #> '{spec,enableResourceTemplates}' = 'true'
+  and data #> '{spec,resourceApplyMode}' = '"Sync"' and jsonb_path_exists(data,
+    '$.spec.resources[*].metadata ? (@.name like_regex "{{" flag "q" || @.namespace like_regex "{{" flag "q")');
+create index selectorsyncsets_named_by_labels on selectorsyncsets (id) where data #> '{spec,enableResourceTemplates}' = 'true'
+  and data #> '{spec,resourceApplyMode}' = '"Sync"' and jsonb_path_exists(data,
+    '$.spec.resources[*].metadata ? (@.name like_regex "{{" flag "q" || @.namespace like_regex "{{" flag "q")');
 
 -- One row a version. `document` is null in a deletion; `old_version` is the document's version before.
 create table towline_log (
   version bigint primary key, at timestamptz not null, request uuid not null, kind text collate "C" not null, id uuid not null,
   namespace text collate "C" not null, name text collate "C" not null, labels jsonb not null, old_version bigint, document jsonb);
+-- The versions of a syncset that were not judged yet, however many others the log has.
+create index towline_log_of_syncsets on towline_log (id, version) where kind in ('syncsets', 'selectorsyncsets');
 
 -- The terms of selectors: `selector` is the id of the document that has it.
 create table towline_terms (

@@ -124,15 +124,13 @@ impl PaceRow {
     /// With the identity that was read.
     #[must_use]
     pub fn identified(self, identity: Option<String>) -> Self {
-        let home = self.home.or(self.identity).or_else(|| identity.clone());
+        let home = self.home.or_else(|| identity.clone());
         Self { identity, home, ..self }
     }
 
-    /// Whether this identity is another one than that of the cluster to which the document led first. Releases that did not note that
-    /// one have noted the last one.
+    /// Whether this identity is another one than that of the cluster to which the document led first.
     pub fn is_elsewhere(&self, identity: Option<&str>) -> bool {
-        let home = self.home.as_deref().or(self.identity.as_deref());
-        home.is_some() && identity != home
+        self.home.is_some() && identity != self.home.as_deref()
     }
 }
 
@@ -163,9 +161,5 @@ mod tests {
             assert_eq!((pace.identity.as_deref(), pace.home.as_deref()), (Some(uid), Some("first")));
             assert_eq!(pace.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
         }
-        // As a release has stored it that did not note the first one.
-        let former = PaceRow { identity: some("first"), ..PaceRow::default() };
-        assert!(former.is_elsewhere(Some("second")) && !former.is_elsewhere(Some("first")));
-        assert!(former.identified(some("second")).is_elsewhere(Some("second")));
     }
 }

@@ -63,8 +63,7 @@ pub(super) struct AppliedColumns {
     version: Option<String>,
     owned: Option<String>,
     resent: i64,
-    /// The release before this one does not write it.
-    gone: Option<i64>,
+    gone: i64,
 }
 
 /// A row of `towline_patched`.
@@ -230,7 +229,7 @@ impl AppliedColumns {
             version: optional(row.version.as_ref()),
             owned: row.owned.map(bytes),
             resent: row.resent.into(),
-            gone: Some(row.gone.into()),
+            gone: row.gone.into(),
         }
     }
 }
@@ -256,7 +255,7 @@ impl TryFrom<AppliedColumns> for AppliedRow {
             version: columns.version,
             owned: some_digest(columns.owned.as_ref())?,
             resent: passes(columns.resent)?,
-            gone: passes(columns.gone.unwrap_or_default())?,
+            gone: passes(columns.gone)?,
         })
     }
 }
