@@ -80,6 +80,11 @@ impl Cluster {
         Self::within(name, Limits { request_timeout, watch_timeout, max_in_flight }, None)
     }
 
+    /// Most concurrent requests.
+    pub fn max_in_flight(&self) -> usize {
+        self.shared.limits.max_in_flight.get()
+    }
+
     /// A cluster with one connection for good, and without a session actor. See [`Reach`].
     pub(super) fn connected(connection: Connection, limits: Limits) -> Self {
         let cluster = Self::within(connection.name().clone(), limits, Some(Reach::default()));

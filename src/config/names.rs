@@ -168,13 +168,6 @@ text_setting! {
 }
 
 text_setting! {
-    /// The name of an object of any kind.
-    ObjectName, "the name of an object", |text| {
-        !text.is_empty() && text.len() <= LONGEST_SUBDOMAIN && !text.contains(['/', '%'])
-    }
-}
-
-text_setting! {
     LeaseName, "the name of a Lease: a DNS subdomain", is_subdomain
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use http::Uri;
 use secrecy::SecretString;
 
 use super::rules::body::{Sender, target};
-use super::rules::index::{Counts, STATUS_ROOM, Settings, Wire};
+use super::rules::index::{STATUS_ROOM, Settings, Wire};
 use super::rules::release::Storage;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
@@ -18,7 +17,8 @@ use crate::config::{ClusterName, SectionName};
 
 /// The name of the section.
 const NAME: &str = "inventory";
-/// The default of `max_releases`.
+/// The most releases that are reported. About 700 bytes of the project's status are set aside for each, of which all may take 1.4 MB
+/// together: beyond that, further releases are not reported, either.
 const MAX_RELEASES: usize = 2000;
 
 /// The section `[inventory]`.
@@ -45,15 +45,10 @@ pub(crate) struct InventoryConfig {
     /// How long an operation of Helm takes at most; `10m` by default. A shorter one names deployments with a longer `--timeout` among the
     /// problems while they run; after a longer one, a Helm that was killed is noticed later.
     pub(crate) helm_timeout: Duration,
-    /// Which changes are told; every change of a body by default.
-    pub(crate) changes: Counts,
     /// How bodies are sent; a registration and a path for releases by default.
     pub(crate) wire: Wire,
     /// Where Helm stores releases; in Secrets by default.
     pub(crate) helm_driver: Storage,
-    /// The most releases that are reported; 2,000 by default. About 700 bytes of the project's status are set aside for each, of which all may take
-    /// 1.4 MB together: beyond that, further releases are not reported, either.
-    pub(crate) max_releases: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,14 +114,6 @@ impl fmt::Debug for TokenSource {
     }
 }
 
-impl Setting for Counts {
-    const ALLOWED: &'static str = "content or revision";
-
-    fn from_text(text: &str) -> Result<Self, Unfit> {
-        one_of(text, &[("content", Self::Content), ("revision", Self::Revision)])
-    }
-}
-
 impl Setting for Wire {
     const ALLOWED: &'static str = "instances or single";
 
@@ -173,10 +160,8 @@ impl InventoryConfig {
             context_name: String::new(),
             delay: Duration::from_secs(10),
             helm_timeout: Duration::from_mins(10),
-            changes: Counts::default(),
             wire: Wire::default(),
             helm_driver: Storage::default(),
-            max_releases: MAX_RELEASES,
         }
     }
 
@@ -197,12 +182,8 @@ impl InventoryConfig {
         fields.set_as::<Text, _>("context_name", &mut section.context_name);
         fields.set_as::<PositiveDuration, _>("delay", &mut section.delay);
         fields.set_as::<PositiveDuration, _>("helm_timeout", &mut section.helm_timeout);
-        fields.set("changes", &mut section.changes);
         fields.set("wire", &mut section.wire);
         fields.set("helm_driver", &mut section.helm_driver);
-        if let Some(most) = fields.optional::<NonZeroUsize>("max_releases") {
-            section.max_releases = most.get();
-        }
         fields.finish();
         is_complete.then_some(section)
     }
@@ -212,9 +193,8 @@ impl InventoryConfig {
         Settings {
             delay: self.delay,
             helm_timeout: self.helm_timeout,
-            counts: self.changes,
             wire: self.wire,
-            max_releases: self.max_releases,
+            max_releases: MAX_RELEASES,
             status_room: STATUS_ROOM,
             sender: Sender {
                 email: self.email.clone(),
@@ -264,7 +244,6 @@ mod tests {
             ("context_name", "edge-west"),
             ("delay", "7s"),
             ("helm_timeout", "20m"),
-            ("changes", "revision"),
             ("wire", "single"),
             ("helm_driver", "configmap"),
         ])
@@ -274,7 +253,6 @@ mod tests {
         let expected = Settings {
             delay,
             helm_timeout: Duration::from_mins(20),
-            counts: Counts::Revision,
             wire: Wire::Single,
             max_releases: MAX_RELEASES,
             status_room: STATUS_ROOM,

@@ -99,7 +99,8 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
     let section = Section::new(config.clone(), watches, requests, event_mailbox, fence, keeping);
     let metrics = Arc::new(SyncMetrics::new(&config.name));
     let queue = Arc::new(QueueMetrics::new(&config.name));
-    let limits = Limits { permits: config.max_in_flight.get(), waiting: READY, idle: IDLE, backoff: BACKOFF };
+    let permits = section.remote_cluster().max_in_flight().max(section.local_cluster().max_in_flight());
+    let limits = Limits { permits, waiting: READY, idle: IDLE, backoff: BACKOFF };
     let factory = Arc::new(PairReconcilers::new(Arc::clone(&section), Arc::clone(&metrics)));
     let dispatcher = Dispatcher::new(factory, Arc::clone(&queue), limits);
     let report = Arc::new(SyncReport::new(Arc::clone(&section), dispatcher.clone(), queue, metrics));

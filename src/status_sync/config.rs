@@ -1,6 +1,5 @@
 //! The configuration of status sync: `[status_sync]`.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use crate::config::fault::Problem;
 use crate::config::fields::Fields;
 use crate::config::names::{NamespaceName, STATUS_SYNC};
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
-use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, SectionName};
+use crate::config::{ClusterName, SectionName};
 use crate::db::DatabaseSource;
 use crate::job;
 use crate::state::Owner;
@@ -37,8 +36,6 @@ pub struct StatusSyncConfig {
     pub election_namespace: Option<String>,
     /// The families that are synced; all by default.
     pub families: Vec<StatusFamily>,
-    /// Limit of concurrent writes, over all families; 64 by default.
-    pub max_in_flight: NonZeroUsize,
     /// Create triggers in the database and listen, so that a change is written within 100 ms instead of at the next pass;
     /// `false` by default. Costs a connection beside the pool, and the database a notification for each writing
     /// statement and a change detection for each burst of them. Passes at the interval continue.
@@ -137,7 +134,6 @@ impl StatusSyncConfig {
             watch_namespace: String::new(),
             election_namespace: None,
             families: StatusFamily::ALL.to_vec(),
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
             notify: false,
         }
     }
@@ -164,7 +160,6 @@ impl StatusSyncConfig {
             let allowed = format!("at least one of {}", StatusFamily::ALLOWED);
             fields.fault_at("families", Problem::Value { found: "none".to_owned(), allowed, suggestion: None });
         }
-        fields.set("max_in_flight", &mut section.max_in_flight);
         fields.set("notify", &mut section.notify);
         fields.finish();
         complete.then_some(section)

@@ -36,12 +36,13 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
     let hub = watches.cluster(&cluster);
     let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));
     let keeper = Keeper::new(config, hub.clone(), keeping);
+    let permits = Arc::new(Semaphore::new(hub.max_in_flight()));
     let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
     let standing =
         Arc::new(HubStanding::new(config.name.clone(), hub, keeper, database.clone(), config.families.clone()));
     let shared = Arc::new(SectionContext {
         database,
-        permits: Arc::new(Semaphore::new(config.max_in_flight.get())),
+        permits,
         interval: config.interval,
         namespace: config.watch_namespace.clone(),
         any_rows: watch::Sender::new(false),

@@ -15,7 +15,6 @@ pub const SYNCSETS: &str = "syncsets";
 const REAPPLY_INTERVAL: Duration = Duration::from_hours(2);
 const MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-const PAYLOAD_CACHE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// The section `[syncsets]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +29,6 @@ pub struct SyncsetsConfig {
     pub request_timeout: Duration,
     /// Whether deletions on many clusters are held until somebody approves them; `true` by default.
     pub mass_delete_guard: bool,
-    /// MiB of payloads of syncsets that all passes share; 64 by default.
-    pub payload_cache: NonZeroUsize,
     /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified and multicast.
     pub deny_networks: DeniedNetworks,
     /// What kubeconfigs may use although it is refused by default; nothing by default.
@@ -46,7 +43,6 @@ impl Default for SyncsetsConfig {
             max_in_flight: MAX_IN_FLIGHT,
             request_timeout: REQUEST_TIMEOUT,
             mass_delete_guard: true,
-            payload_cache: PAYLOAD_CACHE,
             deny_networks: DeniedNetworks::local(),
             allowed: Allowed::default(),
         }
@@ -61,7 +57,6 @@ impl SyncsetsConfig {
         fields.set("max_in_flight", &mut section.max_in_flight);
         fields.set_as::<PositiveDuration, _>("request_timeout", &mut section.request_timeout);
         fields.set("mass_delete_guard", &mut section.mass_delete_guard);
-        fields.set("payload_cache", &mut section.payload_cache);
         if let Some(networks) = fields.optional::<Vec<Network>>("deny_networks") {
             section.deny_networks = networks.into_iter().collect();
         }
@@ -75,11 +70,6 @@ impl SyncsetsConfig {
         }
         fields.finish();
         section
-    }
-
-    /// Bytes of the cache of payloads.
-    pub fn payload_bytes(&self) -> u64 {
-        u64::try_from(self.payload_cache.get()).unwrap_or(u64::MAX).saturating_mul(1 << 20)
     }
 }
 
@@ -140,10 +130,7 @@ mod tests {
         let (section, faults) = read(&[]);
         assert_eq!((section.clone(), faults), (SyncsetsConfig::default(), Vec::new()));
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_hours(2), 64));
-        assert_eq!(
-            (section.request_timeout, section.payload_bytes(), section.mass_delete_guard),
-            (Duration::from_secs(10), 64 << 20, true)
-        );
+        assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(10), true));
         for address in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1"] {
             let address = address.parse().expect("an address");
             assert!(section.deny_networks.denying(address).is_some(), "{address}");
@@ -158,16 +145,12 @@ mod tests {
             ("max_in_flight", Node::Integer(3)),
             ("request_timeout", text("2s")),
             ("mass_delete_guard", Node::Bool(false)),
-            ("payload_cache", Node::Integer(1)),
             ("deny_networks", list(&["10.0.0.0/8"])),
             ("allow", list(&["proxy-url", "plain-http"])),
         ]);
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_secs(90), 3));
-        assert_eq!(
-            (section.request_timeout, section.payload_bytes(), section.mass_delete_guard),
-            (Duration::from_secs(2), 1 << 20, false)
-        );
+        assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(2), false));
         assert_eq!(section.allowed, Allowed { insecure_tls: false, proxy_url: true, plain_http: true });
         assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_some());
         assert!(section.deny_networks.denying("127.0.0.1".parse().expect("an address")).is_none());

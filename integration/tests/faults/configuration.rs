@@ -55,8 +55,8 @@ resource = "databases"
 selector = "a in (b"
 metadata = "merg"
 local_fields = ["status/phase"]
-secret_refresh = "soon"
-max_in_flight = 0
+max_in_flight = 64
+former_names = ["two"]
 unclamed = "keep"
 
 [[sync]]
@@ -91,8 +91,8 @@ fn all_faults_of_a_configuration_are_told_at_once() {
             "sync[0].selector",
             "sync[0].metadata",
             "sync[0].local_fields",
-            "sync[0].secret_refresh",
             "sync[0].max_in_flight",
+            "sync[0].former_names",
             "sync[0].unclamed",
             "sync[1].name",
             "sync[1].local",

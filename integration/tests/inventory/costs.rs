@@ -111,16 +111,14 @@ fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
     const MOST: usize = 1000;
     run(async {
         let world = World::new("thousand").await;
-        let names: Vec<String> = (0..=MOST).map(|number| format!("web-{number:04}")).collect();
+        let names: Vec<String> = (0..MOST).map(|number| format!("web-{number:04}")).collect();
         let record_of = |name: &String| {
             let document = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "manifest": name.repeat(1000),
                 "chart": {"metadata": {"name": name, "appVersion": "1"}}});
             record(name, &packed(document.to_string().as_bytes()))
         };
         stream::iter(&names).for_each_concurrent(8, async |name| world.create(&record_of(name)).await).await;
-        let mut daemon = world.start("max_releases = 1000").await;
-        let condition = world.wait_for_condition("main", "TooMany", "True").await;
-        assert_eq!(condition["message"], "1 release is beyond the first 1000, which are reported");
+        let mut daemon = world.start("").await;
         world.sink.wait_for("of a thousand releases", MOST + 1, 3 * LIMIT, |_| true).await.unwrap();
         world.wait_until_acknowledged(&names[MOST - 1]).await;
         eventually("all to be acknowledged", LIMIT, async || {
@@ -131,7 +129,6 @@ fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
         })
         .await
         .unwrap();
-        assert_eq!(world.accepted(&names[MOST]), [json!(null); 0], "it is beyond the first thousand");
         let audit = world.plane.audit().unwrap();
         let mark = audit.mark().await.unwrap();
         daemon.start_again().await.unwrap();
@@ -139,7 +136,6 @@ fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
         world.create(&record_of(&"first".to_owned())).await;
         world.told("first", 1).await;
         world.wait_until_acknowledged("first").await;
-        // The last of the thousand gives its place to the new one.
         let reads = Filter::since(mark).user(users::TOWLINE).verb("get").resource("secrets");
         assert_eq!(audit.count(&reads).await.unwrap(), 1);
         assert_eq!(world.sink.told().len(), MOST + 2);

@@ -237,60 +237,6 @@ fn drift_on_the_remote_is_mended_at_once_where_it_can_be_seen() {
 }
 
 #[test]
-fn an_unchanged_secret_is_written_again_after_the_refresh_interval() {
-    run(async {
-        let settings = format!("{}\nsecret_refresh = \"2s\"", settings(&[NAME]));
-        let (section, database) = with_database("secret-refresh", &settings).await;
-        make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
-        let content = owned(&database, &json!({"stringData": {"password": "p"}}));
-        put_secret(&section.local_secrets("a"), NAME, &content).await;
-        for _ in 0..2 {
-            uploaded(&section, NAME, "password", "p").await;
-            let drift = Patch::Merge(json!({"stringData": {"password": "drift"}}));
-            section.remote_secrets("a").patch(NAME, &PatchParams::default(), &drift).await.unwrap();
-        }
-        uploaded(&section, NAME, "password", "p").await;
-    });
-}
-
-#[test]
-fn without_a_refresh_interval_what_others_make_of_an_uploaded_secret_stays() {
-    run(async {
-        let with = |interval: &str| format!("{}\nsecret_refresh = {interval:?}", settings(&[NAME]));
-        let (never, soon) = (with("0s"), with("1s"));
-        let (never, soon) = tokio::join!(with_database("never", &never), with_database("soon", &soon));
-        let put = async |(section, database): &(Section, DynamicObject), password: &str| {
-            let content = owned(database, &json!({"stringData": {"password": password}}));
-            put_secret(&section.local_secrets("a"), NAME, &content).await;
-            uploaded(section, NAME, "password", password).await;
-        };
-        let drift = async |(section, _): &(Section, DynamicObject)| {
-            let drift = Patch::Merge(json!({"stringData": {"password": "drift"}}));
-            section.remote_secrets("a").patch(NAME, &PatchParams::default(), &drift).await.unwrap();
-        };
-        for pair in [&never, &soon] {
-            make_secret(&pair.0.remote_secrets("a"), NAME, &json!({})).await;
-            put(pair, "p").await;
-            pair.0.quiet().await;
-        }
-        let since = never.0.mark().await;
-        drift(&never).await;
-        // Several times in which it could have been written again, and reasons to look at the pair.
-        for round in ["2Gi", "3Gi"] {
-            drift(&soon).await;
-            uploaded(&soon.0, NAME, "password", "p").await;
-            never.0.patch_remote("a", "orders", &json!({"spec": {"storage": round}})).await;
-            never.0.in_step().await;
-        }
-        never.0.quiet().await;
-        assert_eq!(data(&never.0.remote_secrets("a").get(NAME).await.unwrap(), "password"), "drift");
-        let (hub, edge) = never.0.counted("a", since).await;
-        assert!(!hub.contains_key("update secrets") && !edge.contains_key("patch secrets"), "{hub:?} {edge:?}");
-        put(&never, "q").await;
-    });
-}
-
-#[test]
 fn a_secret_takes_the_suffix_on_the_remote() {
     run(async {
         // The role grants the remote's name: local name + suffix.

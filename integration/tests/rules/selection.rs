@@ -171,7 +171,9 @@ fn a_dry_run_reports_what_it_would_do_and_writes_nothing() {
 #[test]
 fn one_at_a_time_is_enough_for_all() {
     run(async {
-        let section = Section::start("one-at-a-time", databases(), "max_in_flight = 1").await;
+        let config = clusters(world().await).replace("kubeconfig = ", "max_in_flight = 1\nkubeconfig = ")
+            + &sync("one-at-a-time", &databases(), "");
+        let section = Section::start_config("one-at-a-time", databases(), &config, |_| {}).await;
         section.make_remote_namespace("a").await;
         for number in 0..20 {
             section.make_remote("a", &format!("orders-{number}"), &labelled("west")).await;

@@ -107,7 +107,7 @@ fn families_take_turns_with_the_permits() {
         fill(&stage, 300, 1, 3).await;
         let since = stage.mark().await;
         let families = "families = [\"policies\", \"placements\"]";
-        let towline = stage.start_with(&format!("interval = \"1h\"\nmax_in_flight = 1\n{families}")).await;
+        let towline = stage.start_by(&stage.one_at_a_time(&format!("interval = \"1h\"\n{families}"))).await;
         for (family, objects) in [("policies", 300), ("placements", 3)] {
             stage.family(&towline, family, "all writes", |report| report["written"] == json!(objects)).await;
         }

@@ -65,14 +65,14 @@ pub(crate) async fn in_the_middle(stage: &Stage) -> i32 {
 }
 
 /// Slow writes, so that a result is long on its way.
-const SLOW: &str = "interval = \"200ms\"\nmax_in_flight = 1\nfamilies = [\"policies\"]";
+const SLOW: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
 
 #[test]
 fn a_backend_that_is_terminated_in_the_middle_of_a_result_leaves_nothing_half_written() {
     run(async {
         let stage = Stage::new("terminated").await;
         policies(&stage, 100, 900).await;
-        let towline = Towline::start(&stage.config(SLOW), &[]).await.expect("the daemon starts");
+        let towline = Towline::start(&stage.one_at_a_time(SLOW), &[]).await.expect("the daemon starts");
         for _ in 0..3 {
             let pid = in_the_middle(&stage).await;
             stage.execute(&format!("SELECT pg_terminate_backend({pid})"), &[]).await;
@@ -119,7 +119,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_result_is_taken_up_where_it_comes_
         stage.database = server.database("killed").await.expect("a database");
         stage.sql = stage.database.client(postgres::ADMIN).await.expect("a connection");
         policies(&stage, 100, 900).await;
-        let towline = Towline::start(&stage.config(SLOW), &[]).await.expect("the daemon starts");
+        let towline = Towline::start(&stage.one_at_a_time(SLOW), &[]).await.expect("the daemon starts");
         in_the_middle(&stage).await;
         server.kill().await.expect("it is killed");
         stage

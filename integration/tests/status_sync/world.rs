@@ -114,6 +114,11 @@ impl Stage {
         )
     }
 
+    /// The same, with one request to the hub at a time.
+    pub(crate) fn one_at_a_time(&self, settings: &str) -> String {
+        self.config(settings).replace("[clusters.hub]\n", "[clusters.hub]\nmax_in_flight = 1\n")
+    }
+
     /// The daemon, with a short interval, when it is ready.
     pub(crate) async fn start(&self) -> Towline {
         self.start_with(&format!("interval = \"{INTERVAL}\"")).await
@@ -121,7 +126,12 @@ impl Stage {
 
     /// The daemon with these keys, when it is ready.
     pub(crate) async fn start_with(&self, settings: &str) -> Towline {
-        let towline = Towline::start(&self.config(settings), &[]).await.expect("the daemon starts");
+        self.start_by(&self.config(settings)).await
+    }
+
+    /// The daemon with this configuration, when it is ready.
+    pub(crate) async fn start_by(&self, config: &str) -> Towline {
+        let towline = Towline::start(config, &[]).await.expect("the daemon starts");
         towline.wait_ready(LIMIT).await.expect("the daemon is ready");
         eventually("the hub's identity to be stored", LIMIT, async || {
             let report = towline.admin().section("status-sync").await.map_err(|error| error.chain())?;

@@ -182,9 +182,9 @@ fn every_key_of_a_section_is_read() {
         "remote_resource_suffix = \"-r\"\nlocal_namespace_suffix = \"-l\"\nnamespace_prefix = \"team-\"\n\
          selector = \"a=b\"\nsecret_names = [\"s1\", \"s2\"]\npropagation_policy = \"Orphan\"\n\
          metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
-         adopt = \"equal\"\ndelete_adopted = true\nsystem_objects = [\"kube-root-ca.crt\"]\n\
+         adopt = \"equal\"\ndelete_adopted = true\n\
          local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
-         finalizer = \"f\"\nformer_finalizers = [\"g\"]\nmax_in_flight = 7\nsecret_refresh = \"0s\"\ndry_run = true",
+         finalizer = \"f\"\nformer_finalizers = [\"g\"]\ndry_run = true",
     ))
     .expect("a configuration");
     let section = &resource_sync::sections(&config)[0];
@@ -199,13 +199,10 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.unclaimed, Unclaimed::Delete);
     assert_eq!(section.adopt, Adopt::Equal);
     assert!(section.delete_adopted);
-    assert_eq!(section.system_objects, ["kube-root-ca.crt"]);
     assert_eq!(section.local_fields[0].segments(), ["spec", "replicas"]);
     assert!(!section.write_back);
     assert_eq!(section.finalizer_key(), "d.example/f");
     assert_eq!(section.former_finalizer_keys(), ["d.example/g"]);
-    assert_eq!(section.max_in_flight.get(), 7);
-    assert_eq!(section.secret_refresh, None);
     assert!(section.dry_run);
 }
 
@@ -345,13 +342,13 @@ const STATUS_SYNC: &str = "[status_sync]\ncluster = \"hub\"\n";
 fn every_key_of_status_sync_is_read() {
     let config = parse(&format!(
         "{CLUSTERS}{STATUS_SYNC}database_url = \"postgres://u:hunter2@db/hoh?sslmode=require\"\ninterval = \"7s\"\n\
-         watch_namespace = \"team\"\nfamilies = [\"placements\", \"policies\"]\nmax_in_flight = 3"
+         watch_namespace = \"team\"\nfamilies = [\"placements\", \"policies\"]"
     ))
     .expect("a configuration");
     let section = status_sync::section(&config).expect("the section");
     assert_eq!(section.name.as_str(), "status-sync");
     assert_eq!((section.cluster.as_str(), section.interval.as_secs()), ("hub", 7));
-    assert_eq!((section.watch_namespace.as_str(), section.max_in_flight.get()), ("team", 3));
+    assert_eq!(section.watch_namespace, "team");
     assert_eq!(section.families, [StatusFamily::Placements, StatusFamily::Policies]);
     assert_eq!(section.database.url().expect("a URL").place(), "db:5432/hoh");
 }

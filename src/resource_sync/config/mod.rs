@@ -3,17 +3,14 @@
 mod overlap;
 mod pointer;
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::cluster::built_in::unsyncable;
 use crate::cluster::tool_marks::TOOL_MARKS;
 use crate::config::fields::Fields;
-use crate::config::names::{
-    Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ObjectName, ResourceSuffix, SecretName,
-};
+use crate::config::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName};
 use crate::config::setting::{Setting, Unfit, one_of};
-use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT, LabelSelector, ResourceId, SectionName};
+use crate::config::{ClusterName, LabelSelector, ResourceId, SectionName};
 use crate::state::Owner;
 
 pub use self::overlap::{Scope, conflicts};
@@ -57,9 +54,6 @@ pub struct SyncConfig {
     pub adopt: Adopt,
     /// Whether an adopted stranger is deleted with its remote object; `false` by default: it is released.
     pub delete_adopted: bool,
-    /// Names of objects that clusters create by themselves and that are synced all the same (`kube-root-ca.crt`, service
-    /// account `default`, namespaces `default` and `kube-*`); none by default.
-    pub system_objects: Vec<String>,
     /// Fields that belong to the local side: set when the object is created, then left alone. None by default.
     pub local_fields: Vec<SpecPointer>,
     /// Whether status, secrets, generations and rejections by the local cluster are written to the remote; `true` by default.
@@ -75,12 +69,6 @@ pub struct SyncConfig {
     pub finalizer: String,
     /// Name parts of finalizers that it used before; none by default. They count as its own and are replaced.
     pub former_finalizers: Vec<String>,
-    /// Most reconciles at the same time in this section; 64 by default. More than the clusters' limits of requests in flight
-    /// only wait for those limits.
-    pub max_in_flight: NonZeroUsize,
-    /// An unchanged secret is written to the remote again after this, if the secrets of the remote can't be watched; `1h` by
-    /// default. None (`"0s"`): never, so changes by others stay there.
-    pub secret_refresh: Option<Duration>,
     /// Plans are made and reported, nothing is written; `false` by default.
     pub dry_run: bool,
 }
@@ -110,15 +98,12 @@ impl SyncConfig {
             unclaimed: Unclaimed::Keep,
             adopt: Adopt::Always,
             delete_adopted: false,
-            system_objects: Vec::new(),
             local_fields: Vec::new(),
             write_back: true,
             observed_generation: ObservedGeneration::Copy,
             annotation_domain: "cloud.teleport.dev".to_owned(),
             finalizer: "sync-local".to_owned(),
             former_finalizers: Vec::new(),
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-            secret_refresh: Some(Duration::from_hours(1)),
             dry_run: false,
         }
     }
@@ -182,9 +167,6 @@ impl SyncConfig {
         fields.set("unclaimed", &mut section.unclaimed);
         fields.set("adopt", &mut section.adopt);
         fields.set("delete_adopted", &mut section.delete_adopted);
-        if let Some(names) = fields.optional::<Vec<ObjectName>>("system_objects") {
-            section.system_objects = names.into_iter().map(String::from).collect();
-        }
         fields.set("local_fields", &mut section.local_fields);
         fields.set("write_back", &mut section.write_back);
         fields.set("observed_generation", &mut section.observed_generation);
@@ -192,10 +174,6 @@ impl SyncConfig {
         fields.set_as::<FinalizerName, _>("finalizer", &mut section.finalizer);
         if let Some(names) = fields.optional::<Vec<FinalizerName>>("former_finalizers") {
             section.former_finalizers = names.into_iter().map(String::from).collect();
-        }
-        fields.set("max_in_flight", &mut section.max_in_flight);
-        if let Some(refresh) = fields.optional::<Duration>("secret_refresh") {
-            section.secret_refresh = (!refresh.is_zero()).then_some(refresh);
         }
         fields.set("dry_run", &mut section.dry_run);
         fields.finish();

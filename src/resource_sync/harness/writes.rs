@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Harness, OBJECTS, key, local, namespace, pair, remote, terminating};
 use crate::actor::{Outcome, Reconciler};
@@ -129,6 +130,20 @@ async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
     let uploaded = json!({"metadata": {"name": "one", "namespace": "team", "uid": "one", "resourceVersion": "30"}});
     secrets.show(&uploaded).await;
     assert!(!waits());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_secret_is_due_again_an_hour_after_its_upload() {
+    let mut harness = Harness::new("secret_names = [\"one\"]");
+    harness.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
+    harness.requested();
+    harness.section.index(|index| index.uploaded(&pair("a"), &"one".into(), Instant::now()));
+    tokio::time::advance(Duration::from_mins(59)).await;
+    harness.section.request_due_secrets().await;
+    assert_eq!(harness.requested(), Vec::<String>::new());
+    tokio::time::advance(Duration::from_mins(1)).await;
+    harness.section.request_due_secrets().await;
+    assert_eq!(harness.requested(), [pair("a").to_string()]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,12 +92,10 @@ pub struct Mapping {
 struct System {
     names: &'static [&'static str],
     prefix: Option<&'static str>,
-    /// Exceptions that are synced.
-    synced: Vec<String>,
 }
 
 impl System {
-    fn of(resource: &ResourceId, synced: &[String]) -> Self {
+    fn of(resource: &ResourceId) -> Self {
         let (names, prefix): (&'static [&'static str], _) = match (resource.group.is_empty(), resource.plural.as_str())
         {
             (true, "configmaps") => (&["kube-root-ca.crt"], None),
@@ -105,7 +103,7 @@ impl System {
             (true, "namespaces") => (&["default"], Some("kube-")),
             _ => (&[], None),
         };
-        Self { names, prefix, synced: synced.to_vec() }
+        Self { names, prefix }
     }
 
     fn has_any(&self) -> bool {
@@ -113,8 +111,7 @@ impl System {
     }
 
     fn has(&self, name: &str) -> bool {
-        let is_made = self.names.contains(&name) || self.prefix.is_some_and(|prefix| name.starts_with(prefix));
-        is_made && !self.synced.iter().any(|synced| synced == name)
+        self.names.contains(&name) || self.prefix.is_some_and(|prefix| name.starts_with(prefix))
     }
 }
 
@@ -126,7 +123,7 @@ impl Mapping {
             local_namespace_suffix: config.local_namespace_suffix.clone(),
             namespace_prefix: config.namespace_prefix.clone(),
             same_cluster: config.remote == config.local,
-            system: System::of(&config.resource, &config.system_objects),
+            system: System::of(&config.resource),
         }
     }
 
@@ -248,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn what_clusters_make_by_themselves_is_left_out_unless_it_is_named() {
-        let mapping = |resource: &str, suffix: &str, named: &[&str]| {
-            let named: Vec<String> = named.iter().map(|&name| name.to_owned()).collect();
-            Mapping { system: System::of(&resource.parse().unwrap(), &named), ..mapping(suffix, "", "", false) }
+    fn what_clusters_make_by_themselves_is_left_out() {
+        let mapping = |resource: &str, suffix: &str| Mapping {
+            system: System::of(&resource.parse().unwrap()),
+            ..mapping(suffix, "", "", false)
         };
         let is_synced = |mapping: &Mapping, namespace: &str, name: &str| {
             let key = ObjectKey::new(namespace, name);
@@ -259,16 +256,15 @@ mod tests {
             assert_eq!(down, up, "{key}");
             down
         };
-        let config_maps = mapping("configmaps.v1", "", &[]);
+        let config_maps = mapping("configmaps.v1", "");
         assert!(!is_synced(&config_maps, "a", "kube-root-ca.crt") && is_synced(&config_maps, "a", "default"));
-        assert!(is_synced(&mapping("configmaps.v1", "", &["kube-root-ca.crt"]), "a", "kube-root-ca.crt"));
-        let namespaces = mapping("namespaces.v1", "", &["kube-public"]);
+        let namespaces = mapping("namespaces.v1", "");
         assert!(!is_synced(&namespaces, "", "kube-system") && !is_synced(&namespaces, "", "default"));
-        assert!(is_synced(&namespaces, "", "kube-public") && is_synced(&namespaces, "", "team"));
-        assert!(!is_synced(&mapping("serviceaccounts.v1", "", &[]), "a", "default"));
-        let suffixed = mapping("serviceaccounts.v1", "-hub", &[]);
+        assert!(!is_synced(&namespaces, "", "kube-public") && is_synced(&namespaces, "", "team"));
+        assert!(!is_synced(&mapping("serviceaccounts.v1", ""), "a", "default"));
+        let suffixed = mapping("serviceaccounts.v1", "-hub");
         assert_eq!(suffixed.local_of(&ObjectKey::new("a", "default-hub")), None);
-        assert!(is_synced(&mapping("databases.v1.demo.towline.dev", "", &[]), "a", "default"));
+        assert!(is_synced(&mapping("databases.v1.demo.towline.dev", ""), "a", "default"));
     }
 
     #[test]

@@ -13,11 +13,9 @@ use tokio::time::MissedTickBehavior;
 use super::Section;
 use crate::actor::{BoxError, Scope};
 
-/// How often it searches for secrets whose refresh is due: a tenth of the refresh interval, within these bounds.
-const LOOK_FOR_SECRETS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-
-/// How often it searches for pairs with fields that an API server did not keep and that are due to be written again.
-const LOOK_FOR_UNKEPT: Duration = Duration::from_mins(1);
+/// How often it searches for secrets whose refresh is due, and for pairs with fields that an API server did not keep and that are
+/// due to be written again.
+const LOOK: Duration = Duration::from_mins(1);
 
 /// A search that failed is repeated after this.
 const RETRY_SEARCH: Duration = Duration::from_secs(10);
@@ -41,13 +39,8 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
     let (mut remote_identity, mut local_identity) = (remote.identities(), local.identities());
     let mut remote_permissions = remote.permissions_given();
     let mut local_permissions = local.permissions_given();
-    let refresh = section.config().secret_refresh.filter(|_| !section.config().secret_names.is_empty());
-    let period =
-        refresh.map_or(LOOK_FOR_SECRETS.1, |interval| (interval / 10).clamp(LOOK_FOR_SECRETS.0, LOOK_FOR_SECRETS.1));
-    let mut look = tokio::time::interval(period);
+    let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut look_for_unkept = tokio::time::interval(LOOK_FOR_UNKEPT);
-    look_for_unkept.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Requests from before this actor started, or between two starts.
     let mut search_failed = process_requests(&section).await;
     let mut may_unpark = true;
@@ -65,11 +58,11 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_permissions.changed() => may_unpark = true,
             () = section.attendant_woken() => search_failed = process_requests(&section).await,
             () = tokio::time::sleep(RETRY_SEARCH), if search_failed => search_failed = process_requests(&section).await,
-            _ = look_for_unkept.tick() => {
+            _ = look.tick() => {
                 section.forget_left_fields();
                 section.request_due_again().await;
+                section.request_due_secrets().await;
             }
-            _ = look.tick(), if refresh.is_some() => section.request_due_secrets().await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Observes one pair: collects from the caches and the index what the plan needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -10,6 +11,9 @@ use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::ownership;
 use crate::resource_sync::rules::plan::{Absence, Namespace, Observed, Remote};
 use crate::resource_sync::rules::secrets::{self, RemoteSecret, SecretView};
+
+/// An unchanged secret is written again after this where the remote's secrets can't be watched: others may have changed it there.
+const SECRET_REFRESH: Duration = Duration::from_hours(1);
 
 impl Section {
     /// Everything that a decision about the pair depends on.
@@ -98,17 +102,15 @@ impl Section {
         views
     }
 
-    /// Whether `secret_refresh` has passed since the secret was last uploaded, or first observed.
+    /// Whether a refresh is due, counted from the secret's last upload, or from when it was first observed.
     fn refresh_is_due(&self, key: &PairKey, name: &Arc<str>, now: Instant) -> bool {
-        let Some(interval) = self.config.secret_refresh else { return false };
         let uploaded = self.index(|index| *index.table.pair(key, now).uploads.entry(Arc::clone(name)).or_insert(now));
-        now.saturating_duration_since(uploaded) >= interval
+        now.saturating_duration_since(uploaded) >= SECRET_REFRESH
     }
 
     /// Requests the pairs that have a secret whose refresh is due.
     pub(crate) async fn request_due_secrets(&self) {
-        let Some(interval) = self.config.secret_refresh else { return };
-        let due = self.index(|index| index.table.with_uploads_before(Instant::now(), interval));
+        let due = self.index(|index| index.table.with_uploads_before(Instant::now(), SECRET_REFRESH));
         for key in due {
             self.request(key).await;
         }

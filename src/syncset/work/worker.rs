@@ -43,6 +43,8 @@ const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 /// A pass that has waited for much memory for so long gives its cluster back for a while: it has a slot to connect, which others may need
 /// whose syncsets are smaller, and another replica may have memory.
 const MEMORY_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes of payloads of syncsets that all passes share, keyed by id and version.
+const PAYLOAD_CACHE: u64 = 64 << 20;
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a visit that failed through no fault of the cluster.
@@ -117,7 +119,7 @@ impl Worker {
     /// A worker with these settings on these documents.
     pub fn new(config: SyncsetsConfig, shared: &Shared, observer: Arc<dyn WorkObserver>) -> Self {
         let store = PassStore::new(shared.database.clone());
-        let payloads = Payloads::of_bytes(config.payload_bytes());
+        let payloads = Payloads::of_bytes(PAYLOAD_CACHE);
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
         let preparer = preparer.waiting_at_most(MEMORY_WITHIN);
         let clusters = Arc::new(DynamicClusters::of_many(

@@ -49,16 +49,6 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_min
 /// The delay after an attempt that was not made: in the last second of a lease, no post begins.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which changes are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Counts {
-    /// Every change of the body.
-    #[default]
-    Content,
-    /// A release that is new, gone or of another revision.
-    Revision,
-}
-
 /// How bodies are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wire {
@@ -76,8 +66,6 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) delay: Duration,
     /// How long an operation of Helm takes at most.
     pub(in crate::inventory) helm_timeout: Duration,
-    /// Which changes are sent.
-    pub(in crate::inventory) counts: Counts,
     /// How bodies are sent.
     pub(in crate::inventory) wire: Wire,
     /// The most releases that are reported.

@@ -142,7 +142,7 @@ impl Index {
         let body = self.body(key, &told, stage, contents);
         let Some(release) = self.releases.get_mut(key) else { return };
         let Some(body) = body else { return };
-        let differs = release.differs(&body, &told, stage, self.settings.counts);
+        let differs = release.differs(&body);
         let version = told.stored_version();
         let is_rewritten = |entry: &&mut Entry| entry.version != version || entry.facts != told.facts;
         if let Some(entry) = release.entry.as_mut().filter(|_| !differs).filter(is_rewritten) {

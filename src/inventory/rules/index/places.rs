@@ -1,4 +1,4 @@
-//! Which releases are reported: the first ones by namespace and name, as many as `max_releases` and the size of the status allow.
+//! Which releases are reported: the first ones by namespace and name, as many as [`Settings::max_releases`](super::Settings) and the size of the status allow.
 //!
 //! Only releases that have been reported, or could be, count. One that was reported and no longer is keeps its id and what was
 //! acknowledged, in the status as long as there is room.
@@ -17,7 +17,7 @@ pub(in crate::inventory) const STATUS_ROOM: usize = 1_400_000;
 /// Why a release is not reported though it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excluded {
-    /// There are `max_releases` before it.
+    /// There are as many as can be reported before it.
     MaxReleases,
     /// The status has no room for it.
     StatusSize,
@@ -27,7 +27,7 @@ impl Excluded {
     /// In words, for operators.
     pub(super) fn explanation(self) -> &'static str {
         match self {
-            Self::MaxReleases => "there are more releases than max_releases",
+            Self::MaxReleases => "there are more releases than can be reported",
             Self::StatusSize => "the project's status has no room for it",
         }
     }

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 use super::outcomes::Refusal;
 use super::places::Excluded;
 use super::steps::clock;
-use super::{Counts, Moment, Retry};
+use super::{Moment, Retry};
 use crate::cluster::ObjectKey;
 use crate::inventory::rules::body::{Body, Parts};
 use crate::inventory::rules::release::{Facts, Undecodable};
 use crate::inventory::rules::revision::{Revision, Stage};
 use crate::inventory::rules::status::{Entry, Rejection};
-use crate::inventory::rules::text::brief;
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,19 +162,9 @@ impl Release {
         self.entry.is_none() && self.posting.is_none() && !self.is_reading
     }
 
-    /// Whether a body differs from what was acknowledged, in a way that counts.
-    pub(super) fn differs(&self, body: &Body, told: &Known, stage: Stage, counts: Counts) -> bool {
-        let Some(entry) = &self.entry else { return true };
-        if self.is_uncertain {
-            return true;
-        }
-        match counts {
-            Counts::Content => entry.sent_hash != body.hash,
-            Counts::Revision => {
-                let before = (entry.revision, brief(&entry.facts.updated), entry.stage);
-                entry.sent_hash.is_empty() || before != (told.revision, brief(&told.facts.updated), stage)
-            }
-        }
+    /// Whether a body differs from what was acknowledged.
+    pub(super) fn differs(&self, body: &Body) -> bool {
+        self.is_uncertain || self.entry.as_ref().is_none_or(|entry| entry.sent_hash != body.hash)
     }
 
     /// Takes a body that is to be sent, or that nothing is.

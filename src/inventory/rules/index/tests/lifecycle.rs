@@ -245,23 +245,6 @@ fn releases_of_denied_namespaces_are_forgotten_without_a_post() {
 }
 
 #[test]
-fn with_revisions_counting_the_contents_alone_are_no_change() {
-    let mut world = World::new(Settings { counts: Counts::Revision, ..settings() });
-    world.helm("web", 1, Stage::Deployed);
-    world.settle();
-    world.pods("web", &["q"]);
-    world.settle();
-    world.restart();
-    world.settle();
-    assert_eq!(world.told(), ["web 1 deployed [p]"]);
-    world.helm("web", 2, Stage::Deployed);
-    world.settle();
-    world.uninstall("web");
-    world.settle();
-    assert_eq!(world.told(), ["web 1 deployed [p]", "web 2 deployed [q]", "web 2 uninstalled []"]);
-}
-
-#[test]
 fn a_record_that_was_written_again_and_says_the_same_is_read_and_not_told() {
     let mut world = installed();
     let updated = world.live[&key("web")].updated.clone();
