@@ -109,12 +109,10 @@ fn what_only_grows_is_looked_at_as_a_rate() {
 }
 
 #[test]
-fn what_the_guard_holds_and_what_was_adopted_is_on_the_dashboard() {
+fn what_the_guard_holds_is_on_the_dashboard_by_kind() {
     let shown: BTreeSet<String> =
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    for name in ["towline_sync_held_objects", "towline_sync_adopted_objects_total"] {
-        assert!(shown.contains(name), "no panel asks for {name}");
-    }
+    assert!(shown.contains("towline_sync_held_objects"));
     let kinds: BTreeSet<&str> = SERIES["towline_sync_held_objects"].iter().map(|labels| &*labels["kind"]).collect();
     assert_eq!(kinds, BTreeSet::from(towline::resource_sync::HELD_KINDS));
 }
@@ -126,40 +124,6 @@ fn no_label_of_ours_is_one_that_prometheus_sets() {
             assert!(!TARGET_LABELS.contains(&label.as_str()), "{name} has the label {label}, which would be renamed");
         }
     }
-}
-
-#[test]
-fn every_series_of_the_hub_is_on_the_dashboard() {
-    let shown: BTreeSet<String> =
-        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    let of_hub = |name: &&String| {
-        let is_of_hub = ["towline_hub_", "towline_bus_"].iter().any(|prefix| name.starts_with(prefix));
-        is_of_hub && !name.ends_with("_sum") && !name.ends_with("_count")
-    };
-    let missing: Vec<&String> = SERIES.keys().filter(of_hub).filter(|name| !shown.contains(*name)).collect();
-    assert!(missing.is_empty(), "no panel asks for {missing:?}");
-    assert_eq!(SERIES.keys().filter(of_hub).count(), 14);
-}
-
-#[test]
-fn every_series_of_syncsets_is_on_the_dashboard() {
-    let shown: BTreeSet<String> =
-        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    let prefixes = ["towline_syncset_", "towline_dispatch_", "towline_work"];
-    let is_whole = |name: &str| !["_sum", "_bucket", "_count"].iter().any(|suffix| name.ends_with(suffix));
-    let of_syncsets = |name: &&String| prefixes.iter().any(|prefix| name.starts_with(prefix)) && is_whole(name);
-    let missing: Vec<&String> = SERIES.keys().filter(of_syncsets).filter(|name| !shown.contains(*name)).collect();
-    assert!(missing.is_empty(), "no panel asks for {missing:?}");
-    assert_eq!(SERIES.keys().filter(of_syncsets).count(), 11);
-}
-
-#[test]
-fn every_series_of_the_inventory_is_on_the_dashboard() {
-    let shown: BTreeSet<String> =
-        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    let of_inventory: Vec<&String> = SERIES.keys().filter(|name| name.starts_with("towline_inventory_")).collect();
-    assert!(of_inventory.iter().all(|name| shown.contains(*name)), "no panel asks for one of {of_inventory:?}");
-    assert_eq!(of_inventory.len(), 4);
 }
 
 #[test]
@@ -179,39 +143,23 @@ fn every_alert_says_what_to_do() {
     assert_eq!(names.len(), alerts().len(), "two alerts of one name");
     for needed in [
         "Down",
+        "Restarting",
+        "SectionNotRun",
         "ClusterUnavailable",
+        "NewCredentialsFail",
         "SectionNotWell",
-        "ObjectsFailing",
-        "SpecLag",
-        "StatusLag",
         "MassDeleteHeld",
+        "ChangeStuck",
         "LeaseStale",
-        "StatusPassesFailing",
         "StatusStale",
-        "StatusWritesFailing",
-        "StatusBadRows",
         "HubUnavailable",
-        "HubErrors",
-        "HubBusy",
-        "HubSlow",
-        "HubWatchLag",
-        "HubLogNotCompacted",
+        "BusLag",
         "SyncsetsFailing",
         "ClustersUnreachable",
         "SyncsetsHeld",
-        "BusLag",
-        "BusAway",
-        "BusRefused",
-        "BusDeadLetters",
         "DispatchLag",
         "WorkWaits",
-        "WorkMended",
-        "InventoryPostsFailing",
-        "InventoryPostsRefused",
         "InventoryUndelivered",
-        "InventoryUndecodable",
-        "ActorRestarting",
-        "ApiErrors",
     ] {
         assert!(names.contains(&format!("Towline{needed}")), "no alert Towline{needed}");
     }

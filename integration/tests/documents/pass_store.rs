@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 use towline::cluster::Clock;
-use towline::documents::{self, Change, Claims, Expected, Holder, Kind, Role, Row, SCHEMA, WorkClaim};
+use towline::documents::{Change, Claims, Expected, Holder, Kind, Role, Row, WorkClaim};
 use towline::syncset::dispatch::{Dispatch, Turn};
 use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::syncset::rules::pass::Writes;
@@ -14,7 +14,7 @@ use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::claims::Running;
 use crate::dispatch::document;
-use crate::world::{LIMIT, Stage, cluster, create, item, row, run, server};
+use crate::world::{Stage, cluster, create, item, row, run};
 
 /// An id or a time, of whatever type is wanted.
 pub(crate) fn id<T: FromStr<Err: std::fmt::Debug>>(number: u64) -> T {

@@ -1,7 +1,5 @@
 //! The schema, and which servers are refused.
 
-use std::collections::BTreeSet;
-
 use integration::postgres::ADMIN;
 use towline::db::migrations::Status;
 use towline::documents::{self, Key, Kind, Migrated, SCHEMA, Store};

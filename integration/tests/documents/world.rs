@@ -1,6 +1,6 @@
 //! The server, and what a test has of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -75,11 +75,6 @@ impl Stage {
     /// A writer of its own.
     pub(crate) fn writer(&self) -> Written {
         Written::to(self.database())
-    }
-
-    /// The first column of all rows.
-    pub(crate) async fn texts(&self, text: &str) -> BTreeSet<String> {
-        self.sql.query(text, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
     }
 
     /// The first column of the only row.

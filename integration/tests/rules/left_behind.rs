@@ -148,7 +148,7 @@ fn a_former_finalizer_is_replaced_and_one_of_another_domain_can_be_let_go() {
         let adopted = |local: &DynamicObject| local.annotations().contains_key("moved.example/sync-adopted");
         section.local_has("a", "orders", adopted).await;
         section.delete_remote("a", "orders").await;
-        section.remote_has("a", "orders", |remote| remote.finalizers() == both[..1]).await;
+        section.remote_has("a", "orders", |remote| *remote.finalizers() == both[..1]).await;
         let (code, told) = release(&section, &["--finalizer", &both[0], "--namespace-prefix", "moves-", "--yes"]).await;
         assert_eq!(code, Some(0), "{told}");
         section.remote_gone("a", "orders").await;

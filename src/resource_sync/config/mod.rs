@@ -3,8 +3,6 @@
 mod overlap;
 mod pointer;
 
-use std::time::Duration;
-
 use crate::cluster::built_in::unsyncable;
 use crate::cluster::tool_marks::TOOL_MARKS;
 use crate::config::fields::Fields;
