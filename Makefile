@@ -6,8 +6,8 @@ SHELL := bash
 export PATH := $(PATH):/usr/sbin:/sbin
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Each test has up to three control planes, of which each takes a core while it starts and 400 MB while it runs.
-TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# Tests on real components wait most of the time. Each has up to three control planes, of which each takes 400 MB while it runs.
+TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 
 .PHONY: help
 help: ## lists this
@@ -42,20 +42,20 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	set -eux; \
 	PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$$((rounds * 100)) cargo test --workspace --locked --lib -- laws::; \
 	export SEED=$$seed ROUNDS=$$rounds TOWLINE_BIN=$(TARGET)/debug/towline; \
-	cargo test --workspace --locked --test faults -- --nocapture --test-threads=1 churn:: ; \
-	cargo test --workspace --locked --test elections -- --nocapture --test-threads=1 rounds:: ; \
-	cargo test --workspace --locked --test status_sync -- --nocapture --test-threads=1 kills::; \
-	cargo test --workspace --locked --test documents_read -- --nocapture --test-threads=1 lists:: selectors:: watches:: ; \
-	cargo test --workspace --locked --test hub_replicas -- --nocapture --test-threads=1 storm:: conditional:: ; \
-	cargo test --workspace --locked --test bus --test work -- --nocapture --test-threads=1 rounds:: ; \
-	cargo test --workspace --locked --test inventory -- --nocapture delivery::through_faults ; \
-	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets_chaos -- --nocapture --test-threads=1 storm:: ; \
-	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test syncsets -- --nocapture elsewhere::
+	cargo test --workspace --locked --test clusters -- --nocapture --test-threads=1 faults::churn:: ; \
+	cargo test --workspace --locked --test clusters -- --nocapture --test-threads=1 elections::rounds:: ; \
+	cargo test --workspace --locked --test world -- --nocapture --test-threads=1 status_sync::kills::; \
+	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 documents_read::lists:: documents_read::selectors:: documents_read::watches:: ; \
+	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 hub_replicas::storm:: hub_replicas::conditional:: ; \
+	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 bus::rounds:: work::rounds:: ; \
+	cargo test --workspace --locked --test clusters -- --nocapture inventory::delivery::through_faults ; \
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture --test-threads=1 syncsets_chaos::storm:: ; \
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture syncsets::elsewhere::
 
 .PHONY: clients
 clients: setup-test ## generates the clients of the hub's API anew, from a running hub
 	cargo build --workspace --locked --bin towline
-	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test hub_contract -- the_go_client_is
+	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test contract -- the_go_client_is
 
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy

@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 
 /// The source of a module of the integration tests; empty if there is none.
 fn source(binary: &str, module: &str) -> String {
-    let path = root().join(format!("integration/tests/{binary}/{module}.rs"));
+    let path = root().join(format!("integration/tests/{binary}/{}.rs", module.replace("::", "/")));
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
@@ -28,7 +28,7 @@ fn faults(list: &str, source: impl Fn(&str, &str) -> String) -> Vec<String> {
     while let Some(line) = lines.next() {
         let Some(promise) = line.strip_prefix("- ") else { continue };
         let test = lines.next_if(|line| line.starts_with("  ")).unwrap_or_default().trim().trim_matches('`');
-        match test.split_once(' ').and_then(|(binary, path)| Some((binary, path.split_once("::")?))) {
+        match test.split_once(' ').and_then(|(binary, path)| Some((binary, path.rsplit_once("::")?))) {
             None => faults.push(format!("{promise} names no test")),
             Some((binary, (module, name))) if !is_test(&source(binary, module), name) => {
                 faults.push(format!("{promise} There is no test {test}"));
@@ -52,19 +52,19 @@ fn each_promise_has_a_test_of_its_own() {
 #[test]
 fn each_fault_of_the_list_is_found() {
     let source = |binary: &str, module: &str| match (binary, module) {
-        ("leases", "clock") => {
+        ("clusters", "leases::clock") => {
             "fn help() {}\n\n/// Words.\n#[test]\nfn one() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n"
         }
         _ => "",
     };
     let found = |list: &str| faults(list, |binary, module| source(binary, module).to_owned());
-    assert_eq!(found("# Words\n\n- A.\n  `leases clock::one`\n"), [""; 0]);
+    assert_eq!(found("# Words\n\n- A.\n  `clusters leases::clock::one`\n"), [""; 0]);
     for (list, fault) in [
-        ("- A.\n  `leases clock::two`\n", "no test leases clock::two"),
-        ("- A.\n  `leases clock::help`\n", "no test leases clock::help"),
-        ("- A.\n  `leases other::one`\n", "no test leases other::one"),
-        ("- A.\n- B.\n  `leases clock::one`\n", "A. names no test"),
-        ("- A.\n  `leases clock::one`\n- B.\n  `leases clock::one`\n", "shows another one"),
+        ("- A.\n  `clusters leases::clock::two`\n", "no test clusters leases::clock::two"),
+        ("- A.\n  `clusters leases::clock::help`\n", "no test clusters leases::clock::help"),
+        ("- A.\n  `clusters other::one`\n", "no test clusters other::one"),
+        ("- A.\n- B.\n  `clusters leases::clock::one`\n", "A. names no test"),
+        ("- A.\n  `clusters leases::clock::one`\n- B.\n  `clusters leases::clock::one`\n", "shows another one"),
         ("# Words\n", "no promises"),
     ] {
         assert!(found(list).iter().any(|found| found.contains(fault)), "no {fault} in {:?}", found(list));

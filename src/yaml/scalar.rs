@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// `integration/tests/templates` compares far more of them with Kubernetes' own decoder.
+    /// `integration/tests/contract/templates` compares far more of them with Kubernetes' own decoder.
     #[test]
     fn plain_scalars_have_the_types_of_yaml_1_1() {
         for (text, value) in [

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Templates and what Go 1.26 makes of them; `None` is an error. `integration/tests/templates` has more of them, from Go itself.
+/// Templates and what Go 1.26 makes of them; `None` is an error. `integration/tests/contract/templates` has more of them, from Go itself.
 #[rustfmt::skip]
 const MADE_BY_GO: &[(&str, Option<&str>)] = &[
     (r#"{{ fromCDLabel "region" }}/{{ fromClusterLabel "env" }}/{{ fromCDLabel "none" }}."#, Some("eu-west/prod/.")),

@@ -1,0 +1,277 @@
+//! What is wrong shows: in `/status`, `/readyz`, `/metrics`, the log and `towline status`.
+
+use integration::rbac::Side;
+use integration::{Towline, eventually, users};
+use serde_json::{Value, json};
+
+use crate::faults::world::{LIMIT, Lane, delete, edit, objects, plane, report, run, start};
+
+const OBJECTS: usize = 3;
+
+/// A gauge of the daemon that has one label.
+async fn gauge(towline: &Towline, series: &str) -> Option<f64> {
+    let metrics = towline.admin().metrics().await.unwrap();
+    let line = metrics.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// `towline status` with its exit code.
+async fn table(towline: &Towline, more: &[&str]) -> (String, Option<i32>) {
+    let url = towline.admin_url();
+    let output = Towline::command(["status", "--admin", &url].iter().chain(more).copied()).await.unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+async fn status_has(towline: &Towline, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(format!("/status to have {what}"), LIMIT, async || {
+        let status = towline.admin().status().await.map_err(|error| error.to_string())?;
+        if holds(&status) { Ok(status) } else { Err(status.to_string()) }
+    })
+    .await
+    .unwrap()
+}
+
+/// Everything that says whether all is well says that one cluster does not answer.
+async fn shows_dead(towline: &Towline, dead: &str, other: &str) {
+    let away = |status: &Value| status["clusters"][dead]["state"] == "unreachable";
+    let status = status_has(towline, &format!("cluster {dead} as unreachable"), away).await;
+    let reason = status["clusters"][dead]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("connection refused (127.0.0.1:"), "{reason}");
+    assert!(status["clusters"][dead]["since_seconds"].is_u64(), "{status}");
+    assert_eq!(status["clusters"][other]["state"], "available");
+    let section = &status["sections"]["lane"];
+    assert_eq!((&section["state"], &section["well"]), (&json!("blocked"), &json!(false)), "{section}");
+    let message = section["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(&format!("cluster {dead} unreachable")) && message.contains("objects as of"),
+        "{message}"
+    );
+    assert!(section["objects_unknown_for_seconds"].is_u64(), "{section}");
+
+    let ready = towline.admin().section_readyz("lane").await.unwrap();
+    assert_eq!(ready.status, 503, "{}", ready.body);
+    assert!(ready.body.contains("unreachable") && ready.body.contains("connection refused"), "{}", ready.body);
+    let ready = towline.admin().readyz().await.unwrap();
+    assert_eq!(ready.status, 200, "one dead cluster does not take the daemon out: {}", ready.body);
+
+    let available =
+        async |cluster: &str| gauge(towline, &format!("towline_cluster_available{{cluster=\"{cluster}\"}}")).await;
+    assert_eq!((available(dead).await, available(other).await), (Some(0.0), Some(1.0)));
+    assert_eq!(gauge(towline, "towline_section_well{section=\"lane\"}").await, Some(0.0));
+
+    let (text, code) = table(towline, &["--exit-code"]).await;
+    assert_eq!(code, Some(1), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("CLUSTER") && lines[0].ends_with("REASON"), "{text}");
+    assert!(lines.iter().any(|line| line.starts_with(dead) && line.contains("connection refused (")), "{text}");
+    assert!(lines.iter().any(|line| line.starts_with("lane") && line.contains(" hub→edge ")), "{text}");
+    assert!(text.contains(" blocked ") && !text.contains("ACTOR"), "{text}");
+    assert_eq!(table(towline, &[]).await.1, Some(0), "without being asked it only tells");
+    assert!(table(towline, &["--tree"]).await.0.contains("ACTOR"));
+}
+
+/// Everything says that all is well.
+async fn shows_well(towline: &Towline) {
+    let well = |status: &Value| {
+        let section = &status["sections"]["lane"];
+        section["state"] == "ready" && section["objects"]["in_step"] == json!(OBJECTS)
+    };
+    let status = status_has(towline, "a section that is ready", well).await;
+    let section = &status["sections"]["lane"];
+    assert_eq!((&section["well"], &section["message"]), (&json!(true), &json!("")), "{section}");
+    assert_eq!((&section["failures"], &section["not_in_step"]), (&json!([]), &json!([])), "{section}");
+    for cluster in ["hub", "edge"] {
+        assert_eq!(status["clusters"][cluster]["state"], "available", "{status}");
+        assert!(status["clusters"][cluster]["reason"].is_null(), "{status}");
+        let series = format!("towline_cluster_available{{cluster=\"{cluster}\"}}");
+        assert_eq!(gauge(towline, &series).await, Some(1.0), "{cluster}");
+    }
+    assert_eq!(gauge(towline, "towline_section_well{section=\"lane\"}").await, Some(1.0));
+    assert_eq!(towline.admin().section_readyz("lane").await.unwrap().status, 200);
+    let (text, code) = table(towline, &["--exit-code"]).await;
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn no_section_is_ready_or_in_step_while_one_of_its_clusters_is_dead() {
+    run(async {
+        let (hub, edge) =
+            tokio::join!(plane("shown-hub", Side::Remote, |_| ()), plane("shown-edge", Side::Local, |_| ()));
+        let lane = Lane::between(hub, edge, "shown", "databases").await;
+        lane.make_namespace("team").await;
+        lane.order_many("team", OBJECTS).await;
+        let towline = lane.towline().await;
+        lane.in_step("before").await;
+        shows_well(&towline).await;
+
+        lane.edge.kill_api_server().await.unwrap();
+        edit(&lane.on_hub("team"), "o1", json!({"spec": {"storage": "9Gi"}})).await;
+        shows_dead(&towline, "edge", "hub").await;
+        // What is known to have changed is not in step, and nobody says so of it.
+        let waits = |report: &Value| objects(report, "pending") == 1 && objects(report, "in_step") == 2;
+        report(&towline, "lane", "the change that waits", waits).await;
+        let listed = |report: &Value| report["not_in_step"][0]["key"] == json!(lane.namespace("team") + "/o1");
+        let told = report(&towline, "lane", "the object that waits by name", listed).await;
+        assert_eq!(told["not_in_step"][0]["cause"], "cluster edge does not answer", "{told}");
+        lane.edge.start_api_server().await.unwrap();
+        shows_well(&towline).await;
+
+        lane.hub.kill_api_server().await.unwrap();
+        shows_dead(&towline, "hub", "edge").await;
+        lane.hub.start_api_server().await.unwrap();
+        shows_well(&towline).await;
+    });
+}
+
+#[test]
+fn a_cluster_without_credentials_shows_from_the_start() {
+    run(async {
+        let lane = Lane::shared("nocreds", "databases").await;
+        let edge = lane.edge.kubeconfig(users::TOWLINE).unwrap();
+        let nowhere = std::path::Path::new("/nonexistent/kubeconfig");
+        let config = Lane::cluster("hub", nowhere) + &Lane::cluster("edge", &edge) + &lane.section("lane", "");
+        let towline = start(&config).await;
+        let status = status_has(&towline, "a cluster without credentials", |status| {
+            status["clusters"]["hub"]["state"] == "no_credentials"
+        })
+        .await;
+        let reason = status["clusters"]["hub"]["reason"].as_str().unwrap();
+        assert!(reason.contains("/nonexistent/kubeconfig"), "{reason}");
+        assert_eq!(gauge(&towline, "towline_cluster_available{cluster=\"hub\"}").await, Some(0.0));
+        let section = &status["sections"]["lane"];
+        assert_eq!(section["state"], "blocked", "{section}");
+        assert_eq!(section["message"], "cluster hub has no usable credentials", "{section}");
+        assert_eq!(towline.admin().section_readyz("lane").await.unwrap().status, 503);
+    });
+}
+
+#[test]
+fn an_object_that_somebody_s_finalizer_holds_is_told_by_the_finalizer_s_name() {
+    run(async {
+        let lane = Lane::shared("held-on", "databases").await;
+        // Each in a namespace of its own: one that ends waits for all that is in it.
+        let places = [("team", "o0"), ("other", "o1")];
+        for (namespace, name) in places {
+            lane.make_namespace(namespace).await;
+            lane.order(namespace, name, "1Gi").await;
+        }
+        let towline = lane.towline().await;
+        lane.in_step("before").await;
+        let hold = json!({"metadata": {"finalizers": ["example.com/never"]}});
+        edit(&lane.on_edge("team"), "o0", hold).await;
+        let ours = crate::faults::world::FINALIZER;
+        edit(&lane.on_hub("other"), "o1", json!({"metadata": {"finalizers": [ours, "example.com/hold"]}})).await;
+        lane.in_step("with others' finalizers").await;
+        for (namespace, name) in places {
+            delete(&lane.on_hub(namespace), name).await;
+        }
+        let key = |name: &str| lane.namespace(if name == "o0" { "team" } else { "other" }) + "/" + name;
+        let going = report(&towline, "lane", "two deletions", |report| objects(report, "deleting") == 2).await;
+        assert_eq!(going["not_in_step"], json!([]), "most finalizers are done within a minute: {going}");
+        let told = eventually("both finalizers to be told", LIMIT * 2, async || {
+            let report = towline.admin().section("lane").await.map_err(|error| error.to_string())?;
+            let listed = report["not_in_step"].as_array().unwrap().len();
+            if listed == 2 { Ok(report) } else { Err(report.to_string()) }
+        })
+        .await
+        .unwrap();
+        for (name, cause) in [
+            ("o0", "waits for finalizer example.com/never (edge)"),
+            ("o1", "waits for finalizer example.com/hold (hub)"),
+        ] {
+            let object =
+                told["not_in_step"].as_array().unwrap().iter().find(|object| object["key"] == key(name)).unwrap();
+            assert_eq!((&object["cause"], &object["state"]), (&json!(cause), &json!("deleting")));
+            assert!(object["for_seconds"].as_u64().unwrap() >= 60, "{object}");
+            assert_eq!(object["next_step"], "ask its owner");
+        }
+        assert_eq!(told["state"], "waiting");
+        let message = told["message"].as_str().unwrap();
+        let sentences = ["o0", "o1"].map(|name| {
+            let (finalizer, cluster) = if name == "o0" { ("never", "edge") } else { ("hold", "hub") };
+            format!("waiting for finalizer example.com/{finalizer} on {} ({cluster}); 2 deleting", key(name))
+        });
+        assert!(sentences.contains(&message.to_owned()), "{message}");
+        let (text, code) = table(&towline, &["--exit-code"]).await;
+        assert_eq!(code, Some(1));
+        let row = text.lines().find(|line| line.starts_with(&key("o0"))).unwrap();
+        assert!(row.ends_with("waits for finalizer example.com/never (edge) → ask its owner"), "{text}");
+
+        let free = json!({"metadata": {"finalizers": null}});
+        edit(&lane.on_edge("team"), "o0", free.clone()).await;
+        edit(&lane.on_hub("other"), "o1", free).await;
+        report(&towline, "lane", "nothing that waits", |report| {
+            report["state"] == "ready" && report["not_in_step"] == json!([]) && objects(report, "deleting") == 0
+        })
+        .await;
+        assert_eq!(lane.remote_uids().await.len(), 0);
+    });
+}
+
+#[test]
+fn a_watch_that_is_refused_is_one_sentence_of_the_log() {
+    run(async {
+        // A kind that nothing in `deploy/` grants.
+        let lane = Lane::shared("sentence", "databases").await;
+        let section = lane.section("lane", "").replace("databases.v1.demo.towline.dev", "serviceaccounts.v1");
+        let towline = Towline::start(&(lane.clusters() + &section), &[]).await.unwrap();
+        let sentence = "watch failed, retrying cluster=edge resource=serviceaccounts.v1 error=not allowed to watch";
+        eventually("the refusal in the log", LIMIT, async || {
+            let log = towline.log().map_err(|error| error.to_string())?;
+            let told = log.lines().any(|entry| entry.contains("WARN") && entry.contains(sentence));
+            if told { Ok(()) } else { Err(log) }
+        })
+        .await
+        .unwrap();
+        let log = towline.log().unwrap();
+        assert!(!log.contains("kube_runtime") && !log.contains("Api(Status"), "{log}");
+        let refused = |status: &Value| {
+            let section = &status["sections"]["lane"];
+            section["state"] == "not_ready"
+                && section["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(": not allowed to watch serviceaccounts"))
+        };
+        status_has(&towline, "a section that can't begin, with the reason", refused).await;
+    });
+}
+
+#[test]
+fn a_section_that_is_not_there_is_answered_with_those_that_are() {
+    run(async {
+        let lane = Lane::shared("nosuch", "databases").await;
+        let config = lane.clusters()
+            + &lane.section("lane", "")
+            + &lane.beside("nosuch-b", "widgets").await.section("other", "");
+        let towline = start(&config).await;
+        for command in ["approve", "detach"] {
+            let url = towline.admin_url();
+            let output = Towline::command([command, "nosuch", "--admin", &url]).await.unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(told.contains("no section of this name; sections: lane, other"), "{told}");
+        }
+    });
+}
+
+#[test]
+fn a_dry_run_is_told_at_the_start_in_check_and_as_a_gauge() {
+    run(async {
+        let lane = Lane::shared("dry", "databases").await;
+        lane.make_namespace("team").await;
+        lane.order("team", "o0", "1Gi").await;
+        let config = lane.clusters() + &lane.section("lane", "dry_run = true");
+        let towline = start(&config).await;
+        let log = towline.log().unwrap();
+        let warned = log.lines().find(|entry| entry.contains("dry run: nothing is written"));
+        assert!(warned.is_some_and(|entry| entry.contains("WARN") && entry.contains("section=lane")), "{log}");
+        assert_eq!(gauge(&towline, "towline_sync_dry_run{section=\"lane\"}").await, Some(1.0));
+        report(&towline, "lane", "a dry run", |report| report["state"] == "dry_run").await;
+        let output = Towline::command(["check".into(), towline.config_path().into_os_string()]).await.unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{told}");
+        assert!(told.contains("sync lane: dry_run: nothing is written"), "{told}");
+        let lived = lane.on_edge("team").get_opt("o0").await.unwrap();
+        assert!(lived.is_none());
+    });
+}

@@ -1,0 +1,54 @@
+//! No value of a chart, a Secret, a `ConfigMap` or an environment variable leaves the cluster or is logged, and neither does the token.
+
+use integration::Reply;
+use serde_json::json;
+
+use crate::inventory::world::{CANARY, LIMIT, World, ask, chart, run};
+
+#[test]
+fn no_value_is_told_logged_stored_or_shown() {
+    run(async {
+        let world = World::new("canary").await;
+        world.change_token("token-canary-5f0c1d");
+        world.sink.script([Reply::Status(200), Reply::Status(500), Reply::Status(400)]);
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&chart()).unwrap();
+        world.helm.run(&["install", "keycloak", &chart, "--description", CANARY]).await.unwrap();
+        integration::eventually("the first content to be rejected", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["rejected"] == 1 { Ok(()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
+        world.helm.run(&["upgrade", "keycloak", &chart, "--set", "image=keycloak:24"]).await.unwrap();
+        world.told("keycloak", 1).await;
+        // A record that no Helm has written, and a Secret with an id that is none.
+        let secret = |name: &str, kind: &str, labels: &serde_json::Value, key: &str| {
+            json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "stringData": {(key): format!("no id {CANARY}")},
+                "metadata": {"name": name, "namespace": "default", "labels": labels}})
+        };
+        let labels = json!({"owner": "helm", "name": "forged", "status": "deployed", "version": "1"});
+        world.create(&secret("sh.helm.release.v1.forged.v1", "helm.sh/release.v1", &labels, "release")).await;
+        world.create(&secret("uuid", "Opaque", &json!({}), "uuid")).await;
+        integration::eventually("the forged release to be undecodable", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["undecodable"] == 1 { Ok(()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
+        let (_, explained) = ask(&daemon, "explain", "default/forged").await;
+        assert!(explained.contains("the record is no release of Helm"), "{explained}");
+        let places = [
+            ("a payload", format!("{:?}", world.sink.told().iter().map(|told| &told.body).collect::<Vec<_>>())),
+            ("the status of the project", world.status().await.to_string()),
+            ("/status", daemon.admin().status().await.unwrap().to_string()),
+            ("/metrics", daemon.admin().metrics().await.unwrap()),
+            ("the log", daemon.log().unwrap()),
+            ("an explanation", explained),
+        ];
+        for (place, text) in places {
+            assert!(!text.contains("canary-5f0c1d"), "in {place}");
+            assert!(!text.contains("Y2FuYXJ5LTVmMGMxZ"), "in {place}, in base64");
+        }
+    });
+}

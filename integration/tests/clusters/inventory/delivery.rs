@@ -1,0 +1,226 @@
+//! An API that does not take what it is told, and a daemon that is killed: everything arrives, under its key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use integration::soak::{Random, rounds, seed};
+use integration::{Reply, Told, eventually};
+use serde_json::{Value, json};
+
+use crate::inventory::world::{LIMIT, World, ask, brief, run, small_chart};
+
+/// A world with a daemon that has told of the release `web`.
+async fn told_of_web(name: &str) -> (World, integration::Towline, String) {
+    let world = World::new(name).await;
+    let daemon = world.start("").await;
+    let chart = world.helm.chart(&small_chart()).unwrap();
+    world.helm.run(&["install", "web", &chart]).await.unwrap();
+    world.told("web", 1).await;
+    world.wait_until_acknowledged("web").await;
+    (world, daemon, chart)
+}
+
+/// The posts of the second revision of `web`.
+fn of_second(told: &Told) -> bool {
+    told.body["app_info"]["helm_info"]["revision"] == 2
+}
+
+#[test]
+fn a_post_that_fails_is_repeated_under_its_key_until_it_is_taken() {
+    run(async {
+        let (world, daemon, chart) = told_of_web("failures").await;
+        world.sink.script([
+            Reply::Status(500),
+            Reply::Status(503),
+            Reply::CutBefore,
+            Reply::CutAfter,
+            Reply::RetryAfter(429, 2),
+        ]);
+        world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
+        let told = world.sink.wait_for("of the second revision", 6, LIMIT, of_second).await.unwrap();
+        world.wait_for_condition("main", "Delivered", "True").await;
+        assert_eq!(told.len(), 6, "a post after the one that was taken");
+        assert!(told.iter().all(|post| post.key == told[0].key && post.body == told[0].body), "{told:?}");
+        let asked = told[5].at - told[4].at;
+        assert!(asked >= Duration::from_secs(2), "it did not wait as it was asked to: {asked:?}");
+        assert_eq!(world.accepted("web").len(), 2);
+        drop(daemon);
+    });
+}
+
+#[test]
+fn a_condition_says_what_an_api_answers_and_how_many_wait() {
+    run(async {
+        let (world, daemon, chart) = told_of_web("condition").await;
+        world.sink.answer(Some(Reply::Status(503)));
+        world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
+        let condition = world.wait_for_condition("main", "Delivered", "False").await;
+        assert_eq!(condition["reason"], "HTTP503");
+        assert!(condition["message"].as_str().unwrap().starts_with("1 release waits since "), "{condition}");
+        let section = daemon.admin().section("inventory").await.unwrap();
+        assert_eq!((&section["pending"], &section["state"]), (&json!(1), &json!("failing")), "{section}");
+        let (_, explained) = ask(&daemon, "explain", "default/web").await;
+        assert!(
+            explained.starts_with("revision 2 deployed, app A-") && explained.contains("HTTP503, next try in"),
+            "{explained}"
+        );
+        world.sink.answer(None);
+        world.wait_for_condition("main", "Delivered", "True").await;
+    });
+}
+
+#[test]
+fn a_refused_token_waits_for_another_one() {
+    run(async {
+        let (world, daemon, chart) = told_of_web("token").await;
+        world.sink.answer(Some(Reply::Status(401)));
+        world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
+        let condition = world.wait_for_condition("main", "Delivered", "False").await;
+        assert_eq!(condition["reason"], "Unauthorized");
+        // Another release does not make it try again.
+        world.helm.run(&["install", "other", &chart]).await.unwrap();
+        eventually("the other release to wait", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["pending"] == 2 { Ok(()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
+        let before = world.sink.told().len();
+        world.sink.answer(None);
+        world.change_token("token-2");
+        world.told("web", 2).await;
+        world.told("other", 1).await;
+        let after = world.sink.told().split_off(before);
+        assert!(after.iter().all(|told| told.authorization == "Bearer token-2"), "{after:?}");
+        assert_eq!(
+            world.sink.told().iter().filter(|told| of_second(told)).count(),
+            2,
+            "one that was refused, one that was not"
+        );
+    });
+}
+
+#[test]
+fn a_rejected_content_is_not_sent_again_until_it_changes() {
+    run(async {
+        let (world, daemon, chart) = told_of_web("rejected").await;
+        for (revision, status) in [(2, 400), (3, 302)] {
+            world.sink.script([Reply::Status(status)]);
+            world.helm.run(&["upgrade", "web", &chart, "--set", &format!("value={revision}")]).await.unwrap();
+            let problem = json!([{"release": "default/web", "reason": format!("rejected: HTTP{status}")}]);
+            eventually(format!("{status} to be shown"), LIMIT, async || {
+                let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+                if section["problems"] == problem { Ok(()) } else { Err(section.to_string()) }
+            })
+            .await
+            .unwrap();
+            let condition = world.wait_for_condition("main", "Delivered", "False").await;
+            assert_eq!(condition["reason"], "Rejected", "{status}");
+            // Others go on.
+            world.helm.run(&["install", &format!("other-{revision}"), &chart]).await.unwrap();
+            world.told(&format!("other-{revision}"), 1).await;
+        }
+        world.helm.run(&["upgrade", "web", &chart, "--set", "value=4"]).await.unwrap();
+        assert_eq!(brief(&world.told("web", 2).await[1]), (4, "deployed".to_owned()));
+        world.wait_for_condition("main", "Delivered", "True").await;
+        let of_web = world.sink.told().into_iter().filter(|told| told.body["app_info"]["helm_info"]["name"] == "web");
+        assert_eq!(of_web.count(), 4, "each revision once");
+        assert!(world.sink.told().iter().all(|told| !told.line.contains("elsewhere")), "a redirect was followed");
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_in_the_midst_repeats_the_key() {
+    run(async {
+        let (world, mut daemon, chart) = told_of_web("killed").await;
+        world.sink.script([Reply::Hang]);
+        world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
+        world.sink.wait_for("of the second revision", 1, LIMIT, of_second).await.unwrap();
+        daemon.kill9().await.unwrap();
+        daemon.start_again().await.unwrap();
+        let told = world.sink.wait_for("of the second revision", 2, LIMIT, of_second).await.unwrap();
+        world.wait_until_acknowledged("web").await;
+        assert_eq!((told.len(), &told[0].key, &told[0].body), (2, &told[1].key, &told[1].body));
+        assert_eq!(world.accepted("web").len(), 2);
+    });
+}
+
+#[test]
+fn a_content_that_returns_gets_a_new_key() {
+    run(async {
+        let (world, daemon, chart) = told_of_web("returns").await;
+        assert!(ask(&daemon, "resync", "default/web").await.0);
+        let told = world.told("web", 2).await;
+        assert_eq!(told[0], told[1], "the same content");
+        let posts: Vec<Told> =
+            world.sink.told().into_iter().filter(|told| told.body.get("app_info").is_some()).collect();
+        assert_ne!(posts[0].key, posts[1].key);
+        world.wait_until_acknowledged("web").await;
+        world.helm.run(&["upgrade", "web", &chart]).await.unwrap();
+        world.told("web", 3).await;
+        assert!(!ask(&daemon, "resync", "default/none").await.0);
+    });
+}
+
+/// What was accepted last of each release, and whether a key ever had two bodies.
+fn last_accepted(told: &[Told]) -> BTreeMap<String, Value> {
+    let mut bodies: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut last = BTreeMap::new();
+    for told in told.iter().filter(|told| told.accepted) {
+        assert_eq!(*bodies.entry(&told.key).or_insert(&told.body), &told.body, "one key for two bodies");
+        if let Some(name) = told.body["app_info"]["helm_info"]["name"].as_str() {
+            last.insert(name.to_owned(), told.body.clone());
+        }
+    }
+    last
+}
+
+#[test]
+fn through_faults_and_kills_every_last_content_arrives() {
+    run(async {
+        let world = World::new("rounds").await;
+        let mut daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        for name in ["a", "b"] {
+            world.helm.run(&["install", name, &chart]).await.unwrap();
+        }
+        let mut random = Random::new(seed());
+        let last_round = rounds(20) + 1;
+        let faults = [Reply::Status(500), Reply::CutBefore, Reply::CutAfter, Reply::Status(503), Reply::Hang];
+        let mut drawn = random.split().rounds_of(&faults);
+        for round in 2..=last_round {
+            let fault = drawn.next().unwrap();
+            world.sink.script([fault]);
+            for name in ["a", "b"] {
+                world.helm.run(&["upgrade", name, &chart, "--set", &format!("value={round}")]).await.unwrap();
+            }
+            if fault == Reply::Hang || random.below(2) == 0 {
+                // At some moment between the change and its acknowledgement.
+                tokio::time::sleep(Duration::from_millis(random.below(900))).await;
+                daemon.kill9().await.unwrap();
+                daemon.start_again().await.unwrap();
+            }
+        }
+        daemon.kill9().await.unwrap();
+        daemon.start_again().await.unwrap();
+        eventually("the last contents", LIMIT, async || {
+            let last = last_accepted(&world.sink.told());
+            let revisions: Vec<_> = ["a", "b"].iter().map(|name| last.get(*name).map(brief)).collect();
+            if revisions.iter().all(|told| *told == Some((last_round, "deployed".to_owned()))) {
+                Ok(())
+            } else {
+                Err(format!("{revisions:?}"))
+            }
+        })
+        .await
+        .unwrap();
+        let ids = |name: &str| -> Vec<Value> {
+            let mut ids: Vec<Value> = world.accepted(name).iter().map(|body| body["app_api_info"].clone()).collect();
+            ids.dedup();
+            ids
+        };
+        assert_eq!((ids("a").len(), ids("b").len()), (1, 1), "a second id");
+        world.wait_until_acknowledged("a").await;
+        world.wait_until_acknowledged("b").await;
+    });
+}

@@ -1,0 +1,76 @@
+//! Two replicas: one of them reports, and what one has told the other does not tell again.
+
+use integration::rbac::{grant_election, grant_inventory};
+use integration::{Towline, eventually, users};
+
+use crate::inventory::world::{LIMIT, World, run, small_chart};
+
+/// A world with two replicas, which have told of the releases `a` and `b`; the one that runs the section comes first.
+async fn two_replicas(name: &str) -> (World, Vec<Towline>, String) {
+    let world = World::new(name).await;
+    grant_inventory(&world.admin, Some(users::REPLICAS)).await.unwrap();
+    grant_election(&world.admin, "default", Some(users::REPLICAS)).await.unwrap();
+    let election =
+        "[election]\ncluster = \"edge\"\nnamespace = \"default\"\nlease_duration = \"5s\"\nrenew_interval = \"1s\"\n";
+    let mut replicas = Vec::new();
+    for user in &users::REPLICA[..2] {
+        let config = world.config_as(user, "").replace("[inventory]", &format!("{election}[inventory]"));
+        replicas.push(Towline::start(&config, &[]).await.unwrap());
+    }
+    for replica in &replicas {
+        replica.wait_ready(LIMIT).await.unwrap();
+    }
+    let chart = world.helm.chart(&small_chart()).unwrap();
+    for name in ["a", "b"] {
+        world.helm.run(&["install", name, &chart]).await.unwrap();
+        world.told(name, 1).await;
+        world.wait_until_acknowledged(name).await;
+    }
+    let holder = eventually("a replica to hold the section", LIMIT, async || {
+        for (position, replica) in replicas.iter().enumerate() {
+            let section = replica.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            if section["releases"] == 2 && section["state"] == "ready" {
+                return Ok(position);
+            }
+        }
+        Err("none".to_owned())
+    })
+    .await
+    .unwrap();
+    replicas.swap(0, holder);
+    (world, replicas, chart)
+}
+
+#[test]
+fn one_replica_reports_and_a_handover_tells_nothing_twice() {
+    run(async {
+        let (world, mut replicas, chart) = two_replicas("elected").await;
+        let gone = replicas.remove(0);
+        assert!(gone.terminate(LIMIT).await.unwrap().success());
+        world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
+        world.told("a", 2).await;
+        assert_eq!(world.sink.told().len(), 4, "the registration, two releases and one change");
+    });
+}
+
+/// A replica that is killed hands nothing over: its lease expires.
+#[test]
+fn after_a_kill_the_other_replica_reports_when_the_lease_has_expired() {
+    run(async {
+        let (world, replicas, chart) = two_replicas("expired").await;
+        // Its post is under way, and its answer never comes.
+        world.sink.script([integration::Reply::Hang]);
+        world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
+        let second = |told: &integration::Told| told.body["app_info"]["helm_info"]["revision"] == 2;
+        world.sink.wait_for("of the second revision", 1, LIMIT, second).await.unwrap();
+        replicas[0].kill9().await.unwrap();
+        let told = world.sink.wait_for("of the second revision", 2, LIMIT, second).await.unwrap();
+        assert_eq!((&told[0].key, &told[0].body), (&told[1].key, &told[1].body), "it repeats the key");
+        world.wait_until_acknowledged("a").await;
+        world.helm.run(&["upgrade", "b", &chart, "--set", "value=2"]).await.unwrap();
+        world.told("b", 2).await;
+        assert_eq!(world.sink.told().len(), 6, "the registration, two releases, a change twice and a change");
+        let section = replicas[1].admin().section("inventory").await.unwrap();
+        assert_eq!(section["releases"], 2, "{section}");
+    });
+}

@@ -1,0 +1,271 @@
+//! Which project counts and what it asks for; absent fields, ids, and permissions that are missing.
+
+use integration::{Towline, crds, eventually, users};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::inventory::world::{LIMIT, World, brief, run, small_chart};
+
+#[test]
+fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
+    run(async {
+        let world = World::without_project("projects").await;
+        let mark = world.plane.audit().unwrap().mark().await.unwrap();
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        let collected = world.requests(mark).await.into_iter().filter(|record| record.resource != "hosstedprojects");
+        let collected: Vec<_> = collected.filter(|record| !record.resource.is_empty()).collect();
+        assert!(collected.is_empty() && world.sink.told().is_empty(), "{collected:?}");
+        world.project("installs", &json!({"helm": [{"chartName": "x"}]})).await;
+        let condition = world.wait_for_condition("installs", "Ignored", "True").await;
+        assert_eq!(condition["reason"], "InstallsCharts");
+        world.project("main", &json!({"monitoring": {"enable": true}})).await;
+        world.told("web", 1).await;
+        world.project("other", &json!({})).await;
+        let condition = world.wait_for_condition("other", "Ignored", "True").await;
+        assert_eq!(condition["reason"], "NotTheFirst");
+        // Another reason is another condition.
+        for (charts, reason) in [(json!([{"chartName": "x"}]), "InstallsCharts"), (json!([]), "NotTheFirst")] {
+            world.change_project("other", &json!({ "helm": charts })).await;
+            eventually(format!("the reason {reason}"), LIMIT, async || {
+                let project = world.projects().get("other").await.map_err(|error| error.to_string())?;
+                let conditions = &project.data["status"]["conditions"];
+                if conditions[0]["reason"] == reason { Ok(()) } else { Err(conditions.to_string()) }
+            })
+            .await
+            .unwrap();
+        }
+        let registration = &world.sink.told()[0];
+        let cluster = world.status().await["clusterUUID"].as_str().unwrap().to_owned();
+        assert_eq!(registration.line, format!("POST /v1/clusters/{cluster}/register"));
+        assert_eq!((registration.authorization.as_str(), registration.key.len()), ("Bearer token-1", 64));
+        let options = json!({"monitoring": true, "logging": false, "cve_scan": false, "ingress": false});
+        assert_eq!(registration.body, json!({"type": "k8s", "org_id": "o1", "options_state": options}));
+        // Another option is another registration.
+        world.change_project("main", &json!({"cve": {"enable": true}})).await;
+        world
+            .sink
+            .wait_for("a registration with scans", 1, LIMIT, |told| told.body["options_state"]["cve_scan"] == true)
+            .await
+            .unwrap();
+        // A project that is gone means the same as one that was never there.
+        world.projects().delete("main", &DeleteParams::default()).await.unwrap();
+        let status = eventually("the other project to count", LIMIT, async || {
+            let project = world.projects().get("other").await.map_err(|error| error.to_string())?;
+            let status = project.data["status"].clone();
+            if status["helmStatus"][0]["sent"] == 1 { Ok(status) } else { Err(status.to_string()) }
+        });
+        assert_ne!(status.await.unwrap()["clusterUUID"], cluster.as_str());
+        drop(daemon);
+    });
+}
+
+#[test]
+fn a_project_that_has_counted_keeps_what_it_knows_while_it_is_ignored() {
+    run(async {
+        let world = World::new("was-ignored").await;
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.told("web", 1).await;
+        world.wait_until_acknowledged("web").await;
+        let before = world.status().await;
+        world.change_project("main", &json!({"helm": [{"chartName": "x"}]})).await;
+        let condition = world.wait_for_condition("main", "Ignored", "True").await;
+        assert_eq!(condition["reason"], "InstallsCharts");
+        let ignored = world.status().await;
+        for field in ["clusterUUID", "registeredHash", "helmStatus"] {
+            assert_eq!(ignored[field], before[field], "{field}");
+        }
+        assert_eq!(ignored["conditions"].as_array().map(Vec::len), Some(1), "{ignored}");
+        world.change_project("main", &json!({"helm": []})).await;
+        world.wait_for_condition("main", "Delivered", "True").await;
+        let after = world.status().await;
+        assert_eq!((&after["clusterUUID"], &after["helmStatus"]), (&before["clusterUUID"], &before["helmStatus"]));
+        assert_eq!(world.sink.told().len(), 2, "the registration and the release once");
+        drop(daemon);
+    });
+}
+
+#[test]
+fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post() {
+    run(async {
+        let world = World::without_project("denied").await;
+        world.project("main", &json!({"denyNamespaces": ["secret"]})).await;
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        for (namespace, name) in [("secret", "hidden"), ("secret-not", "web"), ("other", "last")] {
+            world.helm.run(&["install", name, &chart, "--namespace", namespace, "--create-namespace"]).await.unwrap();
+        }
+        for name in ["web", "last"] {
+            world.told(name, 1).await;
+            world.wait_until_acknowledged(name).await;
+        }
+        world.change_project("main", &json!({"denyNamespaces": ["secret-not"]})).await;
+        world.told("hidden", 1).await;
+        world.wait_until_acknowledged("hidden").await;
+        assert_eq!(
+            world.status().await["reconcileHelmReleases"],
+            json!({"hidden": "secret/hidden 1", "last": "other/last 1"})
+        );
+        assert_eq!(world.accepted("web").len(), 1, "it was told that it is gone");
+        drop(daemon);
+    });
+}
+
+#[test]
+fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
+    run(async {
+        let world = World::new("uuid").await;
+        let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"}, "stringData": {"uuid": value}});
+        world.create(&secret("not an id")).await;
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.helm.run(&["install", "other", &chart, "--namespace", "other", "--create-namespace"]).await.unwrap();
+        world.told("other", 1).await;
+        eventually("the release to be named", LIMIT, async || {
+            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+            let expected =
+                json!([{"release": "default/web", "reason": "the Secret uuid in namespace default has no usable id"}]);
+            if section["problems"] == expected { Ok(()) } else { Err(section.to_string()) }
+        })
+        .await
+        .unwrap();
+        assert!(world.accepted("web").is_empty());
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(world.admin.clone(), "default");
+        secrets.delete("uuid", &DeleteParams::default()).await.unwrap();
+        world.create(&secret("given-1")).await;
+        let id =
+            |body: &Value| (body["app_api_info"]["app_uuid"].clone(), body["app_api_info"]["hossted_helm"].clone());
+        eventually("the given id", LIMIT, async || {
+            let last = world.accepted("web").last().map(&id);
+            if last == Some((json!("A-given-1"), json!(true))) { Ok(()) } else { Err(format!("{last:?}")) }
+        })
+        .await
+        .unwrap();
+        let before = world.accepted("web").len();
+        secrets.delete("uuid", &DeleteParams::default()).await.unwrap();
+        let told = world.told("web", before + 1).await;
+        assert_eq!(id(&told[before]), (json!("A-given-1"), json!(false)), "the one in the status");
+    });
+}
+
+#[test]
+fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
+    run(async {
+        let world = World::new("absent").await;
+        let labels = json!({"app.kubernetes.io/instance": "web", "app.kubernetes.io/managed-by": "Helm"});
+        let object = |api: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec});
+        world
+            .create(&object("v1", "Service", "outside", json!({"type": "ExternalName", "externalName": "a.example"})))
+            .await;
+        let backend = json!({"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}});
+        world.create(&object("networking.k8s.io/v1", "Ingress", "plain", backend)).await;
+        for (name, storage) in [("a", "1.5Gi"), ("b", "0.5"), ("c", "1e3"), ("d", "1E"), ("e", "100m"), ("f", "8Ei")] {
+            let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}});
+            world.create(&object("v1", "PersistentVolumeClaim", name, spec)).await;
+        }
+        let daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        let info = world.told("web", 1).await[0]["app_info"].clone();
+        assert_eq!(info["pod_info"], json!([]));
+        assert_eq!(info["service_info"], json!([{"name": "outside", "namespace": "default"}]));
+        assert_eq!(info["ingress_info"], json!([{"name": "plain", "namespace": "default"}]));
+        let sizes: Vec<i64> =
+            info["volume_info"].as_array().unwrap().iter().map(|claim| claim["size"].as_i64().unwrap()).collect();
+        assert_eq!(sizes, [1536 << 20, 1, 1000, 1_000_000_000_000_000_000, 1, i64::MAX]);
+        drop(daemon);
+    });
+}
+
+#[test]
+fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() {
+    run(async {
+        let world = World::new("forbidden").await;
+        let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
+        bindings.delete("towline-inventory", &DeleteParams::default()).await.unwrap();
+        let rules = json!([{"apiGroups": ["hossted.com"], "resources": ["hosstedprojects", "hosstedprojects/status"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["secrets", "services", "persistentvolumeclaims"], "verbs": ["*"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["*"]}]);
+        world.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "few"}, "rules": rules})).await;
+        world
+            .create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "few"},
+                "subjects": [{"kind": "User", "name": users::TOWLINE}],
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "few"}}))
+            .await;
+        let check = world.plane.directory().join("check.toml");
+        std::fs::write(&check, world.config("")).unwrap();
+        let checked = async || {
+            let output = Towline::command(["check", "--connect", check.to_str().unwrap()]).await.unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let found = eventually("the check to miss pods alone", LIMIT, async || {
+            let (succeeded, text) = checked().await;
+            if !succeeded && !text.contains("secrets") { Ok(text) } else { Err(text) }
+        })
+        .await
+        .unwrap();
+        assert!(found.contains("not allowed to list pods") && found.contains("not allowed to watch pods"), "{found}");
+        let daemon = Towline::start(&world.config(""), &[]).await.unwrap();
+        let condition = world.wait_for_condition("main", "Ready", "False").await;
+        assert!(condition["message"].as_str().unwrap().contains("not allowed to watch pods"), "{condition}");
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        integration::rbac::grant_inventory(&world.admin, None).await.unwrap();
+        assert_eq!(brief(&world.told("web", 1).await[0]), (1, "deployed".to_owned()));
+        world.wait_for_condition("main", "Ready", "True").await;
+        let (succeeded, text) = checked().await;
+        assert!(succeeded && !text.contains("drops"), "{text}");
+        drop(daemon);
+    });
+}
+
+#[test]
+fn a_crd_that_drops_the_hashes_is_named_and_nothing_is_told_twice_until_a_restart() {
+    run(async {
+        let crd = crds::HOSSTED_PROJECTS;
+        // The operator's CRD knows nothing of the fields that Towline has added.
+        let without: String = ["sentHash", "sendingHash", "registeredHash", "registeringHash", "resourceVersion"]
+            .iter()
+            .fold(crd.to_owned(), |crd, field| crd.replace(&format!("{field}:"), &format!("other{field}:")));
+        let world = World::without_crd("pruned").await;
+        crds::install(&world.admin, &without).await.unwrap();
+        world.project("main", &json!({})).await;
+        let mut daemon = world.start("").await;
+        let chart = world.helm.chart(&small_chart()).unwrap();
+        world.helm.run(&["install", "web", &chart]).await.unwrap();
+        world.told("web", 1).await;
+        let pruned = async |daemon: &Towline| {
+            eventually("the CRD to be named", LIMIT, async || {
+                let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
+                section["pruned"].as_str().map(str::to_owned).ok_or_else(|| section.to_string())
+            })
+            .await
+            .unwrap()
+        };
+        assert!(pruned(&daemon).await.contains("a restart sends all releases again"));
+        let config = world.plane.directory().join("check.toml");
+        std::fs::write(&config, world.config("")).unwrap();
+        eventually("the check to name it", LIMIT, async || {
+            let output = Towline::command(["check", "--connect", config.to_str().unwrap()]).await.unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let is_named = text.contains("the CRD of hosstedprojects.v1.hossted.com drops status.registeredHash")
+                && text.contains("status.helmStatus[].sentHash");
+            // It works all the same.
+            if is_named && output.status.success() { Ok(()) } else { Err(text) }
+        })
+        .await
+        .unwrap();
+        world.helm.run(&["install", "other", &chart]).await.unwrap();
+        world.told("other", 1).await;
+        assert_eq!(world.sink.told().len(), 3, "the registration and each release once");
+        daemon.kill9().await.unwrap();
+        daemon.start_again().await.unwrap();
+        world.sink.wait_for("of all again", 6, LIMIT, |_| true).await.unwrap();
+    });
+}

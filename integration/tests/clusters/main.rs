@@ -1,0 +1,26 @@
+//! Resource sync, leases, elections and inventory, on real API servers.
+
+#![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
+
+mod elections;
+mod faults;
+mod inventory;
+mod leases;
+mod rules;
+mod rules_costs;
+#[expect(
+    clippy::duplicate_mod,
+    reason = "`rules_costs` counts what all daemons of a world ask for, and has one of its own"
+)]
+mod rules_world;
+
+use std::future::Future;
+use std::sync::LazyLock;
+
+use tokio::runtime::Runtime;
+
+/// Runs a test on the one runtime of the process: the servers that tests share live on it, and must not end with one of them.
+fn run<T>(test: impl Future<Output = T>) -> T {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+    RUNTIME.block_on(test)
+}

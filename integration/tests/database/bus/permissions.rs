@@ -1,0 +1,165 @@
+//! The permissions of the broker's account: those that `docs/bus.md` names are enough, and none of them is too many.
+
+use std::fs;
+
+use integration::hub::Replica;
+use integration::{Towline, eventually};
+use lapin::BasicProperties;
+use lapin::options::BasicPublishOptions;
+
+use crate::bus::consumer::connect;
+use crate::bus::world::{LIMIT, SYNCSETS, World, create_unreachable, metric, run, stands};
+
+const DOCUMENT: &str = include_str!("../../../../docs/bus.md");
+const CONNECTIONS: [&str; 3] = ["relay", "announcer", "worker"];
+const NOTHING: &str = "^$";
+
+/// What the page says the account needs: virtual host, user, and what it may configure, write and read.
+fn documented() -> Vec<String> {
+    let command = DOCUMENT.lines().find_map(|line| line.strip_prefix("rabbitmqctl set_permissions -p "));
+    let words = command.expect("the page has the command").split_whitespace();
+    words.map(|word| word.trim_matches('\'').to_owned()).collect()
+}
+
+/// An account with nothing but these permissions in a virtual host of its own.
+struct Account<'a> {
+    world: &'a World,
+    vhost: String,
+    user: String,
+}
+
+impl<'a> Account<'a> {
+    async fn new(world: &'a World, vhost: &str, user: &str) -> Self {
+        world.broker.control(&["add_vhost", vhost]).await.expect("a virtual host");
+        world.broker.control(&["add_user", user, "secret"]).await.expect("a user");
+        Self { world, vhost: vhost.to_owned(), user: user.to_owned() }
+    }
+
+    fn url(&self) -> String {
+        format!("amqp://{}:secret@{}/{}", self.user, self.world.broker.address(), self.vhost)
+    }
+
+    async fn may(&self, configure: &str, write: &str, read: &str) {
+        let arguments = ["set_permissions", "-p", &self.vhost, &self.user, configure, write, read];
+        self.world.broker.control(&arguments).await.expect("permissions");
+    }
+
+    /// What channels have looked up they may remember.
+    async fn reconnects(&self) {
+        let arguments = ["close_all_connections", "--vhost", &self.vhost, "a test"];
+        self.world.broker.control(&arguments).await.expect("closed");
+    }
+
+    async fn replica(&self) -> Replica {
+        let config = format!("bus = \"amqp\"\namqp_url = {:?}\n{SYNCSETS}", self.url());
+        let replica = Replica::run(&self.world.place, &config, &[]).await.expect("it starts");
+        replica.wait_ready(LIMIT).await.expect("it is ready");
+        replica
+    }
+}
+
+/// Events, work, dead letters, the operator's commands and the check: the broker refuses nothing.
+#[test]
+fn the_documented_permissions_are_enough_for_everything() {
+    run(async {
+        let world = World::new("least").await;
+        let documented = documented();
+        let [vhost, user, configure, write, read] = &documented[..] else { panic!("{documented:?}") };
+        let account = Account::new(&world, vhost, user).await;
+        account.may(configure, write, read).await;
+        let replica = account.replica().await;
+        create_unreachable(&mut replica.client(), "c1").await;
+        world.visited(1).await;
+        world.relayed().await;
+        for connection in CONNECTIONS {
+            stands(&replica, connection, "ready", "").await;
+        }
+        // A program that may write to the queue puts something else into it.
+        let connection = connect(&account.url()).await.expect("a connection");
+        let channel = connection.create_channel().await.expect("a channel");
+        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+        channel
+            .basic_publish("".into(), "towline.work.clusters".into(), options, b"junk", properties)
+            .await
+            .expect("sent");
+        eventually("the dead letter to be seen", LIMIT, async || {
+            match metric(&replica, "towline_bus_dead_letters").await {
+                count if count > 0.5 => Ok(()),
+                other => Err(other.to_string()),
+            }
+        })
+        .await
+        .unwrap();
+        let (code, text) = world.dead_letters(&account.url(), &["discard"]).await;
+        assert_eq!((code, text.as_str()), (Some(0), "1 dead letters discarded\n"));
+        let (code, text) = world.dead_letters(&account.url(), &[]).await;
+        assert_eq!((code, text.as_str()), (Some(0), "there are no dead letters\n"));
+        let config = format!(
+            "[hub]\ndatabase_url = {:?}\nbus = \"amqp\"\namqp_url = {:?}\n",
+            world.place.url(integration::postgres::HUB),
+            account.url()
+        );
+        let path = std::env::temp_dir().join(format!("towline-least-{}.toml", std::process::id()));
+        fs::write(&path, config).expect("a file");
+        let checked = Towline::command(["check", "--config", &path.display().to_string(), "--connect"]).await;
+        let checked = checked.expect("it runs");
+        assert!(checked.status.success(), "{checked:?}");
+        let log = world.broker.log().expect("the broker's log");
+        for connection in CONNECTIONS {
+            assert!(log.contains(&format!("client-provided name: towline {connection}")), "{connection}: {log}");
+        }
+        assert!(!log.contains("refused for user") && !log.contains("access_refused"), "{log}");
+    });
+}
+
+/// Each of the permissions is needed: without it, `/status` names what is refused, and clusters are visited all the same. As soon as it
+/// is given, the broker is used.
+#[test]
+fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
+    run(async {
+        let world = World::new("refuses").await;
+        let documented = documented();
+        let [vhost, user, configure, write, read] = &documented[..] else { panic!("{documented:?}") };
+        let account = Account::new(&world, vhost, user).await;
+        account.may(configure, write, read).await;
+        let replica = account.replica().await;
+        for connection in CONNECTIONS {
+            stands(&replica, connection, "ready", "").await;
+        }
+        let mut clusters = 0;
+        for (missing, may, refused) in [
+            ("configure", [NOTHING, write, read], &CONNECTIONS[..]),
+            ("read", [configure, write, NOTHING], &CONNECTIONS[..]),
+            // Whoever binds the queue of dead letters reads from their exchange.
+            ("read from queues", [configure, write, r"^towline\.dead$"], &["worker"]),
+            ("write to exchanges", [configure, NOTHING, read], &CONNECTIONS[..]),
+            // Only the announcer publishes to queues.
+            ("write to queues", [configure, r"^towline\.", read], &["announcer"]),
+            ("nothing", [configure, write, read], &[]),
+        ] {
+            println!("missing: {missing}");
+            let before = attempts(&world);
+            account.may(may[0], may[1], may[2]).await;
+            account.reconnects().await;
+            clusters += 1;
+            create_unreachable(&mut replica.client(), &format!("c{clusters}")).await;
+            for connection in CONNECTIONS {
+                if refused.contains(&connection) {
+                    stands(&replica, connection, "away", "ACCESS_REFUSED").await;
+                    let series = format!("towline_bus_connected{{connection=\"{connection}\"}}");
+                    assert!(metric(&replica, &series).await < 0.5, "{missing}: {connection}");
+                } else {
+                    stands(&replica, connection, "ready", "").await;
+                }
+            }
+            world.visited(clusters).await;
+            let (attempts, limit) = (attempts(&world) - before, 40 * CONNECTIONS.len());
+            assert!(attempts <= limit, "{missing}: {attempts} connections: there is no pause between them");
+        }
+    });
+}
+
+/// How often the replica has connected, or tried to.
+fn attempts(world: &World) -> usize {
+    world.broker.log().expect("the broker's log").matches("client-provided name: towline ").count()
+}

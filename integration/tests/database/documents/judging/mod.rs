@@ -1,0 +1,148 @@
+//! The guard against mass deletions: what the dispatcher holds, what lets it go, and what a pass may delete meanwhile.
+
+mod approvals;
+mod cost;
+mod edits;
+mod labels;
+mod names;
+mod whole;
+
+use serde_json::{Value, json};
+use towline::documents::{Item, Kind};
+use towline::syncset::dispatch::{HeldSyncset, held};
+use towline::syncset::rules::guard::Cause;
+use towline::syncset::rules::wanted::Deletions;
+use towline::syncset::store::PassStore;
+
+use crate::documents::dispatch::{Leader, document};
+use crate::documents::world::{Stage, Written};
+
+const PROD: [(&str, &str); 1] = [("env", "prod")];
+const TEST: [(&str, &str); 1] = [("env", "test")];
+const APPROVE: &str = "towline.dev/approve-deletions";
+
+/// A database with clusters, and a dispatcher.
+struct Court {
+    stage: Stage,
+    writer: Written,
+    leader: Leader,
+    store: PassStore,
+}
+
+/// A selector with so many config maps and further resources.
+fn selector(generation: i64, selects: &Value, maps: usize, further: &[Value]) -> Item {
+    let mut resources: Vec<Value> = (0..maps)
+        .map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}"), "namespace": "default"}}))
+        .collect();
+    resources.extend(further.iter().cloned());
+    let data = json!({"spec": {"clusterDeploymentSelector": selects, "clusterNamespaces": ["*"], "resourceApplyMode": "Sync",
+        "resources": resources, "patches": [], "secretMappings": []}});
+    document(Kind::SelectorSyncSet, "base", generation, data, &[])
+}
+
+fn of_env(env: &str) -> Value {
+    json!({"matchLabels": {"env": env}})
+}
+
+fn annotated(mut item: Item, value: &str) -> Item {
+    if let Some(row) = item.changes.first_mut().and_then(|change| change.row.as_mut()) {
+        row.annotations.insert(APPROVE.to_owned(), value.to_owned());
+    }
+    item
+}
+
+fn with(mut item: Item, pointer: &str, value: Value) -> Item {
+    let row = item.changes.first_mut().and_then(|change| change.row.as_mut()).expect("a document");
+    let mut data = Value::Object(std::mem::take(&mut row.data));
+    let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+    data.pointer_mut(parent).expect("a parent")[field] = value;
+    let Value::Object(data) = data else { panic!("an object") };
+    row.data = data;
+    item
+}
+
+fn namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "monitoring"}})
+}
+
+impl Court {
+    /// So many clusters with the label `env=prod`, and the syncset `base`, which selects them and has sent ten config maps to each.
+    async fn new(name: &str, clusters: usize) -> Self {
+        let stage = Stage::new(name).await;
+        let writer = stage.writer();
+        for number in 0..clusters {
+            writer.version(document(Kind::Cluster, &format!("c{number}"), 1, json!({}), &PROD)).await;
+        }
+        let leader = Leader::of(&stage).await;
+        let store = PassStore::new(stage.database());
+        let court = Self { stage, writer, leader, store };
+        court.changes(selector(1, &of_env("prod"), 10, &[])).await;
+        court.applied().await;
+        court
+    }
+
+    /// Passes have sent the syncset's objects to the clusters that match it.
+    async fn applied(&self) {
+        self.stage
+            .run(
+                "insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false, null, null, null, 0 \
+                 from clusters c, selectorsyncsets s, generate_series(0, 9) n where c.labels->>'env' = 'prod' on conflict do nothing",
+            )
+            .await;
+    }
+
+    /// Passes have deleted them from the clusters that do not match, as far as they may.
+    async fn deleted(&self) -> usize {
+        let mut count = 0;
+        for id in self.ids("select id::text from clusters where labels->>'env' <> 'prod' order by name").await {
+            if self.deletions_on(&id).await == Deletions::Allowed {
+                let text = format!("delete from towline_applied where cluster = '{id}'");
+                count += self.stage.sql.execute(&text, &[]).await.expect("rows").min(1);
+            }
+        }
+        usize::try_from(count).expect("small")
+    }
+
+    async fn ids(&self, text: &str) -> Vec<String> {
+        self.stage.sql.query(text, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn writes(&self, item: Item) {
+        self.writer.version(item).await;
+    }
+
+    /// Writes, and dispatches.
+    async fn changes(&self, item: Item) -> u64 {
+        self.writes(item).await;
+        self.leader.all().await
+    }
+
+    async fn tidied(&self) {
+        self.leader.dispatch.tidy(&self.leader.grant).await.expect("it is tidied");
+    }
+
+    async fn relabels(&self, number: usize, labels: &[(&str, &str)]) {
+        self.writes(document(Kind::Cluster, &format!("c{number}"), 1, json!({}), labels)).await;
+    }
+
+    /// What is held: on how many clusters of how many, and why.
+    async fn held(&self) -> Option<(usize, usize, Cause)> {
+        let held: Vec<HeldSyncset> = held(&self.stage.database()).await.expect("a list");
+        assert!(
+            held.len() <= 1 && held.iter().all(|held| held.label() == "SelectorSyncSet base" && held.since.is_some())
+        );
+        held.first().map(|held| (held.clusters, held.tracks, held.cause))
+    }
+
+    /// What a pass over this cluster may do with what the syncset no longer wants.
+    async fn deletions_on(&self, cluster: &str) -> Deletions {
+        let snapshot = self.store.snapshot(cluster.parse().expect("an id")).await.expect("a snapshot");
+        let syncset = self.ids("select distinct syncset::text from towline_applied").await;
+        snapshot.deletions(syncset.first().expect("a syncset").parse().expect("an id"))
+    }
+
+    async fn deletions(&self) -> Deletions {
+        let id = self.ids("select id::text from clusters where name = 'c0'").await;
+        self.deletions_on(id.first().expect("a cluster")).await
+    }
+}

@@ -1,0 +1,353 @@
+//! Clusters that still match after other labels have given objects other names.
+
+use serde_json::{Value, json};
+use towline::documents::{Item, Kind};
+use towline::syncset::dispatch::{approve, held};
+use towline::syncset::rules::guard::Cause;
+use towline::syncset::rules::wanted::Deletions;
+
+use super::{Court, PROD, TEST, annotated, of_env, selector, with};
+use crate::documents::dispatch::{NEWEST, asked, document, statements};
+use crate::documents::world::run;
+
+const LOST: &str = "select count(*) from towline_lost";
+
+/// A config map whose name has the cluster's region, beside a plain one.
+fn by_region(generation: i64) -> Item {
+    let name = "site-{{ fromCDLabel \"region\" }}";
+    let site = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
+    with(selector(generation, &of_env("prod"), 1, &[site]), "/spec/enableResourceTemplates", json!(true))
+}
+
+fn in_region(region: &str) -> [(&str, &str); 2] {
+    [("env", "prod"), ("region", region)]
+}
+
+/// So many clusters in region `a`, to which passes have applied the syncset.
+async fn regional(name: &str, clusters: usize) -> Court {
+    let court = Court::new(name, 0).await;
+    for number in 0..clusters {
+        court.relabels(number, &in_region("a")).await;
+    }
+    court.changes(by_region(2)).await;
+    assert_eq!(passed(&court).await, 0);
+    court
+}
+
+/// Passes apply the syncset, and delete what it names no more where they may. Returns on how many clusters they have.
+async fn passed(court: &Court) -> usize {
+    court
+        .stage
+        .run(
+            "update towline_applied set wanted = false; \
+             insert into towline_applied select c.id, '', 'ConfigMap', 'default', n.name, s.id, 'v1', null, true, true, false, null, null, null, 0 \
+             from clusters c, selectorsyncsets s, lateral (values ('m0'), ('site-' || (c.labels->>'region'))) n(name) \
+             where c.labels->>'env' = 'prod' and n.name is not null \
+             on conflict (cluster, api_group, kind, namespace, name, syncset) do update set wanted = true",
+        )
+        .await;
+    let mut deleted = 0;
+    for id in court.ids("select distinct cluster::text from towline_applied where not wanted").await {
+        if court.deletions_on(&id).await == Deletions::Allowed {
+            court.stage.run(&format!("delete from towline_applied where cluster = '{id}' and not wanted")).await;
+            deleted += 1;
+        }
+    }
+    deleted
+}
+
+async fn all_in(court: &Court, numbers: std::ops::Range<usize>, region: &str) {
+    for number in numbers {
+        court.relabels(number, &in_region(region)).await;
+    }
+}
+
+/// The log loses what was not dispatched, if anything.
+async fn gap(court: &Court) {
+    let newest = court.stage.number(NEWEST).await;
+    let text = format!("update towline_meta set base = {newest} + 1; select setval('towline_version', {newest} + 1)");
+    court.stage.run(&text).await;
+    assert!(court.leader.turn().await.was_gap);
+}
+
+#[test]
+fn clusters_that_are_relabelled_one_by_one_lose_objects_until_the_limit_is_reached() {
+    run(async {
+        let court = regional("renamed", 30).await;
+        let mut deleted = 0;
+        for number in 0..30 {
+            all_in(&court, number..number + 1, "b").await;
+            court.leader.all().await;
+            deleted += passed(&court).await;
+        }
+        assert_eq!((deleted, court.held().await), (10, Some((30, 30, Cause::Renamed))));
+        // One that is matched no more counts, too.
+        court.relabels(29, &TEST).await;
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((30, 30, Cause::Renamed)));
+        // The labels come back. What was made under the other names goes again, and what was deleted counts.
+        all_in(&court, 11..30, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, passed(&court).await), (Some((11, 30, Cause::Renamed)), 0));
+        court.tidied().await;
+        assert!(court.held().await.is_some(), "one is left");
+        asked(&court.stage).await;
+        all_in(&court, 0..11, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, asked(&court.stage).await.len()), (None, 30));
+        assert_eq!(passed(&court).await, 30);
+        let names = "select count(distinct name) from towline_applied where cluster in (select id from clusters)";
+        assert_eq!(court.stage.number(names).await, 2, "nothing but what region a has");
+        all_in(&court, 20..21, "b").await;
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((11, 30, Cause::Renamed)), "ten have lost objects before");
+        all_in(&court, 20..21, "a").await;
+        court.leader.all().await;
+        court.stage.run("update towline_lost set at = at - interval '10 min'").await;
+        court.tidied().await;
+        assert_eq!(court.stage.number(LOST).await, 0);
+    });
+}
+
+#[test]
+fn clusters_that_are_relabelled_at_once_delete_nothing_until_that_is_approved() {
+    run(async {
+        let court = regional("renamed_at_once", 12).await;
+        for region in ["b", "a"] {
+            all_in(&court, 0..12, region).await;
+            let turn = court.leader.turn().await;
+            assert_eq!((turn.changes, turn.held), (12, 1));
+            assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+            let reason = held(&court.stage.database()).await.expect("a list")[0].as_object().reason;
+            assert!(
+                reason.contains("12 of 12 clusters are held: their labels give its objects other names"),
+                "{reason}"
+            );
+            // Neither other labels, nor an edit, nor a judgement of everything lets it go.
+            for number in 0..12 {
+                court.relabels(number, &[("env", "prod"), ("region", region), ("x", "y")]).await;
+            }
+            court.changes(by_region(if region == "b" { 3 } else { 4 })).await;
+            gap(&court).await;
+            court.tidied().await;
+            assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+            approve(&court.stage.database(), None).await.expect("it is approved");
+            assert_eq!((court.held().await, passed(&court).await), (None, 12));
+            court.tidied().await;
+            // The way back is another change.
+            assert_eq!(court.stage.number(LOST).await, 0);
+        }
+    });
+}
+
+#[test]
+fn labels_that_are_restored_before_a_pass_leave_nothing_behind() {
+    run(async {
+        let court = regional("regained", 12).await;
+        all_in(&court, 0..12, "b").await;
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
+        all_in(&court, 0..12, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await, passed(&court).await), (None, 0, 0));
+    });
+}
+
+#[test]
+fn an_edit_that_wants_the_former_names_takes_it_back() {
+    run(async {
+        let court = regional("edited_back", 12).await;
+        all_in(&court, 0..12, "b").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+        let resource = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
+        let sites = ["m0", "site-a", "site-b", "{{ fromCDLabel \"region\" }}", "site-{{ fromCDLabel \"region\" }}2"]
+            .map(resource);
+        let edited = with(by_region(3), "/spec/resources", Value::from(sites.to_vec()));
+        court.changes(edited).await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        assert_eq!(court.deletions().await, Deletions::Allowed);
+    });
+}
+
+#[test]
+fn a_gap_in_the_log_hides_no_other_name() {
+    run(async {
+        let court = regional("renamed_in_a_gap", 12).await;
+        gap(&court).await;
+        assert_eq!(court.held().await, None);
+        all_in(&court, 0..12, "b").await;
+        gap(&court).await;
+        assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+        all_in(&court, 0..12, "a").await;
+        gap(&court).await;
+        assert_eq!((court.held().await, passed(&court).await), (None, 12));
+    });
+}
+
+/// 20,000 units are the most of a transaction.
+#[test]
+fn names_on_many_clusters_are_compared_in_several_transactions() {
+    run(async {
+        let court = regional("renamed_in_pages", 12).await;
+        court.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        // Each of twelve clusters takes more than 5,000 units, as far as it is known.
+        court
+            .stage
+            .run(
+                "insert into towline_result select c.id, s.id, 'SelectorSyncSet', '', s.name, '', 1, 'Success', null, null, \
+                   now(), null, false from selectorsyncsets s, clusters c",
+            )
+            .await;
+        let long = "x".repeat(2 << 20);
+        let name = format!(
+            "{{{{ if eq (fromCDLabel \"x\") \"{long}\" }}}}x{{{{ end }}}}site-{{{{ fromCDLabel \"region\" }}}}"
+        );
+        let metadata = json!({"name": name, "namespace": "default"});
+        court.changes(with(by_region(3), "/spec/resources/1/metadata", metadata)).await;
+        all_in(&court, 0..12, "b").await;
+        let before = statements(&court.stage, "select p.id::text, p.cluster").await;
+        gap(&court).await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
+        let spent = statements(&court.stage, "select p.id::text, p.cluster").await - before;
+        assert_eq!(spent, 7, "six of two clusters and one of none");
+    });
+}
+
+#[test]
+fn an_edit_and_other_labels_of_one_turn_are_both_judged() {
+    run(async {
+        let court = regional("renamed_and_edited", 12).await;
+        all_in(&court, 0..12, "b").await;
+        court.changes(with(by_region(3), "/spec/resources/0/data", json!({"x": "y"}))).await;
+        assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+        all_in(&court, 0..12, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, passed(&court).await), (None, 12));
+        // An approval that comes with them is for them.
+        all_in(&court, 0..12, "b").await;
+        court.changes(annotated(by_region(4), "4")).await;
+        assert_eq!((court.held().await, passed(&court).await), (None, 12));
+        all_in(&court, 0..12, "c").await;
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
+        court.changes(annotated(by_region(4), "always")).await;
+        assert_eq!((court.held().await, passed(&court).await), (None, 12));
+        all_in(&court, 0..12, "d").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, passed(&court).await), (None, 12));
+    });
+}
+
+#[test]
+fn what_a_turn_that_was_killed_has_noted_of_names_the_next_one_decides() {
+    run(async {
+        let court = regional("names_noted", 12).await;
+        all_in(&court, 0..12, "b").await;
+        let noted = "insert into towline_lost select c.id, s.id, now(), false, '[[\"\", \"ConfigMap\", \"default\", \"site-a\"]]' \
+             from clusters c, selectorsyncsets s";
+        court.stage.run(noted).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::NotJudged));
+        assert_eq!((court.leader.turn().await.held, passed(&court).await), (1, 0));
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
+    });
+}
+
+#[test]
+fn a_cluster_is_lost_once_whether_it_is_matched_or_not() {
+    run(async {
+        let court = regional("renamed_or_lost", 12).await;
+        all_in(&court, 0..6, "b").await;
+        for number in 6..12 {
+            court.relabels(number, &TEST).await;
+        }
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)), "both together");
+        // They change sides.
+        for number in 0..6 {
+            court.relabels(number, &TEST).await;
+        }
+        all_in(&court, 6..12, "b").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (Some((12, 12, Cause::Renamed)), 12));
+        all_in(&court, 0..12, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+    });
+}
+
+#[test]
+fn what_is_not_deleted_does_not_count() {
+    run(async {
+        let court = regional("not_renamed", 12).await;
+        // While a name does not render, everything of its kind stays.
+        all_in(&court, 0..12, "a/b").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        // Without the label it does, to another name.
+        for number in 0..12 {
+            court.relabels(number, &PROD).await;
+        }
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Renamed)));
+        all_in(&court, 0..12, "a").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        // Adopted objects are never deleted.
+        court.stage.run("update towline_applied set adopted = true where name = 'site-a'").await;
+        all_in(&court, 0..12, "b").await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        court.stage.run("update towline_applied set adopted = false").await;
+        // Nor does anything count of a syncset that deletes nothing, or names nothing by labels.
+        let upsert = with(by_region(3), "/spec/resourceApplyMode", json!("Upsert"));
+        let plain = with(by_region(4), "/spec/resources/1/metadata/name", json!("site-a"));
+        for item in [upsert, plain] {
+            court.changes(item).await;
+            for region in ["c", "d"] {
+                all_in(&court, 0..12, region).await;
+                court.leader.all().await;
+            }
+            assert_eq!((court.held().await, court.stage.number(LOST).await), (None, 0));
+        }
+    });
+}
+
+#[test]
+fn a_syncset_that_names_clusters_is_judged_by_their_labels() {
+    run(async {
+        let court = regional("renamed_refs", 12).await;
+        let refs: Vec<Value> = (0..12).map(|number| json!({"name": format!("c{number}")})).collect();
+        let site = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "{{ fromCDLabel \"region\" }}"}});
+        let data = json!({"spec": {"clusterDeploymentRefs": refs, "resourceApplyMode": "Sync", "enableResourceTemplates": true,
+            "resources": [site], "patches": [], "secretMappings": []}});
+        court.changes(document(Kind::SyncSet, "named", 1, data, &[])).await;
+        court
+            .stage
+            .run(
+                "delete from towline_applied; insert into towline_applied select c.id, '', 'ConfigMap', 'a', 'x', s.id, 'v1', null, \
+                 true, true, false, null, null, null, 0 from clusters c, syncsets s",
+            )
+            .await;
+        all_in(&court, 0..12, "b").await;
+        court.leader.all().await;
+        let held = held(&court.stage.database()).await.expect("a list");
+        let found: Vec<_> = held.iter().map(|held| (held.argument(), held.clusters, held.tracks, held.cause)).collect();
+        assert_eq!(found, [("foo/named".to_owned(), 12, 12, Cause::Renamed)]);
+        assert_eq!(court.deletions().await, Deletions::Held);
+    });
+}
+
+#[test]
+fn labels_that_change_while_a_syncset_can_not_be_read_are_judged_once_it_can() {
+    run(async {
+        let court = regional("renamed_unread", 12).await;
+        let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
+        court.changes(with(by_region(3), "/spec/clusterDeploymentSelector", newer)).await;
+        assert_eq!(court.held().await, Some((0, 12, Cause::Unreadable)));
+        all_in(&court, 0..12, "b").await;
+        court.leader.all().await;
+        court.changes(by_region(4)).await;
+        assert_eq!((court.held().await, passed(&court).await), (Some((12, 12, Cause::Renamed)), 0));
+    });
+}

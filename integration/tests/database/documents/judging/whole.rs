@@ -1,0 +1,269 @@
+//! Syncsets that are judged as a whole: deleted, with another selector, unreadable, approved; and what no judgement has seen.
+
+use serde_json::{Value, json};
+use towline::documents::{Change, Expected, Kind};
+use towline::syncset::dispatch::{Dispatch, approve, held};
+use towline::syncset::rules::guard::Cause;
+use towline::syncset::rules::wanted::Deletions;
+
+use super::{Court, PROD, TEST, annotated, of_env, selector};
+use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, removal};
+use crate::documents::world::{cluster, item, run};
+
+#[test]
+fn a_typo_that_matches_nothing_is_held_as_a_whole_until_it_is_taken_back() {
+    run(async {
+        let court = Court::new("typo", 12).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        assert_eq!(court.changes(selector(2, &of_env("prodd"), 10, &[])).await, 12);
+        assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)));
+        assert_eq!(court.deletions().await, Deletions::Held);
+        // Neither another edit nor a judgement of everything lets it go.
+        court.changes(selector(3, &of_env("prodd"), 12, &[])).await;
+        court.stage.run("update towline_guard set since = since - interval '2 h'; update towline_lost set at = at - interval '2 h'").await;
+        let newest = court.stage.number(NEWEST).await;
+        court
+            .stage
+            .run(&format!(
+                "update towline_meta set base = {newest} + 1; select setval('towline_version', {newest} + 1)"
+            ))
+            .await;
+        assert!(court.leader.turn().await.was_gap);
+        court.tidied().await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Unmatched)), Deletions::Held));
+        asked(&court.stage).await;
+        court.changes(selector(4, &of_env("prod"), 12, &[])).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        assert_eq!(asked(&court.stage).await.len(), 12);
+        assert_eq!(court.stage.number("select count(*) from towline_lost").await, 0);
+    });
+}
+
+#[test]
+fn a_syncset_that_is_deleted_by_mistake_keeps_its_objects_until_it_is_approved_by_name() {
+    run(async {
+        let court = Court::new("deleted", 12).await;
+        court.changes(removal(Kind::SelectorSyncSet, "base")).await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Gone)), Deletions::Held));
+        // That clusters go takes nothing back.
+        court.changes(item(vec![Change::delete(&cluster("c11"), Expected::Any)])).await;
+        court.changes(item(vec![Change::delete(&cluster("c10"), Expected::Any)])).await;
+        court.tidied().await;
+        let database = court.stage.database();
+        for other in ["other", "foo/base", "Base"] {
+            assert_eq!(approve(&database, Some(other)).await.expect("nothing"), [], "{other}");
+        }
+        assert_eq!(court.deletions().await, Deletions::Held);
+        asked(&court.stage).await;
+        let approved = approve(&database, Some("base")).await.expect("it is approved");
+        assert_eq!(approved.len(), 1);
+        assert!(approved[0].as_object().reason.contains("it was deleted"), "{approved:?}");
+        assert_eq!(asked(&court.stage).await.len(), 10);
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        // The row stays as long as anybody may have to delete something.
+        let guards = "select count(*) from towline_guard where gone";
+        for (change, expected) in [
+            ("update towline_guard set since = since - interval '2 h'", 1),
+            ("update towline_guard set since = now(); delete from towline_applied", 1),
+            ("update towline_guard set since = since - interval '2 h'", 0),
+        ] {
+            court.stage.run(change).await;
+            court.tidied().await;
+            assert_eq!(court.stage.number(guards).await, expected, "{change}");
+        }
+    });
+}
+
+#[test]
+fn an_annotation_approves_its_generation_once_and_always_as_long_as_it_is_there() {
+    run(async {
+        let court = Court::new("annotated", 12).await;
+        let (none, prod) = (of_env("none"), of_env("prod"));
+        court.changes(annotated(selector(2, &none, 10, &[]), "1")).await;
+        assert!(court.held().await.is_some(), "another generation");
+        asked(&court.stage).await;
+        court.changes(annotated(selector(2, &none, 10, &[]), "2")).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        assert_eq!(asked(&court.stage).await.len(), 12);
+        court.changes(annotated(selector(3, &prod, 10, &[]), "2")).await;
+        court.changes(annotated(selector(4, &prod, 1, &[]), "4")).await;
+        assert_eq!(court.held().await, None, "it comes with the edit");
+        // What happens later at this generation was not known.
+        for number in 0..12 {
+            court.relabels(number, &TEST).await;
+        }
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)));
+        court.changes(annotated(selector(4, &prod, 1, &[]), "always")).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        for labels in [&PROD, &TEST] {
+            for number in 0..12 {
+                court.relabels(number, labels).await;
+            }
+            court.leader.all().await;
+            assert_eq!(court.held().await, None);
+        }
+        court.changes(removal(Kind::SelectorSyncSet, "base")).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn a_syncset_that_names_fewer_clusters_is_held() {
+    run(async {
+        let court = Court::new("refs", 12).await;
+        let names = |generation: i64, count: usize| {
+            let refs: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
+            let data = json!({"spec": {"clusterDeploymentRefs": refs, "resourceApplyMode": "Sync", "resources": [], "patches": [],
+                "secretMappings": []}});
+            document(Kind::SyncSet, "named", generation, data, &[])
+        };
+        court.changes(names(1, 12)).await;
+        court
+            .stage
+            .run(
+                "delete from towline_applied; insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm', s.id, 'v1', null, \
+                 true, true, false, null, null, null, 0 from clusters c, syncsets s",
+            )
+            .await;
+        court.changes(names(2, 2)).await;
+        assert_eq!(held(&court.stage.database()).await.expect("a list"), [], "ten of twelve");
+        court.changes(names(3, 1)).await;
+        let held = held(&court.stage.database()).await.expect("a list");
+        assert_eq!((held[0].clusters, held[0].tracks, held[0].argument().as_str()), (11, 12, "foo/named"));
+        let approved = approve(&court.stage.database(), Some("foo/named")).await.expect("it is approved");
+        assert_eq!(approved, held);
+    });
+}
+
+#[test]
+fn nothing_is_deleted_ahead_of_the_dispatcher() {
+    run(async {
+        let court = Court::new("lagging", 12).await;
+        // Neither a cluster without its labels, nor a syncset that matches nothing, drops everything or is gone.
+        court.relabels(0, &TEST).await;
+        assert_eq!(court.deletions().await, Deletions::NotJudged);
+        court.leader.all().await;
+        assert_eq!(court.deletions().await, Deletions::Allowed, "one of twelve");
+        for item in [
+            selector(2, &of_env("none"), 10, &[]),
+            selector(3, &of_env("prod"), 0, &[]),
+            removal(Kind::SelectorSyncSet, "base"),
+        ] {
+            court.writes(item).await;
+            assert_eq!(court.deletions().await, Deletions::NotJudged);
+        }
+        // A cursor alone is no permission.
+        let cursor = court.stage.number(CURSOR).await;
+        court.stage.run("update towline_claim set cursor = cursor + 100 where name = 'dispatcher'").await;
+        assert_eq!(court.deletions().await, Deletions::NotJudged);
+        court.stage.run(&format!("update towline_claim set cursor = {cursor} where name = 'dispatcher'")).await;
+        court.leader.all().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Gone)));
+        // Another syncset of that name is another one.
+        court.changes(selector(1, &of_env("prod"), 10, &[])).await;
+        assert_eq!(court.deletions().await, Deletions::Held);
+    });
+}
+
+#[test]
+fn a_gap_in_the_log_hides_no_deletion() {
+    run(async {
+        let court = Court::new("gap", 12).await;
+        let gap = async || {
+            let newest = court.stage.number(NEWEST).await;
+            court.stage.run(&format!("update towline_meta set base = {newest}")).await;
+            assert!(court.leader.turn().await.was_gap);
+        };
+        court.writes(selector(2, &of_env("prod"), 1, &[])).await;
+        gap().await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Dropped)), Deletions::Held));
+        court.writes(selector(3, &of_env("prod"), 10, &[])).await;
+        gap().await;
+        assert_eq!(court.held().await, None);
+        for number in 0..12 {
+            court.relabels(number, &TEST).await;
+        }
+        gap().await;
+        assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)));
+        // One that was never judged, and is gone.
+        court.writes(removal(Kind::SelectorSyncSet, "base")).await;
+        court.stage.run("delete from towline_guard; delete from towline_lost").await;
+        gap().await;
+        let found = held(&court.stage.database()).await.expect("a list");
+        assert_eq!(found.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Gone]);
+        assert_eq!(approve(&court.stage.database(), Some(&found[0].argument())).await.expect("approved").len(), 1);
+        assert_eq!(court.deletions().await, Deletions::Allowed);
+    });
+}
+
+#[test]
+fn what_can_not_be_read_is_held_and_nobody_approves_it() {
+    run(async {
+        let court = Court::new("unreadable", 3).await;
+        let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
+        court.changes(annotated(selector(2, &newer, 10, &[]), "2")).await;
+        assert_eq!(court.held().await, Some((0, 3, Cause::Unreadable)));
+        assert_eq!(approve(&court.stage.database(), None).await.expect("nothing"), []);
+        assert_eq!(court.deletions().await, Deletions::Held);
+        court.changes(selector(3, &of_env("prod"), 10, &[])).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn an_approval_is_not_used_up_while_it_can_not_be_read() {
+    run(async {
+        let court = Court::new("used_up", 12).await;
+        let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
+        court.changes(annotated(selector(2, &newer, 10, &[]), "2")).await;
+        assert_eq!(court.held().await, Some((0, 12, Cause::Unreadable)));
+        court.changes(annotated(selector(2, &of_env("none"), 10, &[]), "2")).await;
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn what_can_be_read_by_now_is_judged_again_when_a_grant_begins() {
+    run(async {
+        let court = Court::new("readable", 12).await;
+        // As a release left it that could not read the document.
+        court.stage.run("update towline_guard set held = true, cause = 'unreadable'").await;
+        asked(&court.stage).await;
+        court.leader.all().await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((0, 0, Cause::Unreadable)), Deletions::Held));
+        let turn = court.leader.dispatch.review(&court.leader.grant).await.expect("a review");
+        assert_eq!((turn.released, turn.held, asked(&court.stage).await.len()), (1, 0, 12));
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}
+
+#[test]
+fn an_approval_that_was_revoked_does_not_approve_a_deletion() {
+    run(async {
+        for (annotation, expected) in [("never", Some((12, 12, Cause::Gone))), ("always", None)] {
+            let court = Court::new(&format!("revoked_{annotation}"), 12).await;
+            let other = if annotation == "always" { "never" } else { "always" };
+            court.changes(annotated(selector(1, &of_env("prod"), 10, &[]), other)).await;
+            court.writes(annotated(selector(1, &of_env("prod"), 10, &[]), annotation)).await;
+            court.changes(removal(Kind::SelectorSyncSet, "base")).await;
+            assert_eq!(court.held().await, expected, "{annotation}");
+        }
+    });
+}
+
+#[test]
+fn without_the_guard_everything_is_judged_and_nothing_is_held() {
+    run(async {
+        let court = Court::new("unguarded", 12).await;
+        court.changes(selector(2, &of_env("none"), 10, &[])).await;
+        assert_eq!(court.deletions().await, Deletions::Held);
+        let dispatch: Dispatch = court.leader.dispatch.clone().unguarded();
+        dispatch.tidy(&court.leader.grant).await.expect("it is tidied");
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        court.writes(removal(Kind::SelectorSyncSet, "base")).await;
+        assert_eq!(court.deletions().await, Deletions::NotJudged);
+        dispatch.turn(&court.leader.grant).await.expect("a turn");
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+    });
+}

@@ -1,0 +1,576 @@
+//! What a pass begins with: what is read and rendered for it, by how many statements, and what can't be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use towline::cluster::DynamicClusters;
+use towline::documents::{Change, Expected, Key, Keyring, Kind, Row, WorkClaim};
+use towline::http::DeniedNetworks;
+use towline::syncset::kubeconfig::Allowed;
+use towline::syncset::payloads::Payloads;
+use towline::syncset::rules::agenda::{Agenda, PassAgenda};
+use towline::syncset::rules::name::ObjectRef;
+use towline::syncset::rules::pass::{Progress, Writes};
+use towline::syncset::rules::rows::{AppliedRow, ResultRow};
+use towline::syncset::rules::spec::Rendering;
+use towline::syncset::rules::status::Reason;
+use towline::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
+use towline::syncset::store::{PassStore, Snapshot, StoredCluster};
+use towline::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
+
+use crate::documents::world::{LIMIT, Stage, Written, cluster, item, row, run};
+
+fn id<T: FromStr<Err: std::fmt::Debug>>(number: u8) -> T {
+    format!("00000000-0000-4000-9000-{number:012x}").parse().expect("an id")
+}
+
+/// A cluster with a claim, and what prepares its passes.
+struct World {
+    stage: Stage,
+    writer: Written,
+    claim: WorkClaim,
+    store: PassStore,
+    preparer: Preparer,
+    keys: watch::Sender<Arc<Keyring>>,
+}
+
+impl World {
+    /// `cache`: bytes of payloads that are kept.
+    async fn of(name: &str, cache: u64) -> Self {
+        let stage = Stage::new(name).await;
+        stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        let writer = stage.writer();
+        let labels = BTreeMap::from([("env".to_owned(), "prod".to_owned())]);
+        let sealed = Some(b"\0not: a kubeconfig".to_vec());
+        writer
+            .version(item(vec![Change::put(&cluster("c1"), Expected::Absent, Row { labels, sealed, ..row() })]))
+            .await;
+        let text = "insert into towline_work (cluster, ready_at, holder, token, until) \
+             select id, now(), 'me', 17, now() + interval '1 h' from clusters where name = 'c1' returning cluster::text";
+        let cluster: String = stage.sql.query_one(text, &[]).await.expect("a row").get(0);
+        let claim = WorkClaim { cluster: cluster.parse().expect("an id"), holder: "me".to_owned(), token: 17 };
+        let store = PassStore::new(stage.database());
+        let (keys, keyring) = watch::channel(Arc::new(Keyring::default()));
+        let payloads = Payloads::of_bytes(cache);
+        let preparer = Preparer::new(store.clone(), payloads, keyring, Allowed::default());
+        Self { stage, writer, claim, store, preparer, keys }
+    }
+
+    /// Writes a syncset of the cluster's namespace, which has this id.
+    async fn syncset(&self, id: u8, name: &str, resources: &[Value], more: &Value) {
+        let mut spec = json!({"clusterDeploymentRefs": [{"name": "c1"}], "resourceApplyMode": "Sync", "resources": resources,
+            "patches": [], "secretMappings": []});
+        let fields = spec.as_object_mut().expect("an object");
+        fields.extend(more.as_object().cloned().expect("an object"));
+        fields.retain(|_, value| !value.is_null());
+        self.put(Kind::SyncSet, id, name, &json!({"spec": spec}), None).await;
+    }
+
+    async fn put(&self, kind: Kind, id: u8, name: &str, data: &Value, sealed: Option<&[u8]>) {
+        let data = data.as_object().cloned().expect("an object");
+        let sealed = sealed.map(<[u8]>::to_vec);
+        let row = Row { id: self::id(id), data, sealed, labels: BTreeMap::new(), ..row() };
+        let key = Key::new(kind, if kind.is_namespaced() { "foo" } else { "" }, name);
+        let mut change = Change::put(&key, Expected::Any, row);
+        change.terms = (kind == Kind::SelectorSyncSet).then(|| vec![(String::new(), String::new())]);
+        self.writer.version(item(vec![change])).await;
+    }
+
+    async fn remove(&self, kind: Kind, name: &str) {
+        self.writer.version(item(vec![Change::delete(&Key::new(kind, "foo", name), Expected::Any)])).await;
+    }
+
+    async fn snapshot(&self) -> Snapshot {
+        self.store.snapshot(self.claim.cluster).await.expect("a snapshot")
+    }
+
+    /// How often content was read.
+    async fn reads(&self) -> i64 {
+        self.stage
+            .number(
+                "select coalesce(sum(calls), 0)::bigint from statistics.pg_stat_statements s where s.dbid = \
+                 (select oid from pg_database where datname = current_database()) and query like 'select $4,%'",
+            )
+            .await
+    }
+
+    async fn prepared(&self, snapshot: &Snapshot, agenda: &PassAgenda) -> Result<Prepared, PrepareError> {
+        let plan = Plan::of(snapshot);
+        let is_living = |syncset: &_| snapshot.candidates.iter().any(|candidate| candidate.id == *syncset);
+        let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Held };
+        self.preparer.prepare(snapshot, &plan, agenda, false, Progress::default(), &deletions).await
+    }
+
+    /// By the agenda of the snapshot.
+    async fn whole(&self, snapshot: &Snapshot) -> Result<Prepared, PrepareError> {
+        self.prepared(snapshot, &agenda(snapshot)).await
+    }
+}
+
+fn agenda(snapshot: &Snapshot) -> PassAgenda {
+    match Plan::of(snapshot).agenda {
+        Agenda::Pass(agenda) => agenda,
+        other => panic!("no pass: {other:?}"),
+    }
+}
+
+fn due(ids: &[u8]) -> PassAgenda {
+    PassAgenda { due: ids.iter().copied().map(id).collect(), ..PassAgenda::default() }
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}})
+}
+
+fn object(name: &str) -> ObjectRef {
+    ObjectRef {
+        group: String::new(),
+        kind: "ConfigMap".to_owned(),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// The syncsets that are rendered, by name.
+fn rendered(live: &[Live]) -> BTreeSet<&str> {
+    live.iter().filter(|live| live.rendered.is_some()).map(|live| live.header.name.name.as_str()).collect()
+}
+
+/// The bodies of the objects of a syncset, and its failures.
+fn bodies<'l>(live: &'l [Live], name: &str) -> Vec<Result<&'l Value, (Reason, &'l str)>> {
+    let live = live.iter().find(|live| live.header.name.name == name).expect("a syncset");
+    let rendered = live.rendered.as_ref().expect("it is rendered");
+    let parts = rendered.resources.iter().chain(&rendered.secrets).map(|rendering| match rendering {
+        Rendering::Ready(desired) => Ok(&desired.body),
+        Rendering::Failed { failure, .. } => Err((failure.reason, failure.message.as_str())),
+    });
+    parts.collect()
+}
+
+fn wanted(syncset: u8, name: &str, content: bool) -> AppliedRow {
+    AppliedRow {
+        object: object(name),
+        syncset: id(syncset),
+        api_version: "v1".to_owned(),
+        content: content.then_some(ResultRow::UNFINISHED),
+        wanted: true,
+        tracked: true,
+        adopted: false,
+        uid: None,
+        version: None,
+        owned: None,
+        resent: 0,
+        gone: 0,
+    }
+}
+
+#[test]
+fn a_first_contact_reads_content_once_and_not_at_all_if_it_is_cached() {
+    run(async {
+        let world = World::of("first", 1 << 20).await;
+        for (id, name) in [(1, "b"), (2, "a")] {
+            world.syncset(id, name, &[config_map(name)], &json!({})).await;
+        }
+        let snapshot = world.snapshot().await;
+        let Prepared { input, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(world.reads().await, 1);
+        let names: Vec<&str> = input.live.iter().map(|live| live.header.name.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(input.full && !input.another_cluster && input.now == snapshot.at);
+        assert_eq!(bodies(&input.live, "a")[0].expect("an object")["metadata"]["name"], "a");
+        assert!(input.live.iter().all(|live| live.deletions == Deletions::Allowed));
+        let Prepared { input: again, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(world.reads().await, 1, "both payloads are kept, and there are no rows");
+        assert_eq!(again.live, input.live);
+    });
+}
+
+#[test]
+fn only_what_is_due_is_rendered_and_who_takes_over_an_object() {
+    run(async {
+        let world = World::of("taking", 1 << 20).await;
+        for (id, name) in [(1, "a"), (2, "b"), (3, "c")] {
+            world.syncset(id, name, &[config_map("shared"), config_map(name)], &json!({})).await;
+        }
+        // c sent the object last; a and b want it, and c no longer does.
+        world.syncset(3, "c", &[config_map("c")], &json!({})).await;
+        let rows = vec![
+            wanted(1, "shared", false),
+            wanted(1, "a", true),
+            wanted(2, "shared", false),
+            wanted(3, "shared", true),
+            wanted(9, "gone", true),
+        ];
+        let writes = Writes { applied: rows, ..Writes::default() };
+        world.store.save(&world.claim, &writes, None).await.expect("it is stored");
+        let snapshot = world.snapshot().await;
+        let agenda = PassAgenda { gone: BTreeSet::from([id(9)]), ..due(&[3]) };
+        let Prepared { input, .. } = world.prepared(&snapshot, &agenda).await.expect("an input");
+        assert_eq!(rendered(&input.live), BTreeSet::from(["b", "c"]), "a is not the one that sends it now");
+        assert_eq!((input.applied.len(), input.full), (5, false));
+        assert_eq!(input.gone, BTreeMap::from([(id(9), Deletions::Held)]));
+        assert_eq!(world.reads().await, 2, "rows and c, then b");
+        let Prepared { input, .. } = world.prepared(&snapshot, &agenda).await.expect("an input");
+        assert_eq!((rendered(&input.live).len(), input.applied.len()), (2, 5));
+        assert_eq!(world.reads().await, 3, "only rows: the payloads are kept");
+        let nothing = PassAgenda { due: BTreeSet::new(), ..agenda };
+        let Prepared { input, .. } = world.prepared(&snapshot, &nothing).await.expect("an input");
+        assert_eq!(rendered(&input.live), BTreeSet::new());
+    });
+}
+
+#[test]
+fn what_has_changed_since_the_snapshot_is_not_sent_under_what_was_known_before() {
+    run(async {
+        // Nothing is kept.
+        let world = World::of("outdated", 1).await;
+        let mapping = json!({"secretMappings": [{"sourceRef": {"name": "pull", "namespace": "foo"},
+            "targetRef": {"name": "copy", "namespace": "default"}}]});
+        let secret = async |generation: i64| {
+            let data = json!({"type": "Opaque", "dataGeneration": generation});
+            world.put(Kind::Secret, 50, "pull", &data, Some(br#" {"key": "Y2FuYXJ5"}"#)).await;
+        };
+        secret(1).await;
+        world.syncset(1, "a", &[config_map("a")], &mapping).await;
+        let is_outdated = |prepared: Result<Prepared, PrepareError>| matches!(prepared, Err(PrepareError::Outdated));
+        let before = world.snapshot().await;
+        assert!(!is_outdated(world.whole(&before).await));
+        world.syncset(1, "a", &[config_map("b")], &mapping).await;
+        assert!(is_outdated(world.whole(&before).await), "a newer payload");
+        let before = world.snapshot().await;
+        secret(2).await;
+        assert!(is_outdated(world.whole(&before).await), "a newer secret");
+        let before = world.snapshot().await;
+        assert!(!is_outdated(world.whole(&before).await));
+        world.remove(Kind::Secret, "pull").await;
+        assert!(is_outdated(world.whole(&before).await), "a secret that is gone");
+        let before = world.snapshot().await;
+        assert!(!is_outdated(world.whole(&before).await));
+        world.remove(Kind::SyncSet, "a").await;
+        assert!(is_outdated(world.whole(&before).await), "a syncset that is gone");
+    });
+}
+
+#[test]
+fn secrets_are_opened_for_those_who_may_copy_them() {
+    run(async {
+        let world = World::of("secrets", 1 << 20).await;
+        let mapping = |namespace: &str, name: &str| {
+            json!({"secretMappings": [{"sourceRef": {"name": name, "namespace": namespace},
+                "targetRef": {"name": "copy", "namespace": "default"}}]})
+        };
+        let data = json!({"type": "Opaque", "dataGeneration": 1});
+        world.put(Kind::Secret, 50, "pull", &data, Some(b"\0{\"key\": \"Y2FuYXJ5\"}")).await;
+        world.put(Kind::Secret, 51, "sealed", &data, Some(b"\x01\x03keyand the rest")).await;
+        world.put(Kind::Secret, 52, "empty", &data, None).await;
+        world.syncset(1, "a", &[], &mapping("foo", "pull")).await;
+        world.syncset(2, "b", &[], &mapping("foo", "sealed")).await;
+        world.syncset(3, "c", &[], &mapping("foo", "missing")).await;
+        world.syncset(4, "d", &[], &mapping("bar", "pull")).await;
+        world.syncset(5, "e", &[], &mapping("foo", "empty")).await;
+        let snapshot = world.snapshot().await;
+        let Prepared { input, .. } = world.whole(&snapshot).await.expect("an input");
+        let of = |name: &str| bodies(&input.live, name).remove(0);
+        assert_eq!(of("a").expect("a secret")["data"], json!({"key": "Y2FuYXJ5"}));
+        let sealed =
+            (Reason::SecretUnavailable, "failed to read secret 0: Secret foo/sealed: its data can't be opened");
+        assert_eq!(of("b"), Err(sealed));
+        let missing = (Reason::SecretUnavailable, "failed to read secret 0: Secret foo/missing: not found");
+        assert_eq!(of("c"), Err(missing));
+        assert_eq!(of("d"), Err((Reason::SecretInvalid, "source in wrong namespace for secret 0")));
+        assert_eq!(of("e").map_err(|(reason, _)| reason), Err(Reason::SecretUnavailable), "it is not an empty secret");
+        assert_eq!(world.reads().await, 1);
+        assert!(!format!("{input:?}").contains("Y2FuYXJ5"));
+    });
+}
+
+#[test]
+fn one_syncset_that_can_not_be_read_keeps_no_other_from_being_applied() {
+    run(async {
+        let world = World::of("undecodable", 1 << 20).await;
+        world.syncset(1, "a", &[config_map("a")], &json!({})).await;
+        world.syncset(2, "b", &[config_map("b")], &json!({"secretMappings": 7})).await;
+        world.syncset(3, "c", &[config_map("c")], &json!({"resources": {"kind": "ConfigMap"}})).await;
+        world.syncset(4, "d", &[config_map("d")], &json!({"secretMappings": null})).await;
+        world.put(Kind::SelectorSyncSet, 5, "e", &json!({"spec": null}), None).await;
+        world.put(Kind::SelectorSyncSet, 6, "f", &json!({"spec": [1]}), None).await;
+        let snapshot = world.snapshot().await;
+        let Prepared { input, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(rendered(&input.live).len(), 6);
+        for live in &input.live {
+            assert_eq!(live.obstacle().is_none(), live.header.name.name == "a", "{:?}", live.header.name);
+        }
+        let wrong = bodies(&input.live, "c").remove(0).expect_err("it can't be read");
+        assert_eq!(wrong, (Reason::ResourceInvalid, "failed to decode spec.resources: an object; allowed: a list"));
+        let reads = world.reads().await;
+        let Prepared { input: again, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(world.reads().await, reads, "what can't be read is not read again");
+        assert_eq!(again.live, input.live);
+        // Also if it is not due.
+        let Prepared { input, .. } = world.prepared(&snapshot, &due(&[1])).await.expect("an input");
+        assert_eq!(rendered(&input.live), BTreeSet::from(["a", "b", "d", "e", "f"]));
+    });
+}
+
+#[test]
+fn patches_in_yaml_and_templates_are_rendered_with_the_labels_of_the_cluster() {
+    run(async {
+        let world = World::of("rendering", 1 << 20).await;
+        let patch = json!({"apiVersion": "v1", "kind": "Namespace", "name": "default", "patchType": "merge",
+            "patch": "metadata:\n  labels:\n    env: {{ fromCDLabel \"env\" }}\n"});
+        let more = json!({"patches": [patch], "enableResourceTemplates": true, "enablePatchTemplates": true});
+        world.syncset(1, "a", &[config_map("site-{{ fromCDLabel \"env\" }}")], &more).await;
+        let snapshot = world.snapshot().await;
+        let Prepared { input, .. } = world.whole(&snapshot).await.expect("an input");
+        assert_eq!(bodies(&input.live, "a")[0].expect("an object")["metadata"]["name"], "site-prod");
+        let patches = &input.live[0].rendered.as_ref().expect("it is rendered").patches;
+        let [Rendering::Ready(patch)] = patches.as_slice() else { panic!("{patches:?}") };
+        assert_eq!(patch.body, json!({"metadata": {"labels": {"env": "prod"}}}));
+    });
+}
+
+/// Forty passes of 8 MiB do not fit into the memory together.
+#[test]
+fn passes_with_large_payloads_wait_for_each_other_and_all_of_them_end() {
+    run(async {
+        let world = Arc::new(World::of("large", 1).await);
+        let mut large = config_map("a");
+        large["data"] = json!({"text": "x".repeat(8 << 20)});
+        world.syncset(1, "a", &[large], &json!({})).await;
+        let snapshot = Arc::new(world.snapshot().await);
+        let passes: Vec<_> = (0..40)
+            .map(|_| {
+                let (world, snapshot) = (Arc::clone(&world), Arc::clone(&snapshot));
+                tokio::spawn(async move {
+                    let prepared = world.whole(&snapshot).await.expect("an input");
+                    tokio::task::yield_now().await;
+                    bodies(&prepared.input.live, "a").len()
+                })
+            })
+            .collect();
+        for pass in passes {
+            assert_eq!(pass.await.expect("no panic"), 1);
+        }
+    });
+}
+
+/// A config map that takes so many MiB in memory, and a hundredth of that as a text.
+fn heavy(name: &str, mib: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+        "data": {"list": vec![json!({"a": 1}); mib * 1_470]}})
+}
+
+/// The failures of the syncsets that are left out, by name.
+fn left_out(live: &[Live]) -> BTreeMap<&str, &str> {
+    let out = live.iter().filter(|live| live.inputs == ResultRow::LEFT_OUT);
+    out.map(|live| {
+        let failure = live.obstacle().expect("nothing of it is sent");
+        assert_eq!(failure.reason, Reason::ResourceInvalid);
+        (live.header.name.name.as_str(), failure.message.as_str())
+    })
+    .collect()
+}
+
+/// Whether everything is read from the database or nothing, and whatever is due.
+#[test]
+fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_in_each_pass() {
+    run(async {
+        for (name, cache) in [("heavy_cached", 64 << 20), ("heavy_read", 1)] {
+            let world = World::of(name, cache).await;
+            for (id, name, mib) in [(1, "a", 20), (2, "b", 20), (3, "c", 15), (4, "d", 3), (5, "e", 9)] {
+                world.syncset(id, name, &[heavy(name, mib)], &json!({})).await;
+            }
+            let selecting = json!({"clusterDeploymentSelector": {}, "clusterNamespaces": ["*"], "secretMappings": [],
+                "patches": [], "resources": [config_map("f")]});
+            world.put(Kind::SelectorSyncSet, 6, "f", &json!({"spec": selecting}), None).await;
+            let rows = vec![wanted(3, "c", true), wanted(1, "dropped", true)];
+            world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
+            let mut snapshot = world.snapshot().await;
+            let first = world.whole(&snapshot).await.expect("an input").input;
+            let out = left_out(&first.live);
+            assert_eq!(out.keys().copied().collect::<Vec<_>>(), ["c", "e"]);
+            let told = "the syncsets of this cluster take more than 48 MiB together: no room is left for the ";
+            assert!(
+                out.values().all(|message| message.starts_with(told) && message.ends_with(" KiB of this one")),
+                "{out:?}"
+            );
+            for name in ["a", "b", "d", "f"] {
+                assert!(bodies(&first.live, name)[0].is_ok(), "{name}");
+            }
+            // Objects that a left out syncset has sent count as wanted, and it might want any other object.
+            let everything = Wanted::new(&first.live, &first.applied, |_| Scope::Namespaced);
+            assert!(everything.winner(&object("c")).is_some() && everything.winner(&object("dropped")).is_none());
+            assert!(everything.may_want(&object("dropped")), "nothing is deleted");
+            // As they are stored: the others have succeeded.
+            let result = |live: &Live| ResultRow {
+                syncset: live.header.id,
+                name: live.header.name.clone(),
+                inputs: live.inputs,
+                generation: 1,
+                failure: live.obstacle().cloned(),
+                since: snapshot.at,
+                first_success: None,
+                has_pending_deletions: false,
+            };
+            snapshot.results = first.live.iter().map(result).collect();
+            for due in [due(&[3, 5]), due(&[5]), due(&[6])] {
+                let again = world.prepared(&snapshot, &due).await.expect("an input").input;
+                assert_eq!(left_out(&again.live), out, "{due:?}");
+                assert_eq!(rendered(&again.live).len(), 6, "all are rendered");
+            }
+            // One of them becomes smaller.
+            world.syncset(2, "b", &[heavy("b", 2)], &json!({})).await;
+            let results = std::mem::take(&mut snapshot.results);
+            snapshot = Snapshot { results, ..world.snapshot().await };
+            let after = world.prepared(&snapshot, &due(&[2, 3, 5])).await.expect("an input").input;
+            assert_eq!(left_out(&after.live).into_keys().collect::<Vec<_>>(), ["e"]);
+        }
+    });
+}
+
+#[test]
+fn a_single_document_has_room_whatever_it_takes() {
+    run(async {
+        let world = World::of("single", 1).await;
+        world.syncset(1, "a", &[heavy("a", 79)], &json!({})).await;
+        world.syncset(2, "b", &[config_map("b")], &json!({})).await;
+        let snapshot = world.snapshot().await;
+        let input = world.whole(&snapshot).await.expect("an input").input;
+        assert!(bodies(&input.live, "a")[0].is_ok());
+        assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["b"]);
+    });
+}
+
+/// They are added one after the other, and each of them would have room alone.
+#[test]
+fn large_syncsets_are_all_counted_also_if_one_of_them_is_due() {
+    run(async {
+        let world = World::of("large_counted", 1).await;
+        for id in 1..=13 {
+            let mut large = config_map(&format!("{id}"));
+            large["data"] = json!({"text": "x".repeat(4_000_000)});
+            world.syncset(id, &format!("{id:02}"), &[large], &json!({})).await;
+        }
+        let snapshot = world.snapshot().await;
+        let sizes: Vec<usize> = snapshot.candidates.iter().map(|candidate| candidate.bytes / 1_000).collect();
+        assert_eq!(sizes, [4_000; 13]);
+        for due in [due(&[13]), due(&[1]), agenda(&snapshot)] {
+            let input = world.prepared(&snapshot, &due).await.expect("an input").input;
+            assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["13"], "{due:?}");
+        }
+    });
+}
+
+/// Each pass holds its share, as one does that sends it to a slow cluster.
+#[test]
+fn a_pass_waits_for_much_memory_for_as_long_as_it_has_patience_and_small_ones_need_not_wait() {
+    run(async {
+        let mut world = World::of("patience", 1 << 20).await;
+        world.preparer = world.preparer.waiting_at_most(Duration::from_millis(50));
+        world.syncset(1, "a", &[heavy("a", 30)], &json!({})).await;
+        let large = world.snapshot().await;
+        let held = world.whole(&large).await.expect("an input");
+        let refused = world.whole(&large).await.map(drop);
+        assert!(matches!(refused, Err(PrepareError::NoMemory)), "{refused:?}");
+        world.syncset(1, "a", &[config_map("a")], &json!({})).await;
+        let small = world.snapshot().await;
+        let passes = futures::future::join_all((0..40).map(|_| world.whole(&small))).await;
+        assert!(passes.iter().all(Result::is_ok), "all at once");
+        drop((held, passes));
+    });
+}
+
+#[test]
+fn a_kubeconfig_is_opened_with_the_keys_of_now() {
+    run(async {
+        let world = World::of("kubeconfigs", 1 << 20).await;
+        let mut stored = world.snapshot().await.cluster.expect("a cluster");
+        let read =
+            |stored: &StoredCluster| world.preparer.open(stored).and_then(|opened| opened.read(Allowed::default()));
+        let refused = read(&stored).expect_err("no kubeconfig");
+        assert!(matches!(refused, NoCredentials::Invalid(_)), "{refused:?}");
+        let kubeconfig = json!({"clusters": [{"name": "a", "cluster": {"server": "https://west.test"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
+        let keyring = Keyring::parse(&format!("k1 {}=", "A".repeat(43)).into()).expect("keys");
+        let text = kubeconfig.to_string();
+        stored.sealed = keyring.seal(Kind::Cluster, stored.document.id, text.as_bytes(), [7; 12]).ok();
+        let unknown = read(&stored).expect_err("no key");
+        assert!(matches!(unknown, NoCredentials::Sealed(_)), "{unknown:?}");
+        world.keys.send_replace(Arc::new(keyring));
+        let credentials = read(&stored).expect("a kubeconfig");
+        assert_eq!(credentials.config.cluster_url.to_string(), "https://west.test/");
+        stored.document.id = id(99);
+        let copied = read(&stored).expect_err("the value of another cluster");
+        assert!(matches!(copied, NoCredentials::Sealed(_)), "{copied:?}");
+        stored.sealed = None;
+        assert_eq!(read(&stored).expect_err("none"), NoCredentials::Missing);
+    });
+}
+
+/// Users write kubeconfigs, and choose how long it takes to read one.
+#[test]
+fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
+    run(async {
+        let world = World::of("threads", 1 << 20).await;
+        let mut stored = world.snapshot().await.cluster.expect("a cluster");
+        let kubeconfig = json!({"clusters": [{"name": "a", "cluster": {"server": "https://west.test"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
+        stored.sealed = Some([b"\0", kubeconfig.to_string().as_bytes()].concat());
+        // All threads are busy until this is dropped.
+        let (free, freed) = std::sync::mpsc::sync_channel::<()>(0);
+        let freed = Arc::new(parking_lot::Mutex::new(freed));
+        let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
+        for _ in 0..4 {
+            let (aside, freed, begun) = (world.preparer.aside().clone(), Arc::clone(&freed), begun.clone());
+            tokio::spawn(async move {
+                let wait = move || {
+                    begun.blocking_send(()).expect("the test listens");
+                    let _freed = freed.lock().recv();
+                    Ok::<_, NoClient>(())
+                };
+                aside.apart(wait).await
+            });
+        }
+        for _ in 0..4 {
+            beginnings.recv().await.expect("it has begun");
+        }
+        let clusters = Arc::new(DynamicClusters::of_many(LIMIT, NonZeroUsize::MIN, "test", DeniedNetworks::default()));
+        let opened = world.preparer.open(&stored).expect("it opens");
+        let fingerprint = opened.fingerprint();
+        let mut client = Box::pin(world.preparer.client(&clusters, stored.document.id, opened));
+        assert!(client.as_mut().now_or_never().is_none(), "it waits for a thread");
+        drop(free);
+        let client = client.await.expect("a client");
+        assert_eq!(client.fingerprint(), fingerprint, "by which it is known without being read again");
+    });
+}
+
+/// Rows count like payloads: a cluster may have any number of them.
+#[test]
+fn rows_of_applied_objects_are_read_as_far_as_there_is_room() {
+    run(async {
+        let world = World::of("rows", 1 << 20).await;
+        let rows: Vec<AppliedRow> = (0..1000).map(|at| wanted(1, &format!("object-{at}"), true)).collect();
+        let writes = Writes { applied: rows, ..Writes::default() };
+        world.store.save(&world.claim, &writes, None).await.expect("it is stored");
+        let cluster = Some(world.claim.cluster);
+        let all = world.store.content(cluster, &[], &[], &mut |_| true).await.expect("content");
+        assert_eq!((all.applied.len(), all.is_cut), (1000, false));
+        assert!(all.rows > 1000 << 10, "{}", all.rows);
+        let mut most = 0;
+        let mut has_room = |bytes: usize| {
+            most = most.max(bytes);
+            bytes <= 256 << 10
+        };
+        let cut = world.store.content(cluster, &[], &[], &mut has_room).await.expect("content");
+        assert!(cut.is_cut && (100..256).contains(&cut.applied.len()), "{}", cut.applied.len());
+        assert_eq!(cut.rows, all.rows, "so much room is needed");
+        assert!(most <= 260 << 10, "nobody is asked again for more room: {most}");
+    });
+}

@@ -1,0 +1,162 @@
+//! Large documents share the memory for changes and the memory for answers, and small ones have room beside them.
+
+use std::net::SocketAddr;
+
+use integration::eventually;
+use integration::hub::Request;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::hub::limits::answered;
+use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, run};
+
+/// Bytes of the text in the large document.
+const LARGE: usize = 4_000_000;
+/// What answers have that no client has taken, and what those to changes have beside it.
+const ANSWERS: usize = 96 << 20;
+const TO_CHANGES: usize = 32 << 20;
+/// A client's part of it, at most: the document, and what is around the text, without the 64 KiB that are free.
+const EACH: usize = LARGE + 4096 - (64 << 10);
+
+/// A hub with a large document and a small one.
+async fn hub(name: &str) -> Hub {
+    let hub = Hub::start(&database(name).await, &[]).await;
+    let mut client = hub.client();
+    for (name, length) in [("large", LARGE), ("small", 10)] {
+        let cluster = json!({"name": name, "namespace": "foo", "kubeconfig": "k"});
+        done(&mut client, &Request::post("/v1/clusters", &cluster)).await;
+        let status = json!({"status": {"text": "x".repeat(length)}});
+        done(&mut client, &Request::merge_patch(&format!("/v1/clusters/foo/{name}/status"), &status)).await;
+    }
+    hub
+}
+
+/// A client that sends a request and takes nothing of its answer: the kernel has little room for it.
+async fn stalled(hub: &Hub, request: &str) -> TcpStream {
+    let address: SocketAddr = hub.url.trim_start_matches("http://").parse().expect("an address");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small buffer");
+    let mut client = socket.connect(address).await.expect("a connection");
+    client.write_all(request.as_bytes()).await.expect("the request is sent");
+    client
+}
+
+/// Sends a request so often by clients that take nothing of the answers, and again wherever the database was too slow. Returns the clients,
+/// how many requests were carried out, and how many were too many.
+async fn outcomes(hub: &Hub, route: &str, request: &str, all: usize) -> (Vec<TcpStream>, usize, usize) {
+    let of = async |code: u16| usize::try_from(answered(hub, route, code).await).expect("a number");
+    let mut clients = Vec::new();
+    loop {
+        let missing = all + of(503).await - clients.len();
+        if missing == 0 {
+            return (clients, of(200).await, of(429).await);
+        }
+        for _ in 0..missing {
+            clients.push(stalled(hub, request).await);
+        }
+        eventually("all requests to be carried out or refused", LIMIT, async || {
+            let ended = [of(200).await, of(429).await, of(503).await];
+            if ended.iter().sum::<usize>() == clients.len() { Ok(()) } else { Err(format!("{ended:?}")) }
+        })
+        .await
+        .expect("outcomes");
+    }
+}
+
+/// A change is refused before it is made where there is no room for its answer. So clients that do not read keep nobody from changing documents
+/// in ways with small answers, however large the documents are.
+#[test]
+fn answers_to_changes_are_counted_until_their_clients_have_them_and_hold_nothing_that_other_changes_need() {
+    const ALL: usize = 64;
+    run(async {
+        let hub = hub("largepatches").await;
+        let body = r#"{"labels": {"a": "b"}}"#;
+        let patch = format!(
+            "PATCH /v1/clusters/foo/large?dryRun=true HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/merge-patch+json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let route = "/v1/clusters/{namespace}/{name}";
+        let (clients, carried_out, refused) = outcomes(&hub, route, &patch, ALL).await;
+        // Their answers are counted with those to reads, and where these have no room beside them.
+        let room = ANSWERS / EACH + TO_CHANGES / EACH;
+        assert_eq!((carried_out, refused), (room, ALL - room));
+        let mut client = hub.client();
+        let large = json!({"kind": "Cluster", "namespace": "foo", "name": "large", "labels": {"applied": "yes"}});
+        let applied = loop {
+            let applied = done(&mut client, &Request::post("/v1/apply", &large)).await.json().expect("JSON");
+            // The database may be too slow, which is no lack of room.
+            if applied["items"][0]["problem"]["status"] != 503 {
+                break applied;
+            }
+        };
+        assert_eq!(applied["items"][0]["result"], "configured", "{applied}");
+        let labels = json!({"labels": {"a": "b"}});
+        done(&mut client, &Request::merge_patch("/v1/clusters/foo/small", &labels)).await;
+        drop(clients);
+        eventually("a large document to be changed again", LIMIT, async || {
+            let reply = client.send(&Request::merge_patch("/v1/clusters/foo/large", &labels)).await.expect("an answer");
+            if reply.status == 200 { Ok(()) } else { Err(reply.status.to_string()) }
+        })
+        .await
+        .expect("200");
+    });
+}
+
+/// Eight of 4 MiB need more than there is at once, and twice as much as one token may have: each has its turn.
+#[test]
+fn large_patches_of_one_token_at_once_are_all_made() {
+    const ALL: usize = 8;
+    run(async {
+        let token = "0123456789abcdef0123456789abcdef";
+        let folder = folder("largetoken");
+        let file = folder.join("tokens");
+        std::fs::write(&file, grant("admin", "*", token).await).expect("a file");
+        let env = [("TOWLINE__HUB__TOKENS_FILE", file.to_str().expect("a path"))];
+        let hub = Hub::start(&database("largetoken").await, &env).await;
+        let client = || hub.client().with_token(token);
+        let path = |number: usize| format!("/v1/clusters/foo/c{number}/status");
+        let status = |letter: &str| json!({"status": {"text": letter.repeat(LARGE)}});
+        for number in 0..ALL {
+            let cluster = json!({"name": format!("c{number}"), "namespace": "foo", "kubeconfig": "k"});
+            done(&mut client(), &Request::post("/v1/clusters", &cluster)).await;
+            done(&mut client(), &Request::merge_patch(&path(number), &status("x"))).await;
+        }
+        let patched = status("y");
+        let changes = (0..ALL).map(|number| {
+            let (mut client, request) = (client(), Request::merge_patch(&path(number), &patched));
+            async move {
+                // The database may be too slow for all at once, which is no lack of room.
+                loop {
+                    let status = client.send(&request).await.expect("an answer").status;
+                    if status != 503 {
+                        return status;
+                    }
+                }
+            }
+        });
+        assert_eq!(futures::future::join_all(changes).await, [200; ALL]);
+    });
+}
+
+#[test]
+fn large_documents_that_clients_do_not_take_share_96_mib() {
+    const ALL: usize = 48;
+    run(async {
+        let hub = hub("largereads").await;
+        let get = "GET /v1/clusters/foo/large HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let (clients, _, refused) = outcomes(&hub, "/v1/clusters/{namespace}/{name}", get, ALL).await;
+        // While one is printed, its row is counted, too.
+        assert!(refused >= ALL - ANSWERS / EACH, "{refused}");
+        let mut client = hub.client();
+        done(&mut client, &Request::get("/v1/clusters/foo/small")).await;
+        drop(clients);
+        eventually("the large document to be read again", LIMIT, async || {
+            let reply = client.send(&Request::get("/v1/clusters/foo/large")).await.expect("an answer");
+            if reply.status == 200 { Ok(()) } else { Err(reply.status.to_string()) }
+        })
+        .await
+        .expect("200");
+    });
+}

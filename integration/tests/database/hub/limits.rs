@@ -1,0 +1,290 @@
+//! Clients that are slow, many, or send too much get a clear error, and others don't notice them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use futures::FutureExt;
+use integration::eventually;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::hub::world::{Hub, LIMIT, database, run};
+
+/// Requests of a hub that are under way at once, watches and descriptions aside.
+const MOST_REQUESTS: usize = 256;
+
+/// A client that sends what it likes.
+pub(crate) struct Raw(TcpStream);
+
+impl Raw {
+    async fn connect(hub: &Hub) -> Self {
+        let address: SocketAddr = hub.url.trim_start_matches("http://").parse().expect("an address");
+        Self(TcpStream::connect(address).await.expect("a connection"))
+    }
+
+    /// One that has sent this.
+    pub(crate) async fn sending(hub: &Hub, text: &str) -> Self {
+        let mut client = Self::connect(hub).await;
+        // What the server has refused may be reset.
+        let _ = client.0.write_all(text.as_bytes()).await;
+        client
+    }
+
+    /// Whether the connection has ended without an answer.
+    fn is_gone(&self) -> bool {
+        matches!(self.0.peek(&mut [0]).now_or_never(), Some(Ok(0) | Err(_)))
+    }
+
+    /// The status of the answer; none where the connection ends without one.
+    pub(crate) async fn status(&mut self) -> Option<u16> {
+        let mut head = Vec::new();
+        let reading = async {
+            while !head.windows(2).any(|end| end == b"\r\n") {
+                let mut bytes = [0; 1024];
+                match self.0.read(&mut bytes).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(count) => head.extend_from_slice(&bytes[..count]),
+                }
+            }
+            let head = String::from_utf8_lossy(&head).into_owned();
+            head.split(' ').nth(1).map(|status| status.parse().expect("a status"))
+        };
+        timeout(LIMIT, reading).await.expect("an answer or the end in time")
+    }
+}
+
+/// The head of a POST whose body has this many bytes.
+fn post(length: usize) -> String {
+    format!(
+        "POST /v1/clusters HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+}
+
+/// How often requests of this route were answered with this status.
+pub(crate) async fn answered(hub: &Hub, route: &str, code: u16) -> u64 {
+    let metrics = hub.towline.admin().metrics().await.expect("metrics");
+    let is_one = |line: &&str| {
+        line.starts_with(&format!("towline_hub_requests_total{{route=\"{route}\","))
+            && line.contains(&format!("code=\"{code}\""))
+    };
+    let counts = metrics.lines().filter(is_one).map(|line| line.rsplit(' ').next().expect("a sample"));
+    counts.map(|count| count.parse::<u64>().expect("a count")).sum()
+}
+
+fn cluster(name: &str) -> String {
+    json!({"name": name, "namespace": "foo", "kubeconfig": "k"}).to_string()
+}
+
+#[test]
+fn what_the_server_itself_refuses_has_a_status_and_is_counted() {
+    run(async {
+        let hub = Hub::start(&database("refused").await, &[]).await;
+        let long = format!("GET /v1/clusters HTTP/1.1\r\nhost: localhost\r\nx-long: {}\r\n\r\n", "a".repeat(20_000));
+        for (text, status) in [(long.as_str(), 431), ("no http at all\r\n\r\n", 400)] {
+            assert_eq!(Raw::sending(&hub, text).await.status().await, Some(status));
+            eventually(format!("a refused head to be counted as {status}"), LIMIT, async || {
+                let count = answered(&hub, "none", status).await;
+                if count == 1 { Ok(()) } else { Err(format!("{count}")) }
+            })
+            .await
+            .expect("counted");
+        }
+        // The beginning of HTTP/2 is no request.
+        let of_http_2 = Raw::sending(&hub, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.status().await;
+        assert!(of_http_2.is_none_or(|status| status == 400), "{of_http_2:?}");
+        // 5 MiB and a byte, announced and not.
+        let size = (5 << 20) + 1;
+        assert_eq!(Raw::sending(&hub, &post(size)).await.status().await, Some(413));
+        assert_eq!(answered(&hub, "none", 413).await, 1);
+        let head = "POST /v1/clusters HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+        let chunked = format!("{head}{size:x}\r\n{}", " ".repeat(size));
+        assert_eq!(Raw::sending(&hub, &chunked).await.status().await, Some(413));
+        assert_eq!((answered(&hub, "/v1/clusters", 413).await, answered(&hub, "/v1/clusters", 400).await), (1, 0));
+        let encoded = ["-H", "content-encoding: gzip", "--json", &cluster("a")];
+        let answer = hub.expect(415, "/v1/clusters", &encoded).await;
+        assert_eq!(answer.json()["type"], "urn:towline:problem:media-type");
+        assert!(answer.head.contains("x-content-type-options: nosniff"), "{answer:?}");
+        hub.expect(404, "/v1/pods", &[]).await;
+        hub.expect(200, "/openapi.json", &[]).await;
+        assert_eq!((answered(&hub, "none", 404).await, answered(&hub, "description", 200).await), (1, 1));
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+    });
+}
+
+#[test]
+fn slow_heads_and_bodies_end_and_others_are_served_meanwhile() {
+    run(async {
+        let hub = Hub::start(&database("slow").await, &[]).await;
+        let mut head = Raw::sending(&hub, "GET /v1/clusters HTTP/1.1\r\nhost: local").await;
+        let mut silent = Raw::connect(&hub).await;
+        let mut body = Raw::sending(&hub, &format!("{}{{", post(10))).await;
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+        assert_eq!((head.status().await, silent.status().await), (None, None));
+        hub.expect(200, "/v1/clusters/foo/a", &[]).await;
+        assert_eq!(body.status().await, Some(400));
+        assert_eq!(answered(&hub, "/v1/clusters", 400).await, 1);
+        hub.expect(200, "/v1/clusters/foo/a", &[]).await;
+    });
+}
+
+#[test]
+fn of_a_thousand_requests_at_once_256_are_under_way_and_the_others_are_told_so() {
+    const ALL: usize = 1_000;
+    run(async {
+        let hub = Hub::start(&database("thousand").await, &[]).await;
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+        let mut watch = hub.watch("/v1/clusters?watch=true", &[]);
+        assert_eq!(watch.event().await.1["name"], "a");
+        // Heads that are complete, so that each request is under way, and bodies that don't arrive.
+        let mut clients = Vec::new();
+        for _ in 0..ALL {
+            clients.push(Raw::sending(&hub, &post(2)).await);
+        }
+        let refused = u64::try_from(ALL - MOST_REQUESTS).expect("a number");
+        eventually("all beyond 256 to be refused", LIMIT, async || {
+            // Of connections whose heads it has had no time to read, the server keeps the newest 512: the others try again.
+            for client in clients.iter_mut().filter(|client| client.is_gone()) {
+                *client = Raw::sending(&hub, &post(2)).await;
+            }
+            // A machine that takes 30 s for this sees the first bodies end as too slow, and their places go to others.
+            let count = answered(&hub, "none", 429).await;
+            let late = answered(&hub, "/v1/clusters", 400).await;
+            if count + late >= refused { Ok(()) } else { Err(format!("{count} and {late} of {refused}")) }
+        })
+        .await
+        .expect("refusals");
+        let busy = hub.curl("/v1/clusters", &[]).await;
+        let is_late = answered(&hub, "/v1/clusters", 400).await > 0;
+        if !is_late {
+            assert_eq!(busy.status, 429);
+            assert!(busy.head.contains("retry-after: 1"), "{busy:?}");
+            assert_eq!(busy.json()["type"], "urn:towline:problem:busy");
+        }
+        // These have places of their own.
+        hub.expect(200, "/openapi.json", &[]).await;
+        let line = watch.line().await.expect("the watch goes on");
+        assert!(line.contains("BOOKMARK"), "{line}");
+        let mut statuses = BTreeMap::new();
+        for client in &mut clients {
+            // Those that were refused have their answer, and the others get one for their body.
+            let _ = client.0.write_all(b"[]").await;
+            *statuses.entry(client.status().await).or_insert(0) += 1;
+        }
+        let of = |status| statuses.get(&Some(status)).copied().unwrap_or_default();
+        assert_eq!(of(422) + of(429) + of(400), ALL, "{statuses:?}");
+        assert!(of(422) <= MOST_REQUESTS && of(429) > 0, "{statuses:?}");
+        if of(400) == 0 {
+            assert_eq!((of(422), of(429)), (MOST_REQUESTS, ALL - MOST_REQUESTS));
+        }
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("b")]).await;
+        assert_eq!(watch.event().await.1["name"], "b");
+    });
+}
+
+#[test]
+fn a_thousand_watches_that_connect_at_once_are_served_at_the_first_attempt_and_again_after_all_were_closed() {
+    const ALL: usize = 1_000;
+    run(async {
+        let hub = Hub::start(&database("reconnect").await, &[]).await;
+        let created = hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+        let version = created.json()["resourceVersion"].as_str().expect("a version").to_owned();
+        let watch =
+            format!("GET /v1/clusters?watch=true&resourceVersion={version} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        for round in ["first", "second"] {
+            let connect = || async {
+                let mut client = Raw::sending(&hub, &watch).await;
+                (client.status().await, client)
+            };
+            let clients = futures::future::join_all((0..ALL).map(|_| connect())).await;
+            let mut statuses = BTreeMap::new();
+            for (status, _) in &clients {
+                *statuses.entry(*status).or_insert(0) += 1;
+            }
+            assert_eq!(statuses, BTreeMap::from([(Some(200), ALL)]), "the {round} time");
+            drop(clients);
+            eventually("the watches to end", LIMIT, async || {
+                let report = hub.towline.admin().section("hub").await.map_err(|error| error.to_string())?;
+                if report["watches"] == 0 { Ok(()) } else { Err(report.to_string()) }
+            })
+            .await
+            .expect("no watch");
+        }
+    });
+}
+
+#[test]
+fn a_thousand_connections_without_requests_keep_nobody_out() {
+    const ALL: usize = 1_000;
+    run(async {
+        let hub = Hub::start(&database("silent").await, &[]).await;
+        let mut clients = Vec::new();
+        for number in 0..ALL {
+            clients.push(Raw::connect(&hub).await);
+            if number % 250 == 249 {
+                hub.expect(200, "/v1/clusters", &[]).await;
+            }
+        }
+        // The oldest are closed for newer ones, and the last when their heads are late.
+        for client in &mut clients {
+            assert_eq!(client.status().await, None);
+        }
+        // A thousand that ask, and then keep their connections.
+        let mut clients = Vec::new();
+        for _ in 0..ALL {
+            let text = "GET /v1/clusters HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            let mut client = Raw::sending(&hub, text).await;
+            assert_eq!(client.status().await, Some(200));
+            clients.push(client);
+        }
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
+    });
+}
+
+#[test]
+fn large_bodies_share_a_room_and_keep_no_small_one_out() {
+    const ANNOUNCED: usize = 5 << 20;
+    // Beside the first 64 KiB of each.
+    const FREE: usize = 64 << 10;
+    const ROOM: usize = 176 << 20;
+    const ALL: usize = 36;
+    // All together need a few bytes more than there are: whichever arrives last is refused, and has been read to its end by then. Bytes
+    // that the server has not read would reset the connection.
+    const SENT: usize = FREE + ROOM / ALL + 1;
+    const { assert!(SENT < ANNOUNCED && ALL * (SENT - FREE) > ROOM && (ALL - 1) * (SENT - FREE) <= ROOM) };
+    run(async {
+        let hub = Hub::start(&database("large").await, &[]).await;
+        let part = format!("{}{}", post(ANNOUNCED), " ".repeat(SENT));
+        let mut kept = None;
+        eventually("one of the large bodies to be refused", LIMIT, async || {
+            let mut clients = Vec::new();
+            for _ in 0..ALL {
+                clients.push(Raw::sending(&hub, &part).await);
+            }
+            let statuses =
+                clients.into_iter().map(|mut client| Box::pin(async move { (client.status().await, client) }));
+            let ((status, _), _, others) = futures::future::select_all(statuses).await;
+            kept = Some(others);
+            match status {
+                Some(429) => Ok(()),
+                // Where all this takes more than 30 s, the first bodies have ended as too slow, and all are sent again.
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .expect("429");
+        hub.expect(201, "/v1/clusters", &["--json", &cluster("small")]).await;
+        drop(kept);
+        let large = json!({"name": "large", "namespace": "foo", "kubeconfig": "k".repeat(3 << 20)}).to_string();
+        eventually("a large document to be created", LIMIT, async || {
+            let text = format!("{}{large}", post(large.len()));
+            match Raw::sending(&hub, &text).await.status().await {
+                Some(201) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .expect("201");
+    });
+}

@@ -1,0 +1,101 @@
+//! Without tokens, every program of this machine is `admin`, and whoever it speaks for is nobody.
+
+use serde_json::{Value, json};
+
+use crate::hub::limits::answered;
+use crate::hub::world::{Hub, database, folder, grant, run};
+
+const MERGE: &str = "content-type: application/merge-patch+json";
+/// What shows that a request comes from elsewhere: pages of browsers, names that lead here, proxies.
+const FOREIGN: [&str; 12] = [
+    "host: evil.example",
+    "host: 127.0.0.1.evil.example",
+    "origin: http://evil.example",
+    "origin: null",
+    "sec-fetch-site: cross-site",
+    "sec-fetch-site: same-site",
+    "forwarded: for=192.0.2.1",
+    "x-forwarded-for: 192.0.2.1",
+    "x-forwarded-host: hub.example",
+    "x-forwarded-proto: https",
+    "x-real-ip: 192.0.2.1",
+    "via: 1.1 proxy",
+];
+
+fn cluster(name: &str) -> String {
+    json!({"kind": "Cluster", "name": name, "namespace": "foo", "kubeconfig": "k"}).to_string()
+}
+
+/// Every way to read and to write, as arguments of `curl` and a path.
+fn requests() -> Vec<(&'static str, Vec<String>)> {
+    let of = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
+    let labels = r#"{"labels": {"a": "b"}}"#;
+    vec![
+        ("/v1/clusters", of(&[])),
+        ("/v1/clusters?watch=true", of(&[])),
+        ("/v1/clusters/foo/a", of(&[])),
+        ("/v1/clusters/foo/none", of(&[])),
+        ("/v1/clusters", of(&["--json", &cluster("b")])),
+        ("/v1/apply", of(&["--json", &cluster("b")])),
+        ("/v1/clusters/foo/a", of(&["-X", "PUT", "-H", "if-match: \"1\"", "--json", &cluster("a")])),
+        ("/v1/clusters/foo/a", of(&["-X", "PATCH", "-H", MERGE, "-d", labels])),
+        ("/v1/clusters/foo/a/status", of(&["-X", "PATCH", "-H", MERGE, "-d", r#"{"status": {"a": 1}}"#])),
+        ("/v1/clusters/foo/a", of(&["-X", "DELETE"])),
+        ("/v1/none", of(&[])),
+    ]
+}
+
+#[test]
+fn without_tokens_a_program_of_this_machine_may_do_everything_and_speaks_for_nobody_else() {
+    run(async {
+        let hub = Hub::start(&database("loopback").await, &[]).await;
+        let created = hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await.json();
+        for foreign in FOREIGN {
+            for (path, args) in requests() {
+                let args: Vec<&str> = ["-H", foreign].into_iter().chain(args.iter().map(String::as_str)).collect();
+                let answer = hub.expect(403, path, &args).await;
+                assert_eq!(answer.json()["type"], "urn:towline:problem:forbidden", "{answer:?}");
+                for allowed in ["access-control-allow-origin", "set-cookie"] {
+                    assert!(!answer.head.contains(allowed), "{answer:?}");
+                }
+            }
+        }
+        let list = hub.expect(200, "/v1/clusters", &[]).await.json();
+        assert_eq!(list["items"], json!([created]), "nothing was written");
+        assert_eq!(answered(&hub, "/v1/clusters/{namespace}/{name}", 403).await, 12 * 5);
+        // Programs of this machine by any of its names, and pages of this server.
+        let port = hub.url.rsplit(':').next().expect("a port");
+        let own = [
+            format!("host: localhost:{port}"),
+            format!("host: [::1]:{port}"),
+            format!("origin: http://127.0.0.1:{port}"),
+            "sec-fetch-site: same-origin".to_owned(),
+            "sec-fetch-site: none".to_owned(),
+        ];
+        for (number, header) in own.iter().enumerate() {
+            // The role `admin` is that of all of them.
+            let status = json!({"status": {"seen": number}}).to_string();
+            let args = ["-H", header, "-X", "PATCH", "-H", MERGE, "-d", &status];
+            let changed = hub.expect(200, "/v1/clusters/foo/a/status", &args).await;
+            assert_eq!(changed.json()["status"]["seen"], json!(number));
+            hub.expect(200, "/v1/selectorsyncsets", &["-H", header]).await;
+        }
+    });
+}
+
+/// A token shows who somebody is, wherever the request comes from.
+#[test]
+fn with_tokens_a_request_may_come_from_anywhere() {
+    run(async {
+        let file = folder("anywhere").join("tokens");
+        std::fs::write(&file, grant("write", "*", "writer").await).expect("a file");
+        let path = file.display().to_string();
+        let hub = Hub::start(&database("anywhere").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
+        let token = "authorization: Bearer writer";
+        for foreign in FOREIGN {
+            let list: Value = hub.expect(200, "/v1/clusters", &["-H", foreign, "-H", token]).await.json();
+            assert_eq!(list["items"], json!([]));
+            hub.expect(401, "/v1/clusters", &["-H", foreign]).await;
+        }
+    });
+}

@@ -1,0 +1,130 @@
+//! What the queue costs: statements, counted by the server.
+
+use integration::postgres::HUB;
+use towline::documents::Purpose;
+
+use crate::work::broker::{World, stands};
+use crate::work::intake::Waiting;
+use crate::work::world::{Stage, run};
+
+/// The statements of the hub's account since the last count, by their beginnings.
+async fn count(stage: &Stage) -> Vec<(String, i64)> {
+    let text = format!(
+        "select left(s.query, 40), s.calls from statistics.pg_stat_statements s join pg_roles r on r.oid = s.userid \
+         where r.rolname = '{HUB}' and s.dbid = (select oid from pg_database where datname = current_database()) order by 1"
+    );
+    let rows = stage.sql.query(&text, &[]).await.expect("the statements");
+    stage
+        .run(
+            "select statistics.pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database()",
+        )
+        .await;
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+const CLAIM: &str = "with urgent as materialized ( select clu";
+const UNANNOUNCED: &str = "select cluster::text, urgent, now()::tex";
+const LOST: &str = "with rows as materialized ( select clust";
+/// Renewals of roles, and requests for them.
+const ROLES: [&str; 2] = ["with mine as materialized (select c.name", "with free as materialized (select name"];
+const RENEW: &str = "with mine as materialized (select w.clus";
+
+async fn seconds(stage: &Stage) -> f64 {
+    let now = "select extract(epoch from clock_timestamp())::float8";
+    stage.sql.query_one(now, &[]).await.expect("the time").get(0)
+}
+
+fn calls(statement: &str) -> String {
+    format!(
+        "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
+         where d.datname = current_database() and query like '{statement}%'"
+    )
+}
+
+/// *Costs*: an idle worker looks once a second, and sends nothing else.
+#[test]
+fn an_idle_worker_sends_a_statement_a_second() {
+    run(async {
+        let stage = Stage::new("idle").await;
+        let process = stage.process();
+        let _waiting = Waiting::start(&process, 4);
+        stage.exceeds("a look", &calls(CLAIM), 1).await;
+        count(&stage).await;
+        let begun = seconds(&stage).await;
+        let looks = stage.exceeds("five looks", &calls(CLAIM), 4).await;
+        let passed = seconds(&stage).await - begun;
+        // The first one may come at once.
+        assert!(passed >= f64::from(u32::try_from(looks - 1).expect("few")) * 0.95, "{looks} looks in {passed} s");
+        let statements: Vec<_> = count(&stage).await.into_iter().map(|(text, _)| text).collect();
+        assert_eq!(statements, [CLAIM], "nothing else");
+    });
+}
+
+/// M1, *Costs*: an idle announcer reads once a second what is to be announced, asks each 10 s what was lost, and sends nothing else but
+/// renewals of its claim. An idle worker beside it asks the broker, and each 2 s the database for what is overdue.
+#[test]
+fn an_idle_announcer_sends_a_statement_a_second() {
+    run(async {
+        let world = World::new("idle_announcer").await;
+        let stage = &world.stage;
+        stands(&world.announcer, Purpose::Announcer, "ready", "").await;
+        stage.exceeds("a look for what was lost", &calls(LOST), 0).await;
+        count(stage).await;
+        let begun = seconds(stage).await;
+        let reads = stage.exceeds("five reads", &calls(UNANNOUNCED), 4).await;
+        let passed = seconds(stage).await - begun;
+        // The first one may come at once.
+        assert!(passed >= f64::from(u32::try_from(reads - 1).expect("few")) * 0.95, "{reads} reads in {passed} s");
+        let others: Vec<_> = count(stage).await.into_iter().filter(|(text, _)| text != UNANNOUNCED).collect();
+        let own = |text: &str| text == LOST || ROLES.iter().any(|role| text.starts_with(role));
+        assert!(others.iter().all(|(text, calls)| own(text) && *calls <= 2), "{others:?}");
+        let (_worker, waiting) = world.worker(2).await;
+        stage.exceeds("looks for what is overdue", &calls(CLAIM), 1).await;
+        count(stage).await;
+        let begun = seconds(stage).await;
+        let looks = stage.exceeds("three looks", &calls(CLAIM), 2).await;
+        let passed = seconds(stage).await - begun;
+        assert!(passed >= f64::from(u32::try_from(looks - 1).expect("few")) * 1.9, "{looks} looks in {passed} s");
+        let others = count(stage).await;
+        let own = |text: &str| own(text) || text == UNANNOUNCED || text == CLAIM;
+        assert!(others.iter().all(|(text, _)| own(text)), "{others:?}");
+        drop(waiting);
+    });
+}
+
+/// Q7, K4, *Costs*: a claim for each round, one statement each 6 s for all that is held, one for the end of a pass, and none while no
+/// permit is free.
+#[test]
+fn each_step_of_work_costs_the_statements_that_are_promised() {
+    run(async {
+        let stage = Stage::new("costs").await;
+        let process = stage.process();
+        let mut waiting = Waiting::start(&process, 3);
+        stage.exceeds("a look", &calls(CLAIM), 0).await;
+        process.ask(&[1, 2, 3, 4], false).await;
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(waiting.next().await);
+        }
+        // The first renewal makes its connection.
+        stage.exceeds("a renewal", &calls(RENEW), 0).await;
+        count(&stage).await;
+        let begun = seconds(&stage).await;
+        let renewals = stage.exceeds("three renewals", &calls(RENEW), 2).await;
+        let passed = seconds(&stage).await - begun;
+        assert!(passed >= 11.0, "{renewals} renewals of three claims in {passed} s");
+        assert_eq!(count(&stage).await, [(RENEW.to_owned(), 3)], "without a free permit nothing else is sent");
+        let (work, permit) = held.remove(0);
+        process.done(work).await;
+        drop(permit);
+        held.push(waiting.next().await);
+        let found: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| text != RENEW).collect();
+        let found_done =
+            found.iter().find(|(text, _)| text.starts_with("update towline_work")).map(|(_, calls)| *calls);
+        assert_eq!((found.len(), found_done), (2, Some(1)), "{found:?}");
+        assert!(found.contains(&(CLAIM.to_owned(), 1)), "{found:?}");
+        process.ask(&[7, 8, 9], true).await;
+        let asked: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| text != RENEW).collect();
+        assert_eq!(asked.iter().map(|(_, calls)| *calls).collect::<Vec<_>>(), [1], "{asked:?}");
+    });
+}

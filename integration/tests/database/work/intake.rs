@@ -1,0 +1,99 @@
+//! Waiting for work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
+use towline::documents::{Broker, Finished, Intake, Work};
+
+use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
+
+/// An intake with so many permits, and what it delivers.
+pub(crate) struct Waiting {
+    pub(crate) running: Running,
+    pub(crate) delivered: mpsc::Receiver<(Work, OwnedSemaphorePermit)>,
+}
+
+impl Waiting {
+    pub(crate) fn start(process: &Process, permits: usize) -> Self {
+        Self::start_over(process, permits, None)
+    }
+
+    /// The same with a message broker.
+    pub(crate) fn start_over(process: &Process, permits: usize, broker: Option<Broker>) -> Self {
+        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits))).over(broker);
+        let (sender, delivered) = mpsc::channel(permits);
+        let deliver = move |work, permit| sender.try_send((work, permit)).expect("there is room for each permit");
+        let running = Running::start(async move |scope| intake.run(&scope, deliver).await);
+        Self { running, delivered }
+    }
+
+    pub(crate) async fn next(&mut self) -> (Work, OwnedSemaphorePermit) {
+        timeout(LIMIT, self.delivered.recv()).await.expect("work is delivered").expect("it runs")
+    }
+}
+
+/// No more rows than permits, and the next one as soon as a permit is free.
+#[test]
+fn an_intake_delivers_one_row_for_each_permit() {
+    run(async {
+        let stage = Stage::new("permits").await;
+        let process = stage.process();
+        process.ask(&[1, 2, 3, 4, 5], false).await;
+        let mut waiting = Waiting::start(&process, 2);
+        let (first, second) = (waiting.next().await, waiting.next().await);
+        assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 2);
+        assert!(waiting.delivered.try_recv().is_err());
+        assert_eq!(process.done(first.0).await, Finished::Settled);
+        drop(first.1);
+        let third = waiting.next().await;
+        assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 2);
+        drop((second, third));
+    });
+}
+
+/// A request through another process wakes a worker: it does not wait for the next look, which comes once a second.
+#[test]
+fn a_request_of_another_process_wakes_a_worker() {
+    run(async {
+        let stage = Stage::new("wakes").await;
+        let (worker, asker) = (stage.process(), stage.process());
+        let mut waiting = Waiting::start(&worker, 4);
+        let listens = "select count(*) from pg_stat_activity where datname = current_database() and application_name like '%work' \
+             and query like '%LISTEN%' and state = 'idle'";
+        stage.becomes("the worker to listen", listens, 1).await;
+        let mut taken = Vec::new();
+        for number in 1..=40 {
+            asker.ask(&[number], true).await;
+            let begun = Instant::now();
+            let (work, permit) = waiting.next().await;
+            taken.push(begun.elapsed());
+            assert_eq!(clusters(std::slice::from_ref(&work)), [number]);
+            worker.done(work).await;
+            drop(permit);
+        }
+        // The look after each work would be the last one for a second. Half of the requests may meet a machine that is busy.
+        taken.sort();
+        assert!(taken[taken.len() / 2] < Duration::from_millis(500), "{taken:?}");
+    });
+}
+
+/// A request during a pass is worked on next, without another notification.
+#[test]
+fn a_request_during_a_pass_is_the_next_work() {
+    run(async {
+        let stage = Stage::new("next_pass").await;
+        let process = stage.process();
+        let mut waiting = Waiting::start(&process, 1);
+        process.ask(&[1], false).await;
+        for token in 1..=5 {
+            let (work, permit) = waiting.next().await;
+            assert_eq!(work.token, token);
+            process.ask(&[1], false).await;
+            assert_eq!(process.done(work).await, Finished::Ready);
+            drop(permit);
+        }
+        waiting.running.drained().await;
+    });
+}

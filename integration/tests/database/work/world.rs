@@ -1,0 +1,216 @@
+//! The server, and what a test has of it.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use integration::postgres::{self, ADMIN, HUB, Transport};
+use integration::{Postgres, eventually};
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+use towline::actor::Scope;
+use towline::amqp::AmqpSource;
+use towline::cluster::Clock;
+use towline::db::{Database, DatabaseSource};
+use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role, Shares, Work, WorkQueue};
+
+pub(crate) use crate::run;
+
+/// Longer than anything takes while two cores are busy with something else.
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// More announcements are not made: fewer than the product's bound, which a broker of a test would take long to fill.
+pub(crate) const MOST_WAITING: u32 = 1_000;
+/// Ends the claims in the database, as if their holders had been stopped for 30 s.
+pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
+
+static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+
+async fn server() -> &'static Postgres {
+    SERVER.get_or_init(async || Postgres::start("work", Transport::Plain).await.expect("a server")).await
+}
+
+/// A test's database, with the schema of the documents.
+pub(crate) struct Stage {
+    pub(crate) place: postgres::Database,
+    /// A connection that is not of the layer under test.
+    pub(crate) sql: Client,
+}
+
+impl Stage {
+    /// A database of this name; letters only.
+    pub(crate) async fn new(name: &str) -> Self {
+        Self::on(server().await, name).await
+    }
+
+    /// The same on another server.
+    pub(crate) async fn on(server: &Postgres, name: &str) -> Self {
+        let place = server.hub_database(name).await.expect("a database");
+        let sql = place.client(ADMIN).await.expect("a connection");
+        let stage = Self { place, sql };
+        documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
+        stage
+    }
+
+    /// The database as the hub opens it.
+    pub(crate) fn database(&self) -> Database {
+        open(&self.place.url(HUB))
+    }
+
+    /// The first column of the only row.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    /// The first column of the only row, a text.
+    pub(crate) async fn text(&self, sql: &str) -> String {
+        self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    /// Runs statements.
+    pub(crate) async fn run(&self, sql: &str) {
+        self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// Waits until a query gives a number.
+    pub(crate) async fn becomes(&self, what: &str, sql: &str, expected: i64) {
+        eventually(what, LIMIT, async || match self.number(sql).await {
+            found if found == expected => Ok(()),
+            found => Err(found.to_string()),
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits until a query gives more than this number, and returns it.
+    pub(crate) async fn exceeds(&self, what: &str, sql: &str, bound: i64) -> i64 {
+        eventually(what, LIMIT, async || match self.number(sql).await {
+            found if found > bound => Ok(found),
+            found => Err(found.to_string()),
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until a statement of this beginning waits for a lock.
+    pub(crate) async fn waits_for_a_lock(&self, begin: &str) {
+        let waits = format!(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+             and query like '{begin}%'"
+        );
+        self.becomes("a statement to wait for a lock", &waits, 1).await;
+    }
+
+    /// A process that works.
+    pub(crate) fn process(&self) -> Process {
+        Process::start(&self.database())
+    }
+}
+
+/// The database at this URL, as the hub opens it.
+pub(crate) fn open(url: &str) -> Database {
+    documents::open(DatabaseSource::Url(Box::new(url.parse().unwrap_or_else(|error| panic!("{error}")))))
+}
+
+/// The broker at this URL.
+pub(crate) fn broker(url: &str) -> Broker {
+    let url = url.parse().unwrap_or_else(|error| panic!("{error}"));
+    Broker::new(AmqpSource::Url(Box::new(url)), Arc::new(()))
+}
+
+/// What one process has: its claims, which are renewed, and the queue.
+pub(crate) struct Process {
+    pub(crate) claims: Claims,
+    pub(crate) queue: WorkQueue,
+    pub(crate) actor: Running,
+}
+
+impl Process {
+    pub(crate) fn start(database: &Database) -> Self {
+        let claims = Claims::new(database, Holder::of_this_process(), Clock::Boot);
+        let queue = WorkQueue::new(database, &claims);
+        let running = claims.clone();
+        let actor = Running::start(async move |scope| running.run(scope).await.expect("claims don't fail"));
+        Self { claims, queue, actor }
+    }
+
+    /// Announces work to a broker.
+    pub(crate) fn announces(&self, to: &Broker) -> Running {
+        let announcer = Announcer::new(self.queue.clone(), self.claims.role(Role::Dispatcher), to.clone());
+        let announcer = announcer.waiting_at_most(MOST_WAITING);
+        Running::start(async move |scope| announcer.run(scope).await.expect("it doesn't fail"))
+    }
+
+    /// Asks for passes of these clusters.
+    pub(crate) async fn ask(&self, clusters: &[u64], urgent: bool) {
+        self.queue.ask(&ids(clusters), urgent).await.expect("they are asked for");
+    }
+
+    /// Claims at most so many rows, in order of their clusters.
+    pub(crate) async fn claim(&self, permits: u32) -> Vec<Work> {
+        let mut claimed = self.queue.claim(Shares { urgent_first: 0, oldest: permits }).await.expect("an answer");
+        claimed.sort_by_key(|work| work.cluster);
+        claimed
+    }
+
+    /// Claims the only row that is ready.
+    pub(crate) async fn claim_one(&self) -> Work {
+        let mut claimed = self.claim(10).await;
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        claimed.remove(0)
+    }
+
+    /// Ends a pass with success. The next one is due in a century.
+    pub(crate) async fn done(&self, work: Work) -> Finished {
+        self.queue.done(work, 0, in_a_century()).await.expect("an answer")
+    }
+}
+
+/// A running actor. Aborted when dropped.
+pub(crate) struct Running {
+    drain: Box<dyn Fn() + Send + Sync>,
+    body: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(body: impl FnOnce(Scope) -> F) -> Self {
+        let (scope, drain) = Scope::standalone("actor");
+        let body = tokio::spawn(body(scope));
+        Self { drain: Box::new(move || drain.cancel()), body }
+    }
+
+    /// Asks it to drain, and waits for its end.
+    pub(crate) async fn drained(mut self) {
+        (self.drain)();
+        tokio::time::timeout(LIMIT, &mut self.body).await.expect("it ends").expect("no panic");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.body.abort();
+    }
+}
+
+/// A time that no test lives to see.
+pub(crate) fn in_a_century<T: FromStr<Err: Debug>>() -> T {
+    "2126-01-01T00:00:00Z".parse().expect("a time")
+}
+
+/// The id of a cluster.
+pub(crate) fn id<T: FromStr<Err: Debug>>(number: u64) -> T {
+    format!("00000000-0000-4000-8000-{number:012x}").parse().expect("a UUID")
+}
+
+/// The ids of clusters.
+pub(crate) fn ids<T: FromStr<Err: Debug>>(numbers: &[u64]) -> Vec<T> {
+    numbers.iter().map(|number| id(*number)).collect()
+}
+
+/// The numbers of the clusters of work.
+pub(crate) fn clusters(work: &[Work]) -> Vec<u64> {
+    let number = |work: &Work| u64::from_str_radix(&work.cluster.to_string()[24..], 16).expect("a number");
+    work.iter().map(number).collect()
+}

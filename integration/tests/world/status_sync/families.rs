@@ -1,0 +1,323 @@
+//! What holds for policies holds for the other five families.
+
+use integration::Towline;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::status_sync::world::{LIMIT, PLACEMENT_LABEL, Stage, run};
+
+/// A family: what a leaf hub reports, and where it is shown.
+struct Case {
+    family: &'static str,
+    /// The table of `status`.
+    table: &'static str,
+    /// The kind that is written.
+    target: &'static str,
+    /// What the name of the written object has behind the hub object's.
+    suffix: &'static str,
+    /// What is reported, of a hub object of this name.
+    reported: fn(&str) -> Value,
+    /// Where it is shown.
+    pointer: &'static str,
+    shown: Value,
+    /// What somebody else makes of it, as a merge.
+    edit: Value,
+    /// What is there without rows; none where the written object goes.
+    cleared: Option<Value>,
+}
+
+fn cases() -> [Case; 5] {
+    let decision = json!([{"clusterName": "c", "clusterNamespace": "n"}]);
+    [
+        Case {
+            family: "placementrules",
+            table: "placementrules",
+            target: "placementrules",
+            suffix: "",
+            reported: |_| json!({"status": {"decisions": [{"clusterName": "c", "clusterNamespace": "n"}]}}),
+            pointer: "/status/decisions",
+            shown: decision,
+            edit: json!({"status": {"decisions": []}}),
+            cleared: Some(Value::Null),
+        },
+        Case {
+            family: "placements",
+            table: "placements",
+            target: "placements",
+            suffix: "",
+            reported: |_| json!({"status": {"numberOfSelectedClusters": 3}}),
+            pointer: "/status/numberOfSelectedClusters",
+            shown: json!(3),
+            edit: json!({"status": {"numberOfSelectedClusters": 9}}),
+            cleared: Some(json!(0)),
+        },
+        Case {
+            family: "placementdecisions",
+            table: "placementdecisions",
+            target: "placementdecisions",
+            suffix: "-decision-1",
+            reported: |placement| {
+                json!({"labels": {PLACEMENT_LABEL: placement},
+                    "status": {"decisions": [{"clusterName": "c", "reason": "r"}]}})
+            },
+            pointer: "/status/decisions",
+            shown: json!([{"clusterName": "c", "reason": "r"}]),
+            edit: json!({"status": {"decisions": []}}),
+            cleared: None,
+        },
+        Case {
+            family: "subscription_statuses",
+            table: "subscription_statuses",
+            target: "subscriptionstatuses",
+            suffix: "",
+            reported: |_| json!({"statuses": {"packages": [{"name": "p"}]}}),
+            pointer: "/statuses/packages",
+            shown: json!([{"name": "p"}]),
+            edit: json!({"statuses": {"packages": []}}),
+            cleared: None,
+        },
+        Case {
+            family: "subscription_reports",
+            table: "subscription_reports",
+            target: "subscriptionreports",
+            suffix: "",
+            reported: |_| json!({"reportType": "Application"}),
+            pointer: "/reportType",
+            shown: json!("Application"),
+            edit: json!({"reportType": "Cluster"}),
+            cleared: None,
+        },
+    ]
+}
+
+impl Case {
+    /// The object that is written for a hub object.
+    fn written(&self, name: &str) -> String {
+        format!("{name}{}", self.suffix)
+    }
+
+    async fn is_reported(&self, stage: &Stage, name: &str) {
+        stage.report(self.table, "hub", name, &(self.reported)(name)).await;
+    }
+
+    async fn is_shown(&self, stage: &Stage, name: &str) {
+        stage.shows(self.target, &self.written(name), self.pointer, &self.shown).await;
+    }
+
+    /// Whether what is reported stands anywhere.
+    async fn stands(&self, stage: &Stage, name: &str) -> bool {
+        let found = stage.api(self.target).get_opt(&self.written(name)).await.expect("an answer");
+        found.is_some_and(|object| object.data.pointer(self.pointer) == Some(&self.shown))
+    }
+}
+
+/// A UUID of no object.
+const NOBODY: &str = "00000000-0000-4000-8000-00000000000";
+
+/// The kinds of the hub objects, which are the tables of `spec`, too; two of them have two families.
+const HUB: [&str; 3] = ["placementrules", "placements", "subscriptions"];
+
+/// Makes a hub object of each kind.
+async fn each_hub_kind(stage: &Stage, name: &str) {
+    for hub in HUB {
+        stage.make(hub, name, &json!({"spec": {"of": name}})).await;
+    }
+}
+
+#[test]
+fn an_object_that_comes_after_its_rows_is_served_and_another_writers_edit_is_taken_back() {
+    run(async {
+        let stage = Stage::new("latefamilies").await;
+        for (index, hub) in HUB.into_iter().enumerate() {
+            stage.spec(hub, &format!("{NOBODY}{index}"), "late").await;
+        }
+        for case in cases() {
+            case.is_reported(&stage, "late").await;
+        }
+        let towline = stage.start_with("interval = \"1h\"").await;
+        for case in cases() {
+            stage.family(&towline, case.family, "a waiting row", |report| report["waiting"]["absent"] == 1).await;
+        }
+        // The next pass is an hour away: it is the watch that tells.
+        each_hub_kind(&stage, "late").await;
+        for case in cases() {
+            case.is_shown(&stage, "late").await;
+        }
+        for case in cases() {
+            let name = case.written("late");
+            let (api, params) = (stage.api(case.target), PatchParams::default());
+            let patch = Patch::Merge(&case.edit);
+            let edited = if case.edit.get("status").is_some() {
+                api.patch_status(&name, &params, &patch).await
+            } else {
+                api.patch(&name, &params, &patch).await
+            };
+            assert_ne!(edited.expect("it is edited").data.pointer(case.pointer), Some(&case.shown), "{}", case.family);
+            case.is_shown(&stage, "late").await;
+        }
+    });
+}
+
+#[test]
+fn of_rows_of_one_name_the_one_with_the_live_uid_counts_and_without_it_nothing_is_written() {
+    run(async {
+        let stage = Stage::new("twinfamilies").await;
+        for (index, hub) in HUB.into_iter().enumerate() {
+            stage.wanted(hub, "twin").await;
+            stage.spec(hub, &format!("{NOBODY}{index}"), "twin").await;
+            stage.make(hub, "stranger", &json!({"spec": {"of": "stranger"}})).await;
+            for twin in [3, 6] {
+                stage.spec(hub, &format!("{NOBODY}{}", index + twin), "stranger").await;
+            }
+        }
+        for case in cases() {
+            case.is_reported(&stage, "twin").await;
+            case.is_reported(&stage, "stranger").await;
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "twin").await;
+            let ambiguous = |report: &Value| report["waiting"] == json!({"ambiguous": 2});
+            stage.family(&towline, case.family, "two ambiguous rows", ambiguous).await;
+            stage.passes(&towline, case.family, 2).await;
+            assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
+        }
+    });
+}
+
+#[test]
+fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
+    run(async {
+        let stage = Stage::new("vanished").await;
+        for hub in HUB {
+            stage.wanted(hub, "kept").await;
+            stage.wanted(hub, "vanishing").await;
+        }
+        for case in cases() {
+            for name in ["kept", "vanishing"] {
+                case.is_reported(&stage, name).await;
+            }
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "kept").await;
+            case.is_shown(&stage, "vanishing").await;
+            let vanishing =
+                format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
+            assert_eq!(stage.execute(&vanishing, &[]).await, 1);
+        }
+        for case in cases() {
+            let written = case.written("vanishing");
+            match &case.cleared {
+                Some(value) => drop(stage.shows(case.target, &written, case.pointer, value).await),
+                None => stage.gone(case.target, &written).await,
+            }
+            assert!(case.stands(&stage, "kept").await, "{}", case.family);
+            case.is_reported(&stage, "vanishing").await;
+            case.is_shown(&stage, "vanishing").await;
+        }
+        towline.terminate(LIMIT).await.expect("it ends");
+    });
+}
+
+#[test]
+fn a_table_that_must_not_be_read_is_named_clears_nothing_and_holds_up_no_other_family() {
+    run(async {
+        let stage = Stage::new("revoked").await;
+        let uid = stage.wanted("policies", "p").await;
+        for hub in HUB {
+            stage.wanted(hub, "same").await;
+        }
+        let mut others = Vec::from(cases());
+        let revoked = others.remove(others.iter().position(|case| case.family == "placements").expect("a family"));
+        revoked.is_reported(&stage, "same").await;
+        stage.edit_status("placements", "same", &json!({"numberOfSelectedClusters": 5})).await;
+        stage.sql.batch_execute("REVOKE SELECT ON status.placements FROM towline_reader").await.expect("it is revoked");
+        let towline = Towline::start(&stage.config("interval = \"200ms\""), &[]).await.expect("the daemon starts");
+        let forbidden = |report: &Value| report["failure"]["kind"] == "forbidden";
+        let report = stage.family(&towline, "placements", "a missing right", forbidden).await;
+        assert!(report["failure"]["error"].as_str().unwrap_or_default().contains("placements"), "{report}");
+        // What changes from here on changes beside the failing passes.
+        stage.comply(&uid, "hub", "c", "non_compliant").await;
+        for case in &others {
+            case.is_reported(&stage, "same").await;
+        }
+        stage.shows("policies", "p", "/status/compliant", &json!("NonCompliant")).await;
+        for case in &others {
+            case.is_shown(&stage, "same").await;
+            stage.family(&towline, case.family, "no failure", |report| report["failure"].is_null()).await;
+        }
+        let report = stage.family(&towline, "placements", "a missing right still", forbidden).await;
+        assert_eq!((&report["passes"], &report["written"]), (&json!(0), &json!(0)), "{report}");
+        stage.shows("placements", "same", "/status/numberOfSelectedClusters", &json!(5)).await;
+        stage.sql.batch_execute("GRANT SELECT ON status.placements TO towline_reader").await.expect("it is granted");
+        revoked.is_shown(&stage, "same").await;
+        stage.family(&towline, "placements", "no failure", |report| report["failure"].is_null()).await;
+    });
+}
+
+#[test]
+fn a_row_of_spec_that_is_deleted_ends_all_writing() {
+    run(async {
+        let stage = Stage::new("endedfamilies").await;
+        for hub in HUB {
+            stage.wanted(hub, "ended").await;
+        }
+        for case in cases() {
+            case.is_reported(&stage, "ended").await;
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "ended").await;
+        }
+        for hub in HUB {
+            stage.execute(&format!("UPDATE spec.{hub} SET deleted = true"), &[]).await;
+        }
+        for case in cases() {
+            stage.family(&towline, case.family, "no object", |report| report["objects"] == 0).await;
+        }
+        let since = stage.mark().await;
+        for case in cases() {
+            stage.execute(&format!("DELETE FROM status.{}", case.table), &[]).await;
+        }
+        for case in cases() {
+            stage.passes(&towline, case.family, 3).await;
+            assert!(case.stands(&stage, "ended").await, "{}", case.family);
+        }
+        assert_eq!(stage.requests(since).await.len(), 0, "nothing is written or deleted any more");
+    });
+}
+
+#[test]
+fn other_namespaces_than_the_watched_one_are_left_alone() {
+    run(async {
+        let stage = Stage::new("watchedfamilies").await;
+        let other = Stage::new("otherfamilies").await;
+        let since = other.mark().await;
+        for hub in HUB {
+            stage.wanted(hub, "same").await;
+            let uid = other.make(hub, "same", &json!({})).await.metadata.uid.unwrap_or_default();
+            let payload = json!({"metadata": {"name": "same", "namespace": other.name}}).to_string();
+            let insert = format!("INSERT INTO spec.{hub} (id, payload) VALUES ($1::text::uuid, $2::text::jsonb)");
+            stage.execute(&insert, &[&uid, &payload]).await;
+        }
+        for case in cases() {
+            case.is_reported(&stage, "same").await;
+            let elsewhere = format!(
+                "INSERT INTO status.{table} SELECT gen_random_uuid(), leaf_hub_name, \
+                 jsonb_set(payload, '{{metadata,namespace}}', to_jsonb($1::text)) FROM status.{table}",
+                table = case.table
+            );
+            stage.execute(&elsewhere, &[&other.name]).await;
+        }
+        let towline = stage.start().await;
+        for case in cases() {
+            case.is_shown(&stage, "same").await;
+            let report = stage.family(&towline, case.family, "one object", |report| report["objects"] == 1).await;
+            assert_eq!(report["waiting"], json!({}), "{report}");
+            assert!(!case.stands(&other, "same").await, "{}", case.family);
+        }
+        assert_eq!(other.requests(since).await.len(), 0);
+        towline.terminate(LIMIT).await.expect("it ends");
+    });
+}

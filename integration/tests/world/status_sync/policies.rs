@@ -1,0 +1,121 @@
+//! Compliance → `Policy`.
+
+use serde_json::{Value, json};
+
+use crate::status_sync::world::{Stage, run};
+
+#[test]
+fn compliance_is_rolled_up_in_order_and_cleared_when_the_rows_vanish() {
+    run(async {
+        let stage = Stage::new("compliance").await;
+        let uid = stage.wanted("policies", "first").await;
+        stage.edit_status("policies", "first", &json!({"placement": [{"placement": "kept"}]})).await;
+        for (leaf_hub, cluster, word) in [
+            ("hub-b", "c1", "compliant"),
+            ("hub-a", "c3", "pending"),
+            ("hub-a", "c2", "unknown"),
+            ("hub-B", "c9", "compliant"),
+        ] {
+            stage.comply(&uid, leaf_hub, cluster, word).await;
+        }
+        let towline = stage.start().await;
+        let entry = |cluster: &str, word: Option<&str>| match word {
+            Some(word) => json!({"compliant": word, "clustername": cluster, "clusternamespace": cluster}),
+            None => json!({"clustername": cluster, "clusternamespace": cluster}),
+        };
+        let expected = json!([
+            entry("c9", Some("Compliant")),
+            entry("c2", None),
+            entry("c3", Some("Pending")),
+            entry("c1", Some("Compliant")),
+        ]);
+        let shown = stage.shows("policies", "first", "/status/status", &expected).await;
+        assert_eq!(shown.data["status"]["compliant"], "Pending");
+
+        stage.comply(&uid, "hub-b", "c1", "non_compliant").await;
+        stage.shows("policies", "first", "/status/compliant", &json!("NonCompliant")).await;
+        stage.execute("DELETE FROM status.compliance WHERE compliance <> 'unknown'", &[]).await;
+        stage.shows("policies", "first", "/status/status", &json!([entry("c2", None)])).await;
+        stage.shows("policies", "first", "/status/compliant", &Value::Null).await;
+        stage.comply(&uid, "hub-a", "c2", "compliant").await;
+        stage.shows("policies", "first", "/status/compliant", &json!("Compliant")).await;
+
+        stage.execute("DELETE FROM status.compliance", &[]).await;
+        let cleared = stage.shows("policies", "first", "/status/status", &Value::Null).await;
+        assert_eq!(cleared.data["status"], json!({"placement": [{"placement": "kept"}]}));
+        drop(towline);
+    });
+}
+
+#[test]
+fn a_policy_that_appears_after_its_rows_is_served_and_an_edit_is_mended() {
+    run(async {
+        let stage = Stage::new("appearing").await;
+        // The row's id is known before the object is: a restored hub's objects have other UIDs than the rows.
+        let id = "0b81d5a4-8e0f-4c38-9d7a-0123456789ab";
+        stage.spec("policies", id, "late").await;
+        stage.comply(id, "hub", "c1", "compliant").await;
+        let towline = stage.start_with("interval = \"1h\"").await;
+        stage.family(&towline, "policies", "a waiting row", |report| report["waiting"]["absent"] == 1).await;
+        stage.make("policies", "late", &json!({})).await;
+        stage.shows("policies", "late", "/status/compliant", &json!("Compliant")).await;
+        // No pass comes for an hour: the watch alone shows the edit.
+        stage.edit_status("policies", "late", &json!({"compliant": "NonCompliant"})).await;
+        stage.shows("policies", "late", "/status/compliant", &json!("Compliant")).await;
+    });
+}
+
+#[test]
+fn of_rows_with_one_name_the_one_with_the_live_uid_counts_and_deleted_ones_never() {
+    run(async {
+        let stage = Stage::new("twins").await;
+        let old = "0b81d5a4-8e0f-4c38-9d7a-0000000000aa";
+        let uid = stage.wanted("policies", "twin").await;
+        stage.spec("policies", old, "twin").await;
+        stage.comply(old, "hub", "old", "non_compliant").await;
+        stage.comply(&uid, "hub", "new", "compliant").await;
+        let strangers = ["0b81d5a4-8e0f-4c38-9d7a-0000000000bb", "0b81d5a4-8e0f-4c38-9d7a-0000000000cc"];
+        stage.make("policies", "nobodys", &json!({})).await;
+        for stranger in strangers {
+            stage.spec("policies", stranger, "nobodys").await;
+            stage.comply(stranger, "hub", "c", "compliant").await;
+        }
+        let towline = stage.start().await;
+        stage.shows("policies", "twin", "/status/status/0/clustername", &json!("new")).await;
+        stage.family(&towline, "policies", "two ambiguous rows", |report| report["waiting"]["ambiguous"] == 2).await;
+        assert!(stage.has("policies", "nobodys", |_| true).await.data.get("status").is_none());
+        // With one of them deleted, the other is the only row of its name.
+        stage.execute("UPDATE spec.policies SET deleted = true WHERE id = $1::text::uuid", &[strangers[0]]).await;
+        stage.shows("policies", "nobodys", "/status/compliant", &json!("Compliant")).await;
+        // A row that is deleted says nothing any more.
+        stage.execute("UPDATE spec.policies SET deleted = true", &[]).await;
+        stage.execute("DELETE FROM status.compliance", &[]).await;
+        stage.passes(&towline, "policies", 3).await;
+        stage.shows("policies", "twin", "/status/compliant", &json!("Compliant")).await;
+    });
+}
+
+#[test]
+fn other_namespaces_are_not_looked_at() {
+    run(async {
+        let stage = Stage::new("watched").await;
+        let other = Stage::new("unwatched").await;
+        let uid = stage.wanted("policies", "mine").await;
+        let foreign = other.make("policies", "mine", &json!({})).await.metadata.uid.unwrap_or_default();
+        let payload = json!({"metadata": {"name": "mine", "namespace": "unwatched"}}).to_string();
+        stage
+            .execute(
+                "INSERT INTO spec.policies (id, payload) VALUES ($1::text::uuid, $2::text::jsonb)",
+                &[&foreign, &payload],
+            )
+            .await;
+        stage.comply(&uid, "hub", "c", "compliant").await;
+        stage.comply(&foreign, "hub", "c", "compliant").await;
+        let towline = stage.start().await;
+        stage.shows("policies", "mine", "/status/compliant", &json!("Compliant")).await;
+        stage.passes(&towline, "policies", 3).await;
+        assert!(other.has("policies", "mine", |_| true).await.data.get("status").is_none());
+        let report = stage.family(&towline, "policies", "one object", |report| report["objects"] == 1).await;
+        assert_eq!(report["waiting"], json!({}));
+    });
+}

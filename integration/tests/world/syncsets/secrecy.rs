@@ -1,0 +1,143 @@
+//! No value of a secret or of a kubeconfig is anywhere but where it belongs, however much a replica logs and whatever goes wrong.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use integration::users::ADMIN;
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::syncsets::attackers::{STATE, base64};
+use crate::syncsets::script::{Says, Script, TOKEN};
+use crate::syncsets::world::{SYNCSETS, Stage, run};
+
+const MAPPED: &str = "canary-mapped-8b1d-of-a-document";
+const CHANGED: &str = "canary-changed-8b1d-of-a-document";
+const STRING: &str = "canary-string-8b1d-of-a-resource";
+const TYPED: &str = "canary-typed-8b1d-of-a-resource";
+const PATCHED: &str = "canary-patched-8b1d-of-a-patch";
+
+/// A value as it is, in hexadecimal, and in base64 at each of its three offsets, without the characters that depend on neighbours.
+fn spellings(value: &str) -> Vec<String> {
+    let mut found =
+        vec![value.to_owned(), value.bytes().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))];
+    for offset in 0..3 {
+        let encoded = STANDARD.encode([&vec![0; offset][..], value.as_bytes()].concat());
+        found.push(encoded[4..encoded.len() - 4].to_owned());
+    }
+    found
+}
+
+#[test]
+fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
+    run(async {
+        let section = format!("{SYNCSETS}\nallow = [\"plain-http\"]\n\n[daemon.log]\nfilter = \"trace\"");
+        let stage = Stage::with("secrecy", &section, 1).await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let token = stage.kubeconfig(plane, plane.address())["users"][0]["user"]["token"].as_str().unwrap().to_owned();
+        // A cluster that refuses everything, with the token in its own words.
+        let server = Script::start(|_| {
+            let status =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "boom"});
+            Says::Body(500, status.to_string())
+        })
+        .await;
+        let refusing =
+            json!({"namespace": stage.namespace, "name": "west-2", "kubeconfig": server.kubeconfig().to_string()});
+        stage.create("clusters", &refusing).await;
+
+        let source = json!({"namespace": stage.namespace, "name": "source", "data": {"value": base64(MAPPED)}});
+        stage.create("secrets", &source).await;
+        let secret = |name: &str, fields: Value| {
+            let mut secret =
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": stage.namespace}});
+            secret.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            secret
+        };
+        let create = async |name: &str, fields: Value| {
+            let mut spec =
+                json!({"clusterDeploymentRefs": [{"name": "west-1"}, {"name": "west-2"}], "resourceApplyMode": "Sync"});
+            spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+        };
+        let mapping =
+            json!({"sourceRef": {"name": "source"}, "targetRef": {"name": "mapped", "namespace": stage.namespace}});
+        create("mapped", json!({"secretMappings": [mapping]})).await;
+        let with_string = secret("string", json!({"stringData": {"value": STRING}}));
+        create("string", json!({"resources": [with_string.clone()]})).await;
+        stage.succeeds("west-1", "mapped", 1).await;
+        stage.succeeds("west-1", "string", 1).await;
+        // The API server quotes what it can't read, here a map where it wants a text.
+        create("typed", json!({"resources": [secret("typed", json!({"data": {"value": {"inner": TYPED}}}))]})).await;
+        let patch = json!({"apiVersion": "v1", "kind": "Secret", "name": "string", "namespace": stage.namespace,
+            "patchType": "merge", "patch": json!({"stringData": {"patched": PATCHED}}).to_string()});
+        create("patched", json!({"patches": [patch]})).await;
+        stage.succeeds("west-1", "patched", 1).await;
+        let entry = |status: &Value, name: &str| {
+            let all = status["syncSets"].as_array().into_iter().flatten();
+            all.into_iter().find(|entry| entry["name"] == name).cloned().unwrap_or_default()
+        };
+        let failed = |status: &Value| entry(status, "typed")["result"] == "Failure";
+        stage.status("west-1", "the failure", failed).await;
+        // A value that changes, a type that can't be changed, a full pass, and what is read of it.
+        stage.change(&stage.path("secrets", "source"), &json!({"data": {"value": base64(CHANGED)}})).await;
+        stage.at_rest().await;
+        let secrets: Api<Secret> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let held = async |name: &str, key: &str| {
+            let data = secrets.get(name).await.unwrap().data.unwrap_or_default();
+            data.get(key).map(|value| String::from_utf8(value.0.clone()).unwrap())
+        };
+        assert_eq!(held("mapped", "value").await.as_deref(), Some(CHANGED), "it is where it belongs");
+        assert_eq!(held("string", "value").await.as_deref(), Some(STRING));
+        assert_eq!(held("string", "patched").await.as_deref(), Some(PATCHED));
+        stage.change(&stage.path("secrets", "source"), &json!({"type": "example.com/other"})).await;
+        let refused = |status: &Value| entry(status, "mapped")["result"] == "Failure";
+        stage.status("west-1", "the type to be refused", refused).await;
+        stage.full_pass().await;
+        let mut said = stage.explained("west-1", "Secret/secrecy/string").await;
+        said += &stage.explained("west-1", "Secret/secrecy/mapped").await;
+        said += &stage.command(&["failures"]).await;
+        let other = secret("string", json!({"stringData": {"value": format!("{STRING}-2")}}));
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resources": [other]});
+        let proposed = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "string", "spec": spec});
+        said += &stage.compared(&proposed).await;
+        stage.remove(&stage.path("syncsets", "string")).await;
+        stage.status("west-1", "the end of one", |status| entry(status, "string").is_null()).await;
+        let events: Api<Event> = Api::all(plane.client(ADMIN).await.unwrap());
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        said += &serde_json::to_string(&events).unwrap();
+
+        let values = [MAPPED, CHANGED, STRING, TYPED, PATCHED, TOKEN, token.as_str()];
+        let canaries: Vec<String> = values.iter().flat_map(|value| spellings(value)).collect();
+        // Nor a digest of one, by which it could be guessed.
+        let mut digests = Vec::new();
+        for value in values.iter().flat_map(|value| [(*value).to_owned(), base64(value)]) {
+            let text = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
+            digests.push(stage.sql.query_one(text, &[&value]).await.unwrap().get::<_, String>(0));
+        }
+        let canaries: Vec<&str> = canaries.iter().chain(&digests).map(String::as_str).collect();
+        for canary in &canaries {
+            assert!(!said.contains(canary), "{canary} in {said}");
+        }
+        stage.never_shows(&canaries).await;
+        assert!(stage.log().contains("TRACE"), "the log has everything");
+        for table in
+            STATE.into_iter().filter(|table| ["towline_applied", "towline_patched", "towline_result"].contains(table))
+        {
+            let rows: i64 = stage.sql.query_one(&format!("select count(*) from {table}"), &[]).await.unwrap().get(0);
+            assert!(rows > 0, "{table} is empty");
+        }
+    });
+}
+
+#[test]
+fn each_spelling_of_a_value_is_found() {
+    for before in ["", "a", "ab", "abc"] {
+        let text = format!("{before}{MAPPED}more");
+        let hexadecimal = text.bytes().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        for written in [text.clone(), base64(&text), hexadecimal] {
+            assert!(spellings(MAPPED).iter().any(|spelling| written.contains(spelling)), "{written}");
+        }
+    }
+}

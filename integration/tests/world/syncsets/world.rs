@@ -1,0 +1,262 @@
+//! The database server, the edges, and a hub with its clusters.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use integration::hub::{Client, Replica, Reply, Request};
+use integration::postgres::{self, Transport};
+use integration::users::{self, EDGE_CONTROLLER};
+use integration::{ControlPlane, Options, Postgres, eventually};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+pub(crate) use crate::run;
+
+/// Longer than anything takes while two cores are busy with something else.
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);
+
+/// The edges are on loopback.
+pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
+
+/// The same without the guard, for tests that delete namespaces and definitions.
+pub(crate) const UNGUARDED: &str =
+    "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nmass_delete_guard = false";
+
+static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+/// The third one is for a test that stops it.
+static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];
+
+/// One of the edges.
+pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
+    let start = async || ControlPlane::start(Options::named(&format!("syncsets-{number}"))).await.unwrap();
+    EDGES[number].get_or_init(start).await
+}
+
+/// A hub with a replica.
+pub(crate) struct Stage {
+    pub(crate) database: postgres::Database,
+    /// The tests' own look into it.
+    pub(crate) sql: tokio_postgres::Client,
+    pub(crate) replicas: Vec<Replica>,
+    /// The namespace on the edges, and the one of the documents.
+    pub(crate) namespace: &'static str,
+}
+
+impl Stage {
+    /// With one replica. The name is that of its database, of its namespace on each edge, and of the namespace of its documents.
+    pub(crate) async fn new(name: &'static str) -> Self {
+        Self::with(name, SYNCSETS, 1).await
+    }
+
+    /// With this section and so many replicas.
+    pub(crate) async fn with(name: &'static str, section: &str, replicas: usize) -> Self {
+        let server = SERVER.get_or_init(async || Postgres::start("syncsets", Transport::Plain).await.unwrap()).await;
+        let database = server.hub_database(&name.replace('-', "_")).await.unwrap();
+        let sql = database.client(postgres::ADMIN).await.unwrap();
+        let mut stage = Self { database, sql, replicas: Vec::new(), namespace: name };
+        for _ in 0..replicas {
+            stage.replicas.push(Replica::run(&stage.database, section, &[]).await.unwrap());
+        }
+        for replica in &stage.replicas {
+            replica.wait_ready(LIMIT).await.unwrap();
+        }
+        stage
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.replicas[0].client()
+    }
+
+    pub(crate) async fn send(&self, request: &Request) -> Reply {
+        self.client().send(request).await.unwrap()
+    }
+
+    /// Creates a document.
+    pub(crate) async fn create(&self, plural: &str, document: &Value) -> Value {
+        let reply = self.send(&Request::post(&format!("/v1/{plural}"), document)).await;
+        reply.success().unwrap().json().unwrap()
+    }
+
+    /// Changes fields of a document.
+    pub(crate) async fn change(&self, path: &str, fields: &Value) -> Value {
+        let reply = self.send(&Request::merge_patch(&format!("/v1/{path}"), fields)).await;
+        reply.success().unwrap().json().unwrap()
+    }
+
+    /// Deletes a document.
+    pub(crate) async fn remove(&self, path: &str) {
+        self.send(&Request::delete(&format!("/v1/{path}"))).await.success().unwrap();
+    }
+
+    /// A document as it is.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.send(&Request::get(&format!("/v1/{path}"))).await.success().unwrap().json().unwrap()
+    }
+
+    /// The path of one of the test's own documents below `/v1`.
+    pub(crate) fn path(&self, plural: &str, name: &str) -> String {
+        format!("{plural}/{}/{name}", self.namespace)
+    }
+
+    /// Waits until all changes are dispatched and nobody works or is to work now. What failed is retried later.
+    pub(crate) async fn at_rest(&self) {
+        const TEXT: &str = "select c.cursor < (select max(version) from towline_log) as behind, \
+             (select count(*) from towline_work where ready_at <= now() or until >= now() \
+               or attempts = 0 and ready_at <= now() + interval '1.5 s') as open \
+             from towline_claim c where c.name = 'dispatcher'";
+        let outcome = eventually("the clusters to be at rest", LIMIT, async || {
+            let row = self.sql.query_one(TEXT, &[]).await.map_err(|error| error.to_string())?;
+            let (behind, open): (Option<bool>, i64) = (row.get(0), row.get(1));
+            if behind == Some(false) && open == 0 { Ok(()) } else { Err(format!("behind: {behind:?}, open: {open}")) }
+        });
+        if let Err(error) = outcome.await {
+            panic!("{error}\n{}", self.log());
+        }
+    }
+
+    /// How often clusters were claimed so far, all together.
+    pub(crate) async fn visits(&self) -> i64 {
+        let text = "select coalesce(sum(token), 0)::int8 from towline_work";
+        self.sql.query_one(text, &[]).await.unwrap().get(0)
+    }
+
+    /// Registers a cluster without labels by this kubeconfig.
+    pub(crate) async fn registers(&self, name: &str, kubeconfig: &Value) {
+        let cluster = json!({"namespace": self.namespace, "name": name, "kubeconfig": kubeconfig.to_string()});
+        self.create("clusters", &cluster).await;
+    }
+
+    /// Registers an edge as a cluster of this name, after the namespace was made on it.
+    pub(crate) async fn register(&self, name: &str, labels: &Value, number: usize) -> &'static ControlPlane {
+        let plane = edge(number).await;
+        let namespaces: Api<Namespace> = Api::all(plane.client(users::ADMIN).await.unwrap());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": self.namespace}})).unwrap();
+        drop(namespaces.create(&PostParams::default(), &namespace).await);
+        let kubeconfig = self.kubeconfig(plane, plane.address());
+        let cluster =
+            json!({"namespace": self.namespace, "name": name, "labels": labels, "kubeconfig": kubeconfig.to_string()});
+        self.create("clusters", &cluster).await;
+        plane
+    }
+
+    /// A kubeconfig that leads to an edge by this address. It impersonates a user with all rights whose name is that of the test's
+    /// namespace, so that the audit log tells tests apart.
+    pub(crate) fn kubeconfig(&self, plane: &ControlPlane, address: SocketAddr) -> Value {
+        // It is a file, which each test writes anew.
+        static FILE: Mutex<()> = Mutex::new(());
+        let _written = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = plane.kubeconfig_by(EDGE_CONTROLLER, address).unwrap();
+        let mut kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let user = &mut kubeconfig["users"][0]["user"];
+        (user["as"], user["as-groups"]) = (json!(self.namespace), json!(["system:masters"]));
+        kubeconfig
+    }
+
+    /// A config map as a resource of a syncset.
+    pub(crate) fn config_map(&self, name: &str, data: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": self.namespace}, "data": data})
+    }
+
+    /// The config maps in the namespace of an edge, but the one that every namespace has.
+    pub(crate) async fn config_maps(&self, plane: &ControlPlane) -> Vec<ConfigMap> {
+        let found = self.maps(plane).await.list(&ListParams::default()).await.unwrap().items;
+        found.into_iter().filter(|map| map.metadata.name.as_deref() != Some("kube-root-ca.crt")).collect()
+    }
+
+    /// Waits until an edge has exactly config maps with these names and data.
+    pub(crate) async fn has(&self, plane: &ControlPlane, expected: &[(&str, Value)]) {
+        let expected: Vec<(String, Value)> =
+            expected.iter().map(|(name, data)| ((*name).to_owned(), data.clone())).collect();
+        let outcome = eventually("the config maps", LIMIT, async || {
+            let found: Vec<(String, Value)> = self
+                .config_maps(plane)
+                .await
+                .into_iter()
+                .map(|map| (map.metadata.name.unwrap(), json!(map.data)))
+                .collect();
+            if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+        });
+        if let Err(error) = outcome.await {
+            panic!("{error}\n{}", self.log());
+        }
+    }
+
+    /// The status of a cluster's `ClusterSync`, once it holds.
+    pub(crate) async fn status(&self, cluster: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("/v1/clustersyncs/{}/{cluster}", self.namespace);
+        let outcome = eventually(what.to_owned(), LIMIT, async || {
+            let found = self.send(&Request::get(&path)).await.json().map_err(|error| error.to_string())?;
+            if holds(&found["status"]) { Ok(found["status"].clone()) } else { Err(found["status"].to_string()) }
+        });
+        match outcome.await {
+            Ok(status) => status,
+            Err(error) => panic!("{error}\n{}", self.log()),
+        }
+    }
+
+    /// Waits until a syncset of the test has succeeded on a cluster in this generation, and everything is at rest.
+    pub(crate) async fn succeeds(&self, cluster: &str, syncset: &str, generation: u64) -> Value {
+        let entry = |status: &Value| {
+            let lists = [&status["syncSets"], &status["selectorSyncSets"]];
+            lists.into_iter().filter_map(Value::as_array).flatten().find(|entry| entry["name"] == syncset).cloned()
+        };
+        let wanted = |status: &Value| {
+            entry(status).is_some_and(|entry| entry["result"] == "Success" && entry["observedGeneration"] == generation)
+        };
+        let status = self.status(cluster, &format!("success of {syncset}"), wanted).await;
+        self.at_rest().await;
+        entry(&status).unwrap()
+    }
+
+    /// Creates a `SyncSet` for cluster `west-1` with these resources.
+    pub(crate) async fn syncset(&self, name: &str, mode: &str, resources: &[Value]) -> Value {
+        let spec =
+            json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": mode, "resources": resources});
+        self.create("syncsets", &json!({"namespace": self.namespace, "name": name, "spec": spec})).await
+    }
+
+    /// Gives a `SyncSet` of the test other resources.
+    pub(crate) async fn wants(&self, name: &str, resources: &[Value]) {
+        self.change(&self.path("syncsets", name), &json!({"spec": {"resources": resources}})).await;
+    }
+
+    /// Pauses cluster `west-1`, or lets it go on.
+    pub(crate) async fn pause(&self, paused: bool) {
+        self.change(&self.path("clusters", "west-1"), &json!({"paused": paused})).await;
+        self.at_rest().await;
+    }
+
+    /// Makes a full pass of all clusters due, and waits for its end.
+    pub(crate) async fn full_pass(&self) {
+        let text = "update towline_pace set next_full = null, resyncs = resyncs + 1; \
+             update towline_work set ready_at = now(), wanted = wanted + 1; select pg_notify('towline_work', '')";
+        self.sql.batch_execute(text).await.unwrap();
+        self.at_rest().await;
+    }
+
+    /// The config maps of the test on an edge.
+    pub(crate) async fn maps(&self, plane: &ControlPlane) -> Api<ConfigMap> {
+        Api::namespaced(plane.client(users::ADMIN).await.unwrap(), self.namespace)
+    }
+
+    /// Replaces the spec of one of the test's syncsets.
+    pub(crate) async fn replace_spec(&self, plural: &str, name: &str, spec: &Value) {
+        let path = if plural == "syncsets" { self.path(plural, name) } else { format!("{plural}/{name}") };
+        let operations = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+        self.send(&Request::json_patch(&format!("/v1/{path}"), &operations)).await.success().unwrap();
+    }
+
+    /// The logs of all replicas.
+    pub(crate) fn log(&self) -> String {
+        self.replicas.iter().map(|replica| replica.towline().log().unwrap()).collect()
+    }
+}
+
+/// A condition of a status.
+pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> Option<&'s Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}

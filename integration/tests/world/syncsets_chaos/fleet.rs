@@ -1,0 +1,160 @@
+//! The database, the edges, a hub with an API, workers, and clusters with their endpoints.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use integration::hub::{Client, Replica, Request};
+use integration::postgres::{self, HUB, Transport};
+use integration::soak::Random;
+use integration::users::{ADMIN, EDGE_CONTROLLER};
+use integration::{ControlPlane, Options, Postgres, Towline};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::syncsets_chaos::claims::Claims;
+use crate::syncsets_chaos::endpoint::{Endpoint, Moment, Traffic, now};
+use crate::syncsets_chaos::oracle::{Data, Object};
+
+pub(crate) use crate::run;
+
+/// Longer than anything takes while two cores are busy with something else, and some claims have to run out.
+pub(crate) const LIMIT: Duration = Duration::from_mins(4);
+
+static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+/// Clusters are spread over them.
+pub(crate) const EDGES: usize = 3;
+static PLANES: [OnceCell<ControlPlane>; EDGES] = [const { OnceCell::const_new() }; EDGES];
+
+/// The edge of a cluster.
+pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
+    let number = number % EDGES;
+    let start = async || ControlPlane::start(Options::named(&format!("chaos-{number}"))).await.unwrap();
+    PLANES[number].get_or_init(start).await
+}
+
+/// A cluster: a document, a namespace on an edge, and an endpoint.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Of the document.
+    pub(crate) id: String,
+    /// On the edge.
+    pub(crate) namespace: String,
+    pub(crate) endpoint: Endpoint,
+}
+
+/// Everything that a test has.
+pub(crate) struct Fleet {
+    pub(crate) database: postgres::Database,
+    /// A connection that is no worker's.
+    pub(crate) sql: tokio_postgres::Client,
+    /// It has the API and works on nothing, and nothing happens to it: so the outcome of every write is known.
+    front: Replica,
+    pub(crate) workers: Vec<Towline>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) traffic: Traffic,
+    /// The holder that each process was.
+    pub(crate) holders: BTreeMap<i32, String>,
+    /// Which process was thawed when.
+    pub(crate) thawed: Vec<(i32, Moment)>,
+}
+
+impl Fleet {
+    /// Without workers and clusters. The name is that of its database.
+    pub(crate) async fn new(name: &str) -> Self {
+        let server = SERVER.get_or_init(async || Postgres::start("chaos", Transport::Plain).await.unwrap()).await;
+        let database = server.hub_database(name).await.unwrap();
+        let front = Replica::run(&database, "", &[]).await.unwrap();
+        front.wait_ready(LIMIT).await.unwrap();
+        Claims::note(&database).await;
+        let sql = database.client(postgres::ADMIN).await.unwrap();
+        let (workers, places, traffic) = (Vec::new(), Vec::new(), Traffic::default());
+        Self { database, sql, front, workers, places, traffic, holders: BTreeMap::new(), thawed: Vec::new() }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.front.client()
+    }
+
+    /// Sends a request that must succeed.
+    pub(crate) async fn send(&self, request: &Request) -> Value {
+        self.client().send(request).await.unwrap().success().unwrap().json().unwrap_or_default()
+    }
+
+    /// Adds a cluster with these labels, and `ns`, the namespace on its edge.
+    pub(crate) async fn register(&mut self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) {
+        let number = self.places.len();
+        let plane = edge(number).await;
+        let on_edge = labels["ns"].clone();
+        let namespaces: Api<Namespace> = Api::all(plane.client(ADMIN).await.unwrap());
+        let made = serde_json::from_value(json!({"metadata": {"name": on_edge}})).unwrap();
+        namespaces.create(&PostParams::default(), &made).await.unwrap();
+        let client = plane.client(EDGE_CONTROLLER).await.unwrap();
+        let random = Random::new(number as u64);
+        let endpoint = Endpoint::start(&format!("identity-of-{on_edge}"), client, &self.traffic, random).await;
+        let document =
+            json!({"namespace": namespace, "name": name, "labels": labels, "kubeconfig": endpoint.kubeconfig("first")});
+        let created = self.send(&Request::post("/v1/clusters", &document)).await;
+        self.places.push(Place { id: created["id"].as_str().unwrap().to_owned(), namespace: on_edge, endpoint });
+    }
+
+    /// Adds a worker with these further keys of `[syncsets]`.
+    pub(crate) async fn start_worker(&mut self, keys: &str) {
+        let url = self.database.url(HUB);
+        let config = format!(
+            "[hub]\ndatabase_url = \"{url}\"\nlisten = \"\"\n\n[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\n{keys}\n"
+        );
+        let towline = Towline::start(&config, &[]).await.unwrap();
+        self.workers.push(towline);
+        self.meet(self.workers.len() - 1).await;
+    }
+
+    /// Kills a worker and starts it again.
+    pub(crate) async fn restart(&mut self, worker: usize) {
+        self.workers[worker].start_again().await.unwrap();
+        self.meet(worker).await;
+    }
+
+    pub(crate) fn thaw(&mut self, worker: usize) {
+        let towline = &self.workers[worker];
+        // Before it is: its first request may come at once.
+        self.thawed.push((towline.process_id(), now()));
+        towline.thaw().unwrap();
+    }
+
+    /// Gets to know a process that has just been started.
+    async fn meet(&mut self, worker: usize) {
+        let towline = &self.workers[worker];
+        let process = towline.process_id();
+        self.traffic.processes.lock().push(process);
+        towline.wait_ready(LIMIT).await.unwrap();
+        let hub = towline.admin().section("hub").await.unwrap();
+        self.holders.insert(process, hub["holder"].as_str().unwrap().to_owned());
+    }
+
+    /// The config maps and secrets in the namespace of a cluster.
+    pub(crate) async fn held(&self, cluster: usize) -> BTreeMap<Object, Data> {
+        let client = edge(cluster).await.client(ADMIN).await.unwrap();
+        let namespace = &self.places[cluster].namespace;
+        let (maps, secrets): (Api<ConfigMap>, Api<Secret>) =
+            (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
+        let mut held = BTreeMap::new();
+        for map in maps.list(&ListParams::default()).await.unwrap() {
+            held.insert((false, map.metadata.name.unwrap()), map.data.unwrap_or_default());
+        }
+        held.remove(&(false, "kube-root-ca.crt".to_owned()));
+        for secret in secrets.list(&ListParams::default()).await.unwrap() {
+            let text = |(key, value): (String, k8s_openapi::ByteString)| (key, String::from_utf8(value.0).unwrap());
+            let data = secret.data.unwrap_or_default().into_iter().map(text).collect();
+            held.insert((true, secret.metadata.name.unwrap()), data);
+        }
+        held
+    }
+
+    /// The logs of all workers.
+    pub(crate) fn log(&self) -> String {
+        self.workers.iter().map(|worker| worker.log().unwrap()).collect()
+    }
+}

@@ -1,0 +1,252 @@
+//! What tokens may ask of syncsets.
+
+use std::path::{Path, PathBuf};
+
+use integration::hub::Request;
+use serde_json::json;
+
+use crate::syncsets_commands::failures::fail;
+use crate::syncsets_commands::world::{Stage, grant, make, run, shown};
+
+/// A file with this text.
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-commands-{name}"));
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+/// A hub that knows these tokens, each named after its grant.
+pub(crate) async fn guarded(name: &str, grants: &[(&str, &str)]) -> Stage {
+    let mut lines = String::new();
+    for (role, namespaces) in grants {
+        lines += &grant(role, namespaces, &token(role, namespaces)).await;
+    }
+    let path = file(&format!("{name}-tokens"), &lines).display().to_string();
+    Stage::with(name, "[syncsets]\n", &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await
+}
+
+pub(crate) fn token(role: &str, namespaces: &str) -> String {
+    format!("{role}-{}", namespaces.replace('*', "all"))
+}
+
+/// A file with a token, for `--token-file`.
+fn token_file(role: &str, namespaces: &str) -> String {
+    let token = token(role, namespaces);
+    file(&token, &token).display().to_string()
+}
+
+#[test]
+fn passes_are_requested_and_clusters_paused_by_those_who_may_write_them() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "*"), ("write", "foo"), ("read", "foo")];
+        let stage = guarded("writing", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        make(&mut admin, "foo", "west", "prod", false).await;
+        make(&mut admin, "bar", "east", "prod", false).await;
+        let (reader, writer) = (token_file("read", "*"), token_file("write", "foo"));
+        let with = |token: &str, args: &[&str]| -> Vec<String> {
+            args.iter().copied().chain(["--token-file", token]).map(str::to_owned).collect()
+        };
+        let of_reader = "the token does not have the role `write`";
+        let of_writer = "the token does not have the role `write` in the namespace `bar`";
+        for (token, args, error) in [
+            (&reader, &["resync", "foo/west"][..], of_reader),
+            (&reader, &["resync", "--all"], of_reader),
+            (&reader, &["pause", "foo/west"], of_reader),
+            (&reader, &["resume", "foo/west"], ""),
+            (&writer, &["resync", "bar/east"], of_writer),
+            (&writer, &["resync", "--all", "-n", "bar"], of_writer),
+            (&writer, &["resync", "--all"], "the token does not have the role `write` for all namespaces"),
+            (&writer, &["pause", "bar/east"], "the token does not have the role `read` in the namespace `bar`"),
+            (&writer, &["pause", "--all"], "the token does not have the role `read` for all namespaces"),
+        ] {
+            let args = with(token, args);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            if error.is_empty() {
+                // There is nothing to take back.
+                stage.expect(&args).await;
+            } else {
+                stage.refused(&args, error).await;
+            }
+        }
+        stage.refused(&["resync", "foo/west"], "a token is required").await;
+        assert_eq!(stage.number("select count(*) from towline_pace where resyncs > 0").await, 0);
+        assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], false);
+
+        let args = with(&writer, &["resync", "foo/west"]);
+        stage.expect(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        stage.expect(&["resync", "--all", "-n", "foo", "--token-file", &writer]).await;
+        stage.expect(&["pause", "-l", "env", "-n", "foo", "--token-file", &writer]).await;
+        let resyncs = "select coalesce(sum(resyncs), 0)::bigint from towline_pace";
+        assert_eq!(stage.number(resyncs).await, 2);
+        assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], true);
+        assert_eq!(shown(&mut admin, "/v1/clusters/bar/east").await["paused"], false);
+    });
+}
+
+#[test]
+fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "foo"), ("write", "team-a*")];
+        let stage = guarded("reading", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        for (namespace, name) in [("foo", "a"), ("bar", "b"), ("team-a", "c"), ("team-ab", "d"), ("team-b", "e")] {
+            make(&mut admin, namespace, name, "prod", true).await;
+            fail(&stage, name, ("SelectorSyncSet", "", "monitoring"), "no").await;
+        }
+        for (role, namespaces, clusters) in [
+            ("read", "foo", &["foo/a"][..]),
+            ("write", "team-a*", &["team-a/c", "team-ab/d"]),
+            ("admin", "*", &["bar/b", "foo/a", "…"]),
+        ] {
+            let told = stage.expect(&["failures", "--token-file", &token_file(role, namespaces)]).await;
+            let count = if namespaces == "*" { 5 } else { clusters.len() };
+            let clusters = clusters.join(", ");
+            let expected = format!("{count}          SelectorSyncSet monitoring   Rejected   no        {clusters}");
+            assert_eq!(told.lines().skip(1).collect::<Vec<_>>(), [expected], "{role} {namespaces}");
+        }
+        let of_foo = token_file("read", "foo");
+        let told = stage.expect(&["failures", "-n", "foo", "--token-file", &of_foo]).await;
+        assert!(told.ends_with("foo/a\n"), "{told}");
+        let denied = "the token does not have the role `read` in the namespace `bar`";
+        stage.refused(&["failures", "-n", "bar", "--token-file", &of_foo], denied).await;
+        stage.refused(&["failures"], "a token is required").await;
+    });
+}
+
+#[test]
+fn routes_of_syncsets_are_counted_as_those_of_the_hub() {
+    run(async {
+        let stage = Stage::new("described").await;
+        let mut client = stage.replica.client();
+        let reply = client.send(&Request::post("/v1/clusters/resync?labelselector=a", &json!({}))).await;
+        let reply = reply.expect("an answer");
+        let problem = reply.json().expect("JSON");
+        assert_eq!((reply.status, &problem["type"]), (400, &json!("urn:towline:problem:parameter")));
+        let title = problem["title"].as_str().unwrap_or_default();
+        assert!(title.contains("did you mean labelSelector?"), "{title}");
+        let metrics = stage.replica.towline().admin().metrics().await.expect("metrics");
+        let line = "towline_hub_requests_total{route=\"/v1/clusters/resync\",method=\"POST\",code=\"400\"} 1";
+        assert!(metrics.lines().any(|one| one == line), "no {line} in {metrics}");
+    });
+}
+
+#[test]
+fn a_syncset_is_compared_for_those_who_may_write_it() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "*"), ("write", "foo")];
+        let stage = guarded("comparing", &grants).await;
+        let (reader, writer) = (token_file("read", "*"), token_file("write", "foo"));
+        let syncset = |namespace: &str| {
+            let document = json!({"kind": "SyncSet", "namespace": namespace, "name": "base", "spec": {"clusterDeploymentRefs": []}});
+            file(&format!("comparing-{namespace}"), &document.to_string()).display().to_string()
+        };
+        let selecting = json!({"kind": "SelectorSyncSet", "name": "all", "spec": {"clusterDeploymentSelector": {}}});
+        let selecting = file("comparing-all", &selecting.to_string()).display().to_string();
+        let (foo, bar) = (syncset("foo"), syncset("bar"));
+        let told = stage.expect(&["diff", "-f", &foo, "--token-file", &writer]).await;
+        assert_eq!(
+            told,
+            "SyncSet foo/base: 0 clusters (0 new, 0 no longer); held: no (0 of at most 10 lose objects)\n"
+        );
+        let of_reader = "the token does not have the role `write`";
+        stage.refused(&["diff", "-f", &foo, "--token-file", &reader], of_reader).await;
+        let of_writer = "the token does not have the role `write` in the namespace `bar`";
+        stage.refused(&["diff", "-f", &bar, "--token-file", &writer], of_writer).await;
+        let of_writer = "the token does not have the role `write` for all namespaces";
+        stage.refused(&["diff", "-f", &selecting, "--token-file", &writer], of_writer).await;
+        stage.refused(&["diff", "-f", &foo], "a token is required").await;
+        // Of several documents each is compared, and those that are refused are named.
+        let both = [
+            json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
+            json!({"kind": "SyncSet", "namespace": "bar", "name": "base", "spec": {"clusterDeploymentRefs": []}}),
+        ];
+        let both = file("comparing-both", &json!(both).to_string()).display().to_string();
+        let said = stage.command(&["diff", "-f", &both, "--token-file", &writer]).await;
+        assert_eq!((said.code, said.output.as_str()), (Some(2), told.as_str()), "{said:?}");
+        let named = "SyncSet bar/base: the token does not have the role `write` in the namespace `bar`";
+        assert!(said.error.contains(named), "{said:?}");
+    });
+}
+
+#[test]
+fn an_object_is_explained_to_those_who_may_read_its_cluster() {
+    run(async {
+        let grants = [("admin", "*"), ("read", "foo")];
+        let stage = guarded("explaining", &grants).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        for namespace in ["foo", "bar"] {
+            make(&mut admin, namespace, "west", "prod", true).await;
+        }
+        let reader = token_file("read", "foo");
+        let told = stage.expect(&["explain", "foo/west", "ConfigMap/a/b", "--token-file", &reader]).await;
+        let lines = [
+            "cluster    not contacted yet",
+            "wanted by  no syncset",
+            "live       no syncset wants it, and none has sent it",
+            "if dropped nothing: no syncset wants it",
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), lines);
+        let denied = "the token does not have the role `read` in the namespace `bar`";
+        for cluster in ["bar/west", "bar/none"] {
+            stage.refused(&["explain", cluster, "ConfigMap/a/b", "--token-file", &reader], denied).await;
+        }
+        let none = "there is no clusters/foo/none\n";
+        let said = stage.command(&["explain", "foo/none", "ConfigMap/a/b", "--token-file", &reader]).await;
+        assert!(said.code == Some(1) && said.error.ends_with(none), "{said:?}");
+        stage.refused(&["explain", "foo/west", "ConfigMap/a/b"], "a token is required").await;
+        for wrong in
+            [&["explain", "foo/west", "ConfigMap"][..], &["explain", "foo/west"], &["explain", "foo/west", "a/b/c/d"]]
+        {
+            assert_eq!(stage.command(wrong).await.code, Some(2), "{wrong:?}");
+        }
+    });
+}
+
+/// What a write would refuse, a diff refuses with all faults, before anything is tried.
+#[test]
+fn a_file_that_has_something_else_than_valid_syncsets_is_refused_by_name() {
+    run(async {
+        let stage = Stage::new("comparable").await;
+        let mut client = stage.replica.client();
+        let diff = |name: &str, text: &str| {
+            let path = file(&format!("comparable-{name}"), text).display().to_string();
+            vec!["diff".to_owned(), "-f".to_owned(), path]
+        };
+        for (name, text, error) in [
+            (
+                "cluster",
+                "kind: Cluster\nnamespace: foo\nname: west\nkubeconfig: k\n".to_owned(),
+                "Cluster foo/west can't be compared: only SyncSets and SelectorSyncSets can",
+            ),
+            ("unknown", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".to_owned(), "document 1: "),
+            ("broken", "kind: SyncSet\n  namespace: {".to_owned(), "the file can't be read: "),
+            ("empty", String::new(), "the file has no document"),
+            (
+                "faults",
+                "kind: SelectorSyncSet\nname: base\nspec: {applyBehavior: Aply, resources: [{kind: ConfigMap}]}\n"
+                    .to_owned(),
+                "SelectorSyncSet base: the document is not valid",
+            ),
+        ] {
+            let args = diff(name, &text);
+            stage.refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), error).await;
+        }
+        let args = diff(
+            "faults",
+            "kind: SelectorSyncSet\nname: base\nspec: {applyBehavior: Aply, resources: [{kind: ConfigMap}]}\n",
+        );
+        let said = stage.command(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        for pointer in ["/spec/applyBehavior: ", "/spec/resources/0/apiVersion: ", "did you mean `Apply`?"] {
+            assert!(said.error.contains(pointer), "no {pointer}: {said:?}");
+        }
+        for (path, status) in [
+            ("/v1/syncset-diffs?sample=0", 400),
+            ("/v1/syncset-diffs?sample=1001", 400),
+            ("/v1/syncset-diffs?all=yes", 400),
+        ] {
+            let body = json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {}});
+            assert_eq!(client.send(&Request::post(path, &body)).await.expect("an answer").status, status, "{path}");
+        }
+    });
+}
