@@ -29,7 +29,6 @@
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
 //! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
-//! │  ├─ announcer                      with a message broker, under the same claim: tells workers which clusters have work
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
 //! └─ inventory                         where there is [inventory]

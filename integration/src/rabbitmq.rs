@@ -7,8 +7,7 @@
 //! let broker = RabbitMq::start("bus").await?; // five seconds
 //! let url = broker.url(); // what the daemon is given
 //! broker.kill().await?; // SIGKILL; durable queues are still there after `start_again`
-//! let nodes = RabbitMq::cluster("bus", 3).await?; // half a minute
-//! # drop((url, nodes));
+//! # drop(url);
 //! # Ok(())
 //! # }
 //! ```
@@ -48,7 +47,7 @@ const CLIENT_GOOD_FOR: Duration = Duration::from_hours(24);
 pub struct RabbitMq {
     process: Mutex<Option<Arc<Process>>>,
     /// Tells the programs where the node is.
-    _names: Arc<Names>,
+    _names: Names,
     env: Vec<(String, String)>,
     authority: PathBuf,
     client: (PathBuf, PathBuf),
@@ -80,25 +79,7 @@ impl RabbitMq {
         Self::node(name, settings, Names::start(name).await?).await
     }
 
-    /// Starts so many brokers that are nodes of one cluster.
-    pub async fn cluster(name: &str, nodes: usize) -> Result<Vec<Self>, Error> {
-        let names = Names::start(name).await?;
-        let mut all: Vec<Self> = Vec::new();
-        for number in 0..nodes {
-            let node = Self::node(&format!("{name}{number}"), "", Arc::clone(&names)).await?;
-            if let Some(first) = all.first() {
-                let first = first.name();
-                for command in [&["stop_app"][..], &["join_cluster", &first], &["start_app"]] {
-                    node.control(command).await?;
-                }
-            }
-            all.push(node);
-        }
-        Ok(all)
-    }
-
-    /// A node that these names know.
-    async fn node(name: &str, settings: &str, names: Arc<Names>) -> Result<Self, Error> {
+    async fn node(name: &str, settings: &str, names: Names) -> Result<Self, Error> {
         let room = Room::brief(&format!("mq-{name}"))?;
         let certificates = Certificates::make(&room)?;
         let authority = room.write("authority.pem", &certificates.authority_pem)?;
@@ -143,12 +124,6 @@ impl RabbitMq {
         let broker = Self { process: Mutex::new(None), _names: names, env, authority, client, ports, room };
         broker.start_again().await?;
         Ok(broker)
-    }
-
-    /// The name of the node.
-    pub fn name(&self) -> String {
-        let [plain, ..] = &self.ports;
-        node_name(plain)
     }
 
     /// Starts the broker that was killed, with its durable queues.
@@ -219,6 +194,16 @@ impl RabbitMq {
         Err(Error::Exited { process: format!("rabbitmqctl {args:?}"), status: output.status.to_string(), log })
     }
 
+    /// Makes a virtual host, in which the account of [`Self::url`] may do everything: a test has it to itself. It takes a second.
+    pub async fn add_vhost(&self, name: &str) -> Result<(), Error> {
+        let all = "<<\".*\">>, <<\".*\">>, <<\".*\">>";
+        let add = format!(
+            "ok = rabbit_vhost:add(<<\"{name}\">>, <<\"test\">>), \
+             ok = rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"{name}\">>, {all}, <<\"test\">>)."
+        );
+        self.control(&["eval", &add]).await.map(drop)
+    }
+
     /// Sets the memory alarm off or clears it: publishers are blocked meanwhile.
     pub async fn alarm(&self, on: bool) -> Result<(), Error> {
         let share = if on { "0.000001" } else { "0.8" };
@@ -239,6 +224,11 @@ impl RabbitMq {
     /// The same by another address.
     pub fn url_by(&self, address: SocketAddr) -> String {
         format!("amqp://guest:guest@{address}/%2F")
+    }
+
+    /// The URL of a virtual host.
+    pub fn url_of(&self, vhost: &str) -> String {
+        self.url().replace("%2F", vhost)
     }
 
     /// The URL for TLS, with a certificate that the broker demands.
@@ -281,7 +271,7 @@ impl RabbitMq {
 }
 
 impl Names {
-    async fn start(name: &str) -> Result<Arc<Self>, Error> {
+    async fn start(name: &str) -> Result<Self, Error> {
         if !Path::new(PROGRAMS).join("rabbitmq-server").exists() {
             let remedy = "install rabbitmq-server 3.10 or newer; hack/setup.sh does it".to_owned();
             return Err(Error::Missing { program: "rabbitmq-server", needed_for: "the bus over AMQP", remedy });
@@ -292,7 +282,7 @@ impl Names {
         let args = ["-port".to_owned(), port.number().to_string(), "-address".to_owned(), "127.0.0.1".to_owned()];
         let env = [("LC_ALL".to_owned(), "C.UTF-8".to_owned())];
         let spec = spec("epmd", Path::new("epmd"), args.map(Into::into).into(), &env, room.join("epmd.log"));
-        Ok(Arc::new(Self { port, _process: Process::start(spec).await?, _room: room }))
+        Ok(Self { port, _process: Process::start(spec).await?, _room: room })
     }
 }
 

@@ -23,6 +23,9 @@ pub enum Error {
         /// The limit.
         within: Duration,
     },
+    /// The broker sends nothing any more.
+    #[error("the broker has ended the deliveries, perhaps since the queue was deleted")]
+    Cancelled,
     /// The client's or the broker's error.
     #[error("failed to {action}")]
     Broker {
@@ -43,11 +46,6 @@ impl Error {
     /// than the broker allows.
     pub fn is_precondition_failed(&self) -> bool {
         self.is_soft(&AMQPSoftError::PRECONDITIONFAILED)
-    }
-
-    /// Whether something does not exist (404).
-    pub fn is_not_found(&self) -> bool {
-        self.is_soft(&AMQPSoftError::NOTFOUND)
     }
 
     /// Whether the broker has closed a channel because of what was sent on it, and not the connection.

@@ -55,7 +55,7 @@ mod writer;
 
 pub use aside::{Aside, ShutsDown};
 pub use body::{Body, Charge, Manifest, manifests_of_json, manifests_of_yaml};
-pub use bus::{Broker, BusObserver, DeadLetter, DeadLetters, Purpose, Relay, Standing};
+pub use bus::{Broker, BusObserver, Purpose, Relay, Standing};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};
@@ -88,5 +88,5 @@ pub use validate::{
 };
 pub use weight::Weight;
 pub use whole::CONDITION as IS_WHOLE;
-pub use work::{Announcer, Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
+pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

@@ -59,13 +59,8 @@ fn fault_of<T: Send + Sync + 'static>(file: &Reloaded<T>) -> Option<String> {
 /// Whether the broker lets this account declare everything.
 async fn check_broker(source: &AmqpSource) -> Option<String> {
     let place = source.place();
-    match Broker::new(source.clone(), Arc::new(())).connect("towline check").await {
-        Ok(link) => {
-            link.close().await;
-            None
-        }
-        Err(error) => Some(format!("broker {place}: {}", full_text(&error))),
-    }
+    let checked = Broker::new(source.clone(), Arc::new(())).check().await;
+    checked.err().map(|error| format!("broker {place}: {}", full_text(&error)))
 }
 
 /// Whether this replica can open what is encrypted in the database.

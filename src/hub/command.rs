@@ -8,7 +8,6 @@ use futures::future::BoxFuture;
 use super::alone::alone;
 use super::client;
 use super::config::HubConfig;
-use super::dead_letters::{DeadLettersTask, dead_letters};
 use super::job::section;
 use super::reloaded::Reloaded;
 use super::rotate;
@@ -54,12 +53,6 @@ enum HubTask {
     },
     /// Put all further versions above those that there were, after the snapshot of a disk was restored
     Renumber,
-    /// List messages of the broker's work queues that no worker could serve, with the reason
-    DeadLetters {
-        /// What to do instead of listing them.
-        #[command(subcommand)]
-        task: Option<DeadLettersTask>,
-    },
 }
 
 /// `towline migrate`.
@@ -87,9 +80,6 @@ pub(super) fn commands() -> Vec<JobCommand> {
                 on_section(section(&config), move |hub| rotate_key(hub, check).boxed())
             }
             Some(HubTask::Renumber) => on_section(section(&config), |hub| renumber(hub).boxed()),
-            Some(HubTask::DeadLetters { task }) => {
-                on_section(section(&config), move |hub| dead_letters(hub, task).boxed())
-            }
         })
     };
     let migrate = |command: MigrateCommand, jobs: &Load| {

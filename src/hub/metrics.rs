@@ -31,10 +31,6 @@ const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
 const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
 /// How old the oldest event is that the broker has not confirmed.
 const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
-/// Messages of the work queues that announce no work. Those that the broker gives up after too many deliveries no replica sees.
-const BUS_DEAD_TOTAL: &str = "towline_bus_dead_total";
-/// Messages that are kept since nobody could serve them.
-const BUS_DEAD_LETTERS: &str = "towline_bus_dead_letters";
 /// Whether the broker can be used, by `connection`.
 const BUS_CONNECTED: &str = "towline_bus_connected";
 /// Whether this process fills a role, by `name`: `compaction`, `relay`, `dispatcher`.
@@ -58,14 +54,6 @@ pub(super) const ALL: &[Metric] = &[
     ),
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
     Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
-    Metric::counter(
-        BUS_DEAD_TOTAL,
-        "Messages of the work queues that this replica rejected since they announce no work",
-    ),
-    Metric::gauge(
-        BUS_DEAD_LETTERS,
-        "Dead letters of the work queues, rejected by replicas or given up by the broker, as the dispatcher's replica sees them",
-    ),
     Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
     Metric::gauge(CLAIM_HELD, "Whether this replica holds the leader claim of a role, by name"),
 ];
@@ -153,14 +141,6 @@ impl BusObserver for HubMetrics {
 
     fn lag(&self, lag: Duration) {
         gauge!(BUS_LAG_SECONDS).set(lag);
-    }
-
-    fn rejected(&self) {
-        counter!(BUS_DEAD_TOTAL).increment(1);
-    }
-
-    fn dead_letters(&self, count: u32) {
-        gauge!(BUS_DEAD_LETTERS).set(f64::from(count));
     }
 
     fn stands(&self, purpose: Purpose, standing: Option<&Standing>) {

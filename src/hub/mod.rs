@@ -21,7 +21,6 @@ mod check;
 mod client;
 mod command;
 pub mod config;
-mod dead_letters;
 mod job;
 mod listing;
 mod metrics;

@@ -60,11 +60,6 @@ impl Job for SyncsetJob {
                 "",
                 "while it holds its claim: turns changes of documents into work, and judges deletions",
             ),
-            Role::new(
-                "announcer",
-                "",
-                "with a message broker, under the same claim: tells workers which clusters have work",
-            ),
             Role::new("worker", "", "claims clusters that have work, and brings them in step"),
             Role::new("overview", "", "counts what waits, fails and is held, for the report and the metrics"),
         ];

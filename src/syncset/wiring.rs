@@ -12,7 +12,7 @@ use super::report::SyncsetReport;
 use super::store::PassStore;
 use super::work::Worker;
 use crate::actor::{ChildSpec, RestartPolicy};
-use crate::documents::{Announcer, Role, Shared, WorkQueue};
+use crate::documents::{Role, Shared, WorkQueue};
 use crate::job::Wiring;
 use crate::job::routes::ApiRoutes;
 
@@ -26,15 +26,13 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let metrics = Arc::new(SyncsetMetrics::new(&config.name));
     let dispatcher =
         Dispatcher::new(shared.database.clone(), shared.claims.role(Role::Dispatcher), Arc::clone(&metrics) as _);
+    let dispatcher = dispatcher.over(shared.broker.clone());
     let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
-    let announcer = shared.broker.clone().map(|broker| {
-        let queue = WorkQueue::new(&shared.database, &shared.claims);
-        Announcer::new(queue, shared.claims.role(Role::Dispatcher), broker)
-    });
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
     let overview = Overview::new(&shared, metrics);
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
-        let (database, queue) = (shared.database.clone(), WorkQueue::new(&shared.database, &shared.claims));
+        let queue = WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone());
+        let database = shared.database.clone();
         let inspector = worker.inspector();
         let allowed = config.allowed;
         mounted
@@ -43,10 +41,6 @@ pub(super) fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());
     // The dispatcher waits for its claim, which nobody is granted before the schema is there.
-    let children = move || {
-        let announcer = announcer.clone().map(Announcer::child);
-        let first = [dispatcher.clone().child()].into_iter().chain(announcer);
-        first.chain([overview.clone().child(), worker.clone().child()]).collect()
-    };
+    let children = move || vec![dispatcher.clone().child(), overview.clone().child(), worker.clone().child()];
     wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", RestartPolicy::ACTOR, children));
 }

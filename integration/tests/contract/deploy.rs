@@ -51,9 +51,9 @@ const HUB_PANELS: [&str; 6] = [
 ];
 
 /// What tells somebody that events or work do not go over the broker.
-const BUS_ALERTS: [&str; 4] = ["TowlineBusLag", "TowlineBusAway", "TowlineBusDeadLetters", "TowlineBusRefused"];
+const BUS_ALERTS: [&str; 3] = ["TowlineBusLag", "TowlineBusAway", "TowlineBusRefused"];
 /// What stands in the dashboard's row of the bus.
-const BUS_PANELS: [&str; 5] = ["Events relayed", "Event lag", "Broker connected", "Dead letters", "Messages rejected"];
+const BUS_PANELS: [&str; 3] = ["Events relayed", "Event lag", "Broker connected"];
 
 /// What tells somebody that syncsets are not applied.
 const SYNCSETS_ALERTS: [&str; 7] = [

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::hints::Pending;
 use super::standing::{Purpose, Standing};
 use super::topology;
 use crate::actor::Backoff;
@@ -23,19 +24,19 @@ const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// Waits before a connection is made anew. It starts with a short one after each success.
 #[derive(Default)]
-pub(in crate::documents) struct Pauses {
+pub(super) struct Pauses {
     attempt: u32,
 }
 
 impl Pauses {
     /// After something that failed.
-    pub(in crate::documents) async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         sleep(AGAIN.next_delay(self.attempt)).await;
         self.attempt = self.attempt.saturating_add(1);
     }
 
     /// After a connection was lost that was opened then. A broker that accepts connections and drops them is not asked all the time.
-    pub(in crate::documents) async fn wait_after_life_from(&mut self, opened: Instant) {
+    pub(super) async fn wait_after_life_from(&mut self, opened: Instant) {
         if opened.elapsed() < SHORT_LIFE {
             self.wait().await;
         } else {
@@ -44,7 +45,7 @@ impl Pauses {
     }
 
     /// Something has succeeded.
-    pub(in crate::documents) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.attempt = 0;
     }
 }
@@ -57,12 +58,6 @@ pub trait BusObserver: Send + Sync {
     /// How old the oldest event is that the broker has not confirmed.
     fn lag(&self, lag: Duration);
 
-    /// A message of the work queues announces no work and was rejected: it is a dead letter.
-    fn rejected(&self);
-
-    /// So many dead letters wait.
-    fn dead_letters(&self, count: u32);
-
     /// A connection stands otherwise; none: this process has no use for it now.
     fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
 }
@@ -73,15 +68,11 @@ impl BusObserver for () {
 
     fn lag(&self, _: Duration) {}
 
-    fn rejected(&self) {}
-
-    fn dead_letters(&self, _: u32) {}
-
     fn stands(&self, _: Purpose, _: Option<&Standing>) {}
 }
 
 /// What a purpose needs of a connection.
-pub(in crate::documents) trait Opens: Sized {
+pub(super) trait Opens: Sized {
     /// Opens it. If that fails, the connection is of no use.
     fn open(link: &Link) -> impl Future<Output = Result<Self, Error>> + Send;
 }
@@ -91,13 +82,19 @@ pub(in crate::documents) trait Opens: Sized {
 pub struct Broker {
     source: Arc<AmqpSource>,
     standings: watch::Sender<BTreeMap<Purpose, Standing>>,
+    pub(super) hints: watch::Sender<Pending>,
     pub(super) observer: Arc<dyn BusObserver>,
 }
 
 impl Broker {
     /// The broker at this URL.
     pub fn new(source: AmqpSource, observer: Arc<dyn BusObserver>) -> Self {
-        Self { source: Arc::new(source), standings: watch::Sender::default(), observer }
+        Self {
+            source: Arc::new(source),
+            standings: watch::Sender::default(),
+            hints: watch::Sender::default(),
+            observer,
+        }
     }
 
     /// Host, port and virtual host. May block on the disk.
@@ -110,21 +107,21 @@ impl Broker {
         self.standings.borrow().clone()
     }
 
-    /// Connects once, and declares everything.
-    pub async fn connect(&self, name: &str) -> Result<Link, Error> {
-        let link = Link::connect(&self.source, name).await?;
-        let declared = async { topology::declare(&link.channel().await?).await };
-        match within(declared).await {
-            Ok(()) => Ok(link),
-            Err(error) => {
-                link.close().await;
-                Err(error)
-            }
-        }
+    /// Connects once, and declares everything that replicas use.
+    pub async fn check(&self) -> Result<(), Error> {
+        let link = Link::connect(&self.source, "towline check").await?;
+        let declared = within(async {
+            let channel = link.channel().await?;
+            topology::declare_events(&channel).await?;
+            topology::declare_work(&channel).await
+        });
+        let declared = declared.await;
+        link.close().await;
+        declared
     }
 
     /// Connects and opens what the purpose needs, however often it takes. Whoever has seen that it can be used says so. Cancel safe.
-    pub(in crate::documents) async fn reach<T: Opens>(&self, purpose: Purpose) -> (Link, T) {
+    pub(super) async fn reach<T: Opens>(&self, purpose: Purpose) -> (Link, T) {
         let mut pauses = Pauses::default();
         loop {
             match self.connect_and_open(purpose).await {
@@ -139,7 +136,7 @@ impl Broker {
     }
 
     async fn connect_and_open<T: Opens>(&self, purpose: Purpose) -> Result<(Link, T), Error> {
-        let link = self.connect(&format!("towline {}", purpose.as_str())).await?;
+        let link = Link::connect(&self.source, &format!("towline {}", purpose.as_str())).await?;
         match within(T::open(&link)).await {
             Ok(opened) => Ok((link, opened)),
             Err(error) => {
@@ -150,12 +147,12 @@ impl Broker {
     }
 
     /// Notes that a connection can't be used, and why.
-    pub(in crate::documents) fn fails(&self, purpose: Purpose, error: &Error) {
+    pub(super) fn fails(&self, purpose: Purpose, error: &Error) {
         self.stands(purpose, Standing::Away(full_text(error)));
     }
 
     /// Notes how a connection stands. A change is logged, once.
-    pub(in crate::documents) fn stands(&self, purpose: Purpose, standing: Standing) {
+    pub(super) fn stands(&self, purpose: Purpose, standing: Standing) {
         let was = self.standings.borrow().get(&purpose).cloned();
         let is_news = was.as_ref().map(Standing::as_str) != Some(standing.as_str());
         let connection = purpose.as_str();
@@ -170,31 +167,21 @@ impl Broker {
     }
 
     /// Notes that a connection was of use. One that the broker has blocked can be used when it says so.
-    pub(in crate::documents) fn works(&self, purpose: Purpose, link: &Link) {
+    pub(super) fn works(&self, purpose: Purpose, link: &Link) {
         let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready));
         if is_news && !link.is_blocked() {
             self.stands(purpose, Standing::Ready);
         }
     }
 
-    /// So many dead letters wait.
-    pub(in crate::documents) fn dead_letters(&self, count: u32) {
-        self.observer.dead_letters(count);
-    }
-
-    /// A message of the work queues announces no work and was rejected.
-    pub(in crate::documents) fn rejected(&self) {
-        self.observer.rejected();
-    }
-
     /// This process has no use for a connection now.
-    pub(in crate::documents) fn unused(&self, purpose: Purpose) {
+    pub(super) fn unused(&self, purpose: Purpose) {
         self.observer.stands(purpose, None);
         self.standings.send_modify(|standings| drop(standings.remove(&purpose)));
     }
 
     /// Follows a connection until it is lost, and notes when the broker blocks it.
-    pub(in crate::documents) async fn follow(&self, purpose: Purpose, link: &Link) {
+    pub(super) async fn follow(&self, purpose: Purpose, link: &Link) {
         let lost = async {
             link.lost().await;
             self.stands(purpose, Standing::Away("the connection was lost".to_owned()));

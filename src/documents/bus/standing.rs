@@ -7,9 +7,7 @@ use std::fmt;
 pub enum Purpose {
     /// Publishes events.
     Relay,
-    /// Publishes which clusters have work.
-    Announcer,
-    /// Receives that. It publishes nothing, so that the broker never blocks it: the client would hold back acknowledgements, too.
+    /// Publishes and receives which clusters have work.
     Worker,
 }
 
@@ -31,7 +29,6 @@ impl Purpose {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
-            Self::Announcer => "announcer",
             Self::Worker => "worker",
         }
     }

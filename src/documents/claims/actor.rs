@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::Lifetime;
 use super::candidate::Candidate;
 use super::role::{Grant, Holder, Leadership, Role};
 use super::statements::{Granted, Link, Statement};
@@ -20,10 +21,6 @@ use crate::cluster::{Clock, full_text};
 use crate::db::{Database, Error};
 use crate::documents::work::{HeldClaim, HeldWork};
 
-/// Between two renewals.
-const RENEW_EVERY: Duration = Duration::from_secs(6);
-/// Between two attempts to get a role.
-const LEAD_EVERY: Duration = Duration::from_secs(10);
 /// Longest wait for the answer to a request for roles. While something is held, the next renewal ends it earlier.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// No turn takes so long.
@@ -35,6 +32,7 @@ pub struct Claims {
     database: Database,
     holder: Holder,
     clock: Clock,
+    lifetime: Lifetime,
     candidates: [Candidate; 3],
     wanted: watch::Sender<Vec<Role>>,
     work: HeldWork,
@@ -45,10 +43,20 @@ pub struct Claims {
 impl Claims {
     /// The claims of this process in a database. `clock` is the one by which they end here.
     pub fn new(database: &Database, holder: Holder, clock: Clock) -> Self {
+        Self::of(database, holder, clock, Lifetime::DEFAULT)
+    }
+
+    /// The same, but a claim lasts so long in the database, instead of 30 s, and everything that follows from it changes alike. For tests.
+    pub fn lasting(database: &Database, holder: Holder, clock: Clock, lifetime: Duration) -> Self {
+        Self::of(database, holder, clock, Lifetime(lifetime))
+    }
+
+    fn of(database: &Database, holder: Holder, clock: Clock, lifetime: Lifetime) -> Self {
         let database = database.clone().answering_within(ANSWER_WITHIN);
-        let candidates = [Role::Compaction, Role::Relay, Role::Dispatcher].map(|role| Candidate::new(role, clock));
+        let candidates =
+            [Role::Compaction, Role::Relay, Role::Dispatcher].map(|role| Candidate::new(role, clock, lifetime));
         let (wanted, failure) = (watch::Sender::default(), watch::Sender::new(None));
-        Self { database, holder, clock, candidates, wanted, work: HeldWork::new(clock), failure }
+        Self { database, holder, clock, lifetime, candidates, wanted, work: HeldWork::new(clock, lifetime), failure }
     }
 
     /// This process, as its claims name it.
@@ -108,7 +116,7 @@ impl Claims {
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         // What an earlier instance held, nobody has renewed since.
         self.candidates.iter().for_each(|candidate| candidate.lose("restarted"));
-        let mut link = Link::new(&self.database, &self.holder);
+        let mut link = Link::new(&self.database, &self.holder, self.lifetime);
         let mut wanted = self.wanted.subscribe();
         let (mut renew_at, mut lead_at) = (Instant::now(), Instant::now());
         loop {
@@ -122,14 +130,14 @@ impl Claims {
             let work = scope.work();
             self.expire();
             if renew_at <= Instant::now() {
-                renew_at = Instant::now() + RENEW_EVERY;
+                renew_at = Instant::now() + self.lifetime.renewed_every();
                 self.renew_roles(&mut link).await;
                 work.beat();
                 self.renew_work(&mut link).await;
             }
             // A renewal that took too long is repeated first.
             if lead_at <= Instant::now() && (renew_at > Instant::now() || !self.holds_anything()) {
-                lead_at = Instant::now() + LEAD_EVERY;
+                lead_at = Instant::now() + self.lifetime.asked_for_every();
                 work.beat();
                 let roles = wanted.borrow_and_update().clone();
                 self.lead(&mut link, &roles, renew_at).await;

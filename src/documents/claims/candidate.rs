@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::HELD_FOR;
+use super::Lifetime;
 use super::role::{Grant, Holder, Leadership, Role};
 use crate::cluster::{Clock, Fence};
 
@@ -13,14 +13,15 @@ use crate::cluster::{Clock, Fence};
 #[derive(Clone)]
 pub(super) struct Candidate {
     role: Role,
+    lifetime: Lifetime,
     fence: Fence,
     grant: watch::Sender<Option<Grant>>,
 }
 
 impl Candidate {
     /// One that holds nothing.
-    pub(super) fn new(role: Role, clock: Clock) -> Self {
-        Self { role, fence: Fence::new(role.as_str(), clock), grant: watch::Sender::new(None) }
+    pub(super) fn new(role: Role, clock: Clock, lifetime: Lifetime) -> Self {
+        Self { role, lifetime, fence: Fence::new(role.as_str(), clock), grant: watch::Sender::new(None) }
     }
 
     pub(super) fn role(&self) -> Role {
@@ -39,7 +40,7 @@ impl Candidate {
 
     /// A request sent at `sent` was granted.
     pub(super) fn granted(&self, holder: &Holder, token: i64, cursor: i64, sent: Duration) {
-        self.fence.open(sent + HELD_FOR);
+        self.fence.open(sent + self.lifetime.held_for());
         // The answer may have come too late.
         if let Ok(claim) = self.fence.claim() {
             tracing::info!(role = self.role.as_str(), token, cursor, "leader claim granted");
@@ -50,7 +51,7 @@ impl Candidate {
 
     /// A renewal sent at `sent` was answered.
     pub(super) fn answered(&self, is_renewed: bool, sent: Duration) {
-        if !(is_renewed && self.fence.extend(sent + HELD_FOR)) {
+        if !(is_renewed && self.fence.extend(sent + self.lifetime.held_for())) {
             self.lose("not renewed");
         }
     }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     fn candidate() -> (Candidate, Leadership, Holder) {
-        let candidate = Candidate::new(Role::Compaction, Clock::Paused(Instant::now()));
+        let candidate = Candidate::new(Role::Compaction, Clock::Paused(Instant::now()), Lifetime::DEFAULT);
         let leadership = candidate.leadership();
         (candidate, leadership, Holder::of_this_process())
     }

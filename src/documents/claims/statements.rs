@@ -1,18 +1,10 @@
 //! The statements of the claims, and the connection that they have to themselves.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 
+use super::Lifetime;
 use super::role::{Holder, Role};
 use crate::db::{Connection, Database, Error, Type, column};
-
-/// Longest wait for the answer to a renewal, with the time to connect: [`LOCK_LIMIT`] and a second for the way. Each round renews
-/// leader claims and work claims, one after the other. So a round that fails ends 8 s after its begin, and the next one, which begins at
-/// the latest then, has sent both renewals before the claims' 20 s are over.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-/// A renewal waits for a lock at most this long, in milliseconds: less than other statements, since another renewal waits behind it.
-const LOCK_LIMIT: &str = "set lock_timeout = '3s'";
 
 /// Grants what nobody holds. A row that somebody else is changing is left to them. Nothing is granted while versions of another
 /// origin are not renumbered: the database may have lost a grant.
@@ -23,17 +15,17 @@ const LOCK_LIMIT: &str = "set lock_timeout = '3s'";
 const LEAD: &str = "with free as materialized (select name from towline_claim where name = any($2) and (until is null or until < now()) \
      and (select origin = towline_origin() from towline_meta) order by name for no key update skip locked), \
      put_back as (insert into towline_claim (name, token, until) \
-     select role, (extract(epoch from now()) * 1000000)::bigint, now() + interval '30 s' from unnest($2) role \
+     select role, (extract(epoch from now()) * 1000000)::bigint, now() + $3 * interval '1 s' from unnest($2) role \
      where not exists (select from towline_claim where name = role) and (select origin = towline_origin() from towline_meta) \
      and exists (select from pg_catalog.pg_index where indrelid = 'towline_claim'::regclass and indisprimary) \
      order by role on conflict do nothing) \
-     update towline_claim c set holder = $1, token = c.token + 1, until = now() + interval '30 s' from free where c.name = free.name \
+     update towline_claim c set holder = $1, token = c.token + 1, until = now() + $3 * interval '1 s' from free where c.name = free.name \
      returning c.name, c.token, c.cursor";
 /// Renews and returns only claims that have not ended: an ended one is never revived.
 const RENEW_ROLES: &str = "with mine as materialized (select c.name from towline_claim c \
      join unnest($2::text[], $3::bigint[]) m(name, token) using (name, token) \
      where c.holder = $1 and c.until > now() order by c.name for no key update of c) \
-     update towline_claim c set until = now() + interval '30 s' from mine where c.name = mine.name returning c.name";
+     update towline_claim c set until = now() + $4 * interval '1 s' from mine where c.name = mine.name returning c.name";
 const HAND_BACK_ROLES: &str = "with mine as materialized (select c.name from towline_claim c \
      join unnest($2::text[], $3::bigint[]) m(name, token) using (name, token) \
      where c.holder = $1 and c.until > now() order by c.name for no key update of c) \
@@ -42,12 +34,12 @@ const HAND_BACK_ROLES: &str = "with mine as materialized (select c.name from tow
 const RENEW_WORK: &str = "with mine as materialized (select w.cluster from towline_work w \
      join unnest($2::text[]::uuid[], $3::bigint[]) m(cluster, token) using (cluster, token) \
      where w.holder = $1 and w.until > now() order by w.cluster for no key update of w) \
-     update towline_work w set until = now() + interval '30 s' from mine where w.cluster = mine.cluster returning w.cluster::text";
+     update towline_work w set until = now() + $4 * interval '1 s' from mine where w.cluster = mine.cluster returning w.cluster::text";
 /// As if the rows had not been claimed: the passes came to no end, but through no fault of the clusters.
 const HAND_BACK_WORK: &str = "with mine as materialized (select w.cluster from towline_work w \
      join unnest($2::text[]::uuid[], $3::bigint[]) m(cluster, token) using (cluster, token) \
      where w.holder = $1 order by w.cluster for no key update of w) \
-     update towline_work w set holder = null, until = null, announced = null, attempts = greatest(w.attempts - 1, 0), ready_at = now() \
+     update towline_work w set holder = null, until = null, attempts = greatest(w.attempts - 1, 0), ready_at = now() \
      from mine where w.cluster = mine.cluster";
 
 /// A statement on claims that are held: their names or clusters, with their tokens.
@@ -74,6 +66,7 @@ pub(super) struct Granted {
 pub(super) struct Link<'d> {
     database: &'d Database,
     holder: &'d Holder,
+    lifetime: Lifetime,
     connection: Option<Connection>,
 }
 
@@ -99,8 +92,8 @@ impl Statement {
 
 impl<'d> Link<'d> {
     /// One that is not connected.
-    pub(super) fn new(database: &'d Database, holder: &'d Holder) -> Self {
-        Self { database, holder, connection: None }
+    pub(super) fn new(database: &'d Database, holder: &'d Holder, lifetime: Lifetime) -> Self {
+        Self { database, holder, lifetime, connection: None }
     }
 
     /// Closes the connection: an answer may still come, and the next statement would queue behind it.
@@ -112,8 +105,8 @@ impl<'d> Link<'d> {
     pub(super) async fn lead(&mut self, roles: &[Role]) -> Result<Vec<Granted>, Error> {
         const QUERY: &str = "lead";
         let names: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
-        let holder = self.holder.as_str();
-        let params = [(&holder as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY)];
+        let (holder, seconds) = (self.holder.as_str(), self.lifetime.seconds());
+        let params = [(&holder as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY), (&seconds as _, Type::FLOAT8)];
         let rows = self.connection().await?.all(QUERY, LEAD, &params).await?;
         let granted = |row| {
             Ok(Granted { name: column(QUERY, row, 0)?, token: column(QUERY, row, 1)?, cursor: column(QUERY, row, 2)? })
@@ -128,17 +121,22 @@ impl<'d> Link<'d> {
         names: &[String],
         tokens: &[i64],
     ) -> Result<Vec<String>, Error> {
-        let answered = timeout(ANSWER_WITHIN, self.run(statement, names, tokens)).await;
+        let within = self.lifetime.renewed_within();
+        let answered = timeout(within, self.run(statement, names, tokens)).await;
         answered.unwrap_or_else(|_| {
             self.close();
-            Err(Error::Silent { query: statement.name(), within: ANSWER_WITHIN })
+            Err(Error::Silent { query: statement.name(), within })
         })
     }
 
     async fn run(&mut self, statement: Statement, names: &[String], tokens: &[i64]) -> Result<Vec<String>, Error> {
         let query = statement.name();
-        let holder = self.holder.as_str();
-        let params = [(&holder as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY), (&tokens as _, Type::INT8_ARRAY)];
+        let (holder, seconds) = (self.holder.as_str(), self.lifetime.seconds());
+        let mut params =
+            vec![(&holder as _, Type::TEXT), (&names as _, Type::TEXT_ARRAY), (&tokens as _, Type::INT8_ARRAY)];
+        if matches!(statement, Statement::RenewRoles | Statement::RenewWork) {
+            params.push((&seconds as _, Type::FLOAT8));
+        }
         let rows = self.connection().await?.all(query, statement.text(), &params).await?;
         rows.iter().map(|row| column(query, row, 0)).collect()
     }
@@ -149,7 +147,8 @@ impl<'d> Link<'d> {
             return Ok(self.connection.insert(usable));
         }
         let mut connection = self.database.connect("claims").await?;
-        connection.run("limit_locks", LOCK_LIMIT).await?;
+        let limit = self.lifetime.locked_out_for().as_millis();
+        connection.run("limit_locks", &format!("set lock_timeout = {limit}")).await?;
         Ok(self.connection.insert(connection))
     }
 }

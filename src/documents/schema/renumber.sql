@@ -17,7 +17,7 @@ begin
   perform from towline_claim order by name for no key update;
   perform from towline_work order by cluster for no key update;
   update towline_meta set base = fresh, origin = towline_origin();
-  update towline_work set holder = null, token = token + 1, until = now() + interval '30 s', announced = null;
+  update towline_work set holder = null, token = token + 1, until = now() + interval '30 s';
   update towline_claim set holder = null, token = token + 1, until = now() + interval '30 s';
   perform pg_notify('towline', '');
   return fresh;

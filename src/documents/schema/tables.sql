@@ -53,7 +53,7 @@ insert into towline_claim (name) values ('compaction'), ('relay'), ('dispatcher'
 -- Work claims: each gives one cluster to one process.
 create table towline_work (
   cluster uuid primary key, ready_at timestamptz not null, urgent boolean not null default false, wanted bigint not null default 1,
-  attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz, announced timestamptz)
+  attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz)
   with (fillfactor = 50);
 create index on towline_work (ready_at);
 create index on towline_work (ready_at) where urgent;

@@ -8,12 +8,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::cluster::{self, Clock, Fence};
-use crate::documents::claims::HELD_FOR;
+use crate::documents::claims::Lifetime;
 
 /// The work claims of this process. Clones are the same.
 #[derive(Clone)]
 pub(in crate::documents) struct HeldWork {
     clock: Clock,
+    lifetime: Lifetime,
     entries: watch::Sender<BTreeMap<Uuid, Entry>>,
 }
 
@@ -46,8 +47,13 @@ pub(super) struct Registration {
 
 impl HeldWork {
     /// No claims. They end by this clock.
-    pub(in crate::documents) fn new(clock: Clock) -> Self {
-        Self { clock, entries: watch::Sender::default() }
+    pub(in crate::documents) fn new(clock: Clock, lifetime: Lifetime) -> Self {
+        Self { clock, lifetime, entries: watch::Sender::default() }
+    }
+
+    /// How long they last.
+    pub(super) fn lifetime(&self) -> Lifetime {
+        self.lifetime
     }
 
     /// The time by which claims end.
@@ -64,7 +70,7 @@ impl HeldWork {
         sent: Duration,
     ) -> Option<(Registration, cluster::Claim)> {
         let fence = Fence::new(name, self.clock);
-        fence.open(sent + HELD_FOR);
+        fence.open(sent + self.lifetime.held_for());
         let claim = fence.claim().ok()?;
         let entry = Entry { name: name.to_owned(), token, fence: fence.clone(), since: Instant::now() };
         self.entries.send_modify(|entries| {
@@ -97,7 +103,8 @@ impl HeldWork {
     pub(in crate::documents) fn answered(&self, asked: &[HeldClaim], renewed: &[String], sent: Duration) {
         let renewed: BTreeSet<Uuid> = renewed.iter().filter_map(|cluster| cluster.parse().ok()).collect();
         for HeldClaim { cluster, token, .. } in asked {
-            let is_kept = |entry: &Entry| renewed.contains(cluster) && entry.fence.extend(sent + HELD_FOR);
+            let is_kept =
+                |entry: &Entry| renewed.contains(cluster) && entry.fence.extend(sent + self.lifetime.held_for());
             // One that ended meanwhile and was granted anew has another token.
             self.remove(*cluster, "not renewed", |entry| entry.token == *token && !is_kept(entry));
         }
@@ -170,7 +177,7 @@ mod tests {
     }
 
     fn held() -> HeldWork {
-        HeldWork::new(Clock::Paused(Instant::now()))
+        HeldWork::new(Clock::Paused(Instant::now()), Lifetime::DEFAULT)
     }
 
     fn tokens(held: &HeldWork) -> Vec<(Uuid, i64)> {

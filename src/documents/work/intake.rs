@@ -1,56 +1,53 @@
-//! Waits for work and claims it: what the database says is ready, or what the message broker delivers.
-
-mod delivered;
-mod failures;
+//! Waits for work and claims it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
-use self::failures::Failures;
 use super::granted::Work;
 use super::queue::WorkQueue;
 use super::turns::Turns;
 use crate::actor::{Backoff, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
-use crate::documents::bus::{Broker, Purpose};
 
 /// What every request for work notifies.
 const CHANNEL: &str = "towline_work";
-/// Between two looks: a row may have become ready by the time, and a notification may have been lost.
+/// Between two looks: a row may have become ready by the time, and a notification or a hint may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
 /// The limit of LISTEN.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Between attempts of which each fails.
 const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
-/// How long the broker may be away before the database is asked for work.
-const WITHOUT_BROKER: Duration = Duration::from_secs(5);
-
-/// After connections to the broker of which each was lost soon.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Claims work while there are free permits.
 pub struct Intake {
     queue: WorkQueue,
     permits: Arc<Semaphore>,
     turns: Turns,
-    broker: Option<Broker>,
-    /// Of claims for deliveries, and of what is overdue.
-    failed_claims: Failures,
-    /// Of having work announced again.
-    failed_returns: Failures,
+    /// Whether the next permit takes the oldest row of any kind, before a hint may take it.
+    is_turn: bool,
+    /// Claims that have failed since the last that has not.
+    failures: u32,
 }
 
-/// What wakes the intake.
+/// Why rows are claimed.
+#[derive(Clone, Copy)]
+enum Wake {
+    /// It is time to look, or something may be ready: for all free permits.
+    Look,
+    /// Hints are of urgent rows, and it is another one's turn: for one permit.
+    Turn,
+    /// Somebody waits for this cluster.
+    Hint(Uuid),
+}
+
+/// What the database wakes the intake with.
 #[derive(Default)]
 struct Wakes(Notify);
-
-/// Says that the database need not be asked any more.
-#[derive(Default)]
-struct Relieved(Notify);
 
 impl Subscriber for Wakes {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
@@ -74,157 +71,116 @@ impl Subscriber for Wakes {
 impl Intake {
     /// One that takes a permit for each row.
     pub fn new(queue: WorkQueue, permits: Arc<Semaphore>) -> Self {
-        Self {
-            queue,
-            permits,
-            turns: Turns::default(),
-            broker: None,
-            failed_claims: Failures::of("failed to claim work, retrying"),
-            failed_returns: Failures::of("failed to have work announced again, it is found when it is overdue"),
-        }
-    }
-
-    /// The same, but the broker says which rows are ready, as long as it can be used.
-    #[must_use]
-    pub fn over(mut self, broker: Option<Broker>) -> Self {
-        self.broker = broker;
-        self
+        Self { queue, permits, turns: Turns::default(), is_turn: false, failures: 0 }
     }
 
     /// Passes work on, each with a permit, until the actor drains. `deliver` must not block.
     ///
-    /// It looks for work when it is notified, and once a second; never without a free permit. Where a look has filled all permits, the
-    /// next one follows as soon as another is free. With a broker, it does so only while that can't be used; else see `delivered`. The
-    /// actor hands back claims that are granted while it drains.
+    /// It looks for work once a second, and when the database notifies it; never without a free permit. Where a look has filled all permits,
+    /// the next one follows as soon as another is free. With a broker it does not listen to the database, but claims the rows of the
+    /// clusters that it has hints of. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
-        let Some(broker) = self.broker.clone() else {
-            return self.ask_the_database(scope, &Relieved::default(), &mut deliver).await;
-        };
-        let (mut usable_at, mut short_lives) = (Instant::now(), 0_u32);
-        while !scope.is_draining() {
-            let pause = short_lives.checked_sub(1).map_or(Duration::ZERO, |lives| AGAIN.next_delay(lives));
-            let reached = async {
-                sleep(pause).await;
-                broker.reach(Purpose::Worker).await
-            };
-            tokio::pin!(reached);
-            let connected = tokio::select! {
-                biased;
-                () = scope.draining() => return,
-                connected = timeout_at(usable_at + WITHOUT_BROKER, &mut reached) => connected.ok(),
-            };
-            let connected = if connected.is_some() {
-                connected
-            } else {
-                let relieved = Relieved::default();
-                let connected = async {
-                    tokio::select! {
-                        biased;
-                        () = scope.draining() => None,
-                        connected = reached => {
-                            relieved.0.notify_one();
-                            Some(connected)
-                        }
-                    }
-                };
-                // It ends between two statements: dropping one would leave what it is granted to nobody.
-                tokio::join!(connected, self.ask_the_database(scope, &relieved, &mut deliver)).0
-            };
-            let Some((link, deliveries)) = connected else { return };
-            let begun = Instant::now();
-            let until = self.take_deliveries(scope, &broker, link, deliveries, &mut deliver).await;
-            if until.duration_since(begun) >= WITHOUT_BROKER {
-                (usable_at, short_lives) = (until, 0);
-            } else {
-                // It does not count: the database is asked meanwhile, and connections are not made without pause.
-                short_lives = short_lives.saturating_add(1);
+        let (wakes, (keys, hints)) = (Wakes::default(), mpsc::channel(1));
+        if let Some(broker) = self.queue.broker().cloned() {
+            tokio::select! {
+                never = broker.exchange_hints(keys) => match never {},
+                () = self.claims(scope, &wakes, hints, &mut deliver) => {}
             }
-        }
-    }
-
-    async fn ask_the_database(
-        &mut self,
-        scope: &Scope,
-        relieved: &Relieved,
-        deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
-    ) {
-        let database = self.queue.database().clone().answering_within(ANSWER_WITHIN);
-        let listener = Listener::new(database, "work", &[CHANNEL]);
-        let wakes = Wakes::default();
-        tokio::select! {
-            never = listener.run(&wakes) => match never {},
-            () = self.claims(scope, relieved, &wakes, deliver) => {}
+        } else {
+            let database = self.queue.database().clone().answering_within(ANSWER_WITHIN);
+            let listener = Listener::new(database, "work", &[CHANNEL]);
+            tokio::select! {
+                never = listener.run(&wakes) => match never {},
+                () = self.claims(scope, &wakes, hints, &mut deliver) => {}
+            }
         }
     }
 
     async fn claims(
         &mut self,
         scope: &Scope,
-        relieved: &Relieved,
         wakes: &Wakes,
+        mut hints: mpsc::Receiver<Uuid>,
         deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
     ) {
-        let (mut look_at, mut failures) = (Instant::now(), 0);
+        let mut look_at = Instant::now();
         loop {
-            let permits = tokio::select! {
+            let (wake, permits) = tokio::select! {
                 biased;
                 () = scope.draining() => return,
-                () = relieved.0.notified() => return,
-                permits = self.next(look_at, wakes, failures > 0) => permits,
+                next = self.next(look_at, wakes, &mut hints) => next,
             };
             let _work = scope.work();
-            look_at = Instant::now() + EVERY;
-            let free = u32::try_from(permits.len()).unwrap_or(u32::MAX);
-            // Dropping this request would leave what it is granted to nobody.
-            match self.queue.claim(self.turns.shares(free)).await {
-                Ok(granted) => {
-                    failures = 0;
-                    let rows = u32::try_from(granted.len()).unwrap_or(u32::MAX);
-                    self.turns.taken(rows);
-                    if rows >= free {
-                        // There may be more.
-                        look_at = Instant::now();
-                    }
-                    if scope.is_draining() {
-                        return self.hand_back(granted).await;
-                    }
-                    for (work, permit) in granted.into_iter().zip(permits) {
-                        deliver(work, permit);
-                    }
-                }
+            // Dropping these requests would leave what they are granted to nobody.
+            let claimed = match wake {
+                Wake::Hint(cluster) => self.queue.claim_one(cluster).await.map(|work| work.into_iter().collect()),
+                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(permits.len()))).await,
+            };
+            if matches!(wake, Wake::Look) {
+                look_at = Instant::now() + EVERY;
+            }
+            let granted: Vec<Work> = match claimed {
+                Ok(granted) => granted,
                 Err(error) => {
-                    if failures == 0 {
-                        tracing::warn!(error = full_text(&error), "failed to claim work, retrying");
-                    } else {
-                        tracing::debug!(error = full_text(&error), failures, "failed to claim work, retrying");
-                    }
-                    look_at = Instant::now() + RETRY.next_delay(failures);
-                    failures = failures.saturating_add(1);
+                    look_at = Instant::now() + RETRY.next_delay(self.fails(&error));
+                    continue;
                 }
+            };
+            self.failures = 0;
+            self.turns.taken(count(granted.len()));
+            self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
+            if matches!(wake, Wake::Look) && granted.len() >= permits.len() {
+                // There may be more.
+                wakes.0.notify_one();
+            }
+            if scope.is_draining() {
+                return self.hand_back(granted).await;
+            }
+            for (work, permit) in granted.into_iter().zip(permits) {
+                deliver(work, permit);
             }
         }
     }
 
-    /// Waits until it is time to look and a permit is free, and takes all free permits.
-    async fn next(&self, look_at: Instant, wakes: &Wakes, has_failed: bool) -> Vec<OwnedSemaphorePermit> {
+    /// Waits until there is a reason to claim and a permit is free. A look takes all free permits.
+    async fn next(
+        &self,
+        look_at: Instant,
+        wakes: &Wakes,
+        hints: &mut mpsc::Receiver<Uuid>,
+    ) -> (Wake, Vec<OwnedSemaphorePermit>) {
+        let has_failed = self.failures > 0;
         let woken = async {
-            if has_failed {
-                // A notification does not mean that the next attempt succeeds.
-                std::future::pending::<()>().await;
-            }
             tokio::select! {
                 () = wakes.0.notified() => {}
                 () = self.queue.returned() => {}
             }
         };
-        tokio::select! {
-            () = sleep_until(look_at) => {}
-            () = woken => {}
-        }
+        let wake = tokio::select! {
+            biased;
+            () = sleep_until(look_at) => Wake::Look,
+            // After a failure, neither means that the next attempt succeeds.
+            () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
+            Some(cluster) = hints.recv(), if !has_failed => Wake::Hint(cluster),
+            () = woken, if !has_failed => Wake::Look,
+        };
         // The semaphore is never closed.
         let Ok(first) = Arc::clone(&self.permits).acquire_owned().await else { return std::future::pending().await };
-        let further = std::iter::from_fn(|| Arc::clone(&self.permits).try_acquire_owned().ok());
-        std::iter::once(first).chain(further).collect()
+        let most = if matches!(wake, Wake::Look) { usize::MAX } else { 0 };
+        let further = std::iter::from_fn(|| Arc::clone(&self.permits).try_acquire_owned().ok()).take(most);
+        (wake, std::iter::once(first).chain(further).collect())
+    }
+
+    /// Logs a failed claim, and returns how many were before it.
+    fn fails(&mut self, error: &db::Error) -> u32 {
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        if failures == 0 {
+            tracing::warn!(error = full_text(error), "failed to claim work, retrying");
+        } else {
+            tracing::debug!(error = full_text(error), failures, "failed to claim work, retrying");
+        }
+        failures
     }
 
     async fn hand_back(&self, granted: Vec<Work>) {
@@ -234,4 +190,8 @@ impl Intake {
             }
         }
     }
+}
+
+fn count(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
 }

@@ -14,20 +14,20 @@ use super::granted::Work;
 use super::held::{HeldClaim, HeldWork};
 use super::turns::Shares;
 use crate::db::{Database, Error, Row, Transaction, Type, column};
-use crate::documents::claims::{Claims, HELD_FOR, Holder};
+use crate::documents::bus::Broker;
+use crate::documents::claims::{Claims, Holder};
 
 /// Longest wait for work to be granted. It waits for no row's lock, and a late answer is of little use: the claim counts from the request.
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests a pass. A request is merged with a row that waits, and noted on one that is worked on. The notification is sent with the
 /// commit. For 30 s after versions were renumbered, which nobody leads, a new row is blocked as the others are: there may have been one,
-/// with a claim that was lost. A row that has become urgent is announced once more, with the urgent ones.
+/// with a claim that was lost.
 const ASK: &str = "with asked as ( \
        insert into towline_work (cluster, ready_at, urgent, until) \
        select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()) \
        from unnest($1::text[]::uuid[]) c order by c \
        on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
-         announced = case when excluded.urgent and not towline_work.urgent then null else towline_work.announced end, \
          ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
        returning 1), \
      counted as (select count(*) as rows from asked) \
@@ -35,8 +35,8 @@ const ASK: &str = "with asked as ( \
 /// What a claim makes of the rows in `next`.
 macro_rules! granted {
     () => {
-        "update towline_work w set holder = $1, token = w.token + 1, until = now() + interval '30 s', attempts = w.attempts + 1, \
-       ready_at = now() + interval '30 s' * least(w.attempts + 1, 10) \
+        "update towline_work w set holder = $1, token = w.token + 1, until = now() + $2 * interval '1 s', attempts = w.attempts + 1, \
+       ready_at = now() + $2 * interval '1 s' * least(w.attempts + 1, 10) \
      from next where w.cluster = next.cluster \
      returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
@@ -47,36 +47,30 @@ macro_rules! granted {
 /// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
 const CLAIM: &str = concat!(
     "with urgent as materialized ( \
-       select cluster, ready_at from towline_work where urgent and ready_at <= now() - $4 * interval '1 s' \
+       select cluster, ready_at from towline_work where urgent and ready_at <= now() \
          and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
-       order by ready_at limit $2 for update skip locked), \
+       order by ready_at limit $3 for update skip locked), \
      others as materialized ( \
-       select cluster, ready_at from towline_work where ready_at <= now() - $4 * interval '1 s' and (until is null or until < now()) \
+       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
          and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
-       order by ready_at limit $2 + $3 - (select count(*) from urgent) for update skip locked), \
+       order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
      next as (select * from urgent union all select * from others) ",
     granted!()
 );
-/// Grants the row of a cluster, if it is ready and nobody has it. It waits for nobody who has locked the row: then there is a row without
-/// a grant.
+/// Grants the row of a cluster, if it is ready and nobody has it or has locked it.
 const CLAIM_ONE: &str = concat!(
-    "with ready as materialized ( \
-       select cluster from towline_work where cluster = $2::text::uuid and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)), \
-     next as materialized ( \
-       select cluster, ready_at from towline_work where cluster = $2::text::uuid and exists (select from ready) \
-         and ready_at <= now() and (until is null or until < now()) for update skip locked), \
-     granted as (",
-    granted!(),
-    ") select g.* from ready left join granted g on true"
+    "with next as materialized ( \
+       select cluster, ready_at from towline_work where cluster = $3::text::uuid and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update skip locked) ",
+    granted!()
 );
 /// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
-const DONE: &str = "update towline_work set holder = null, until = null, announced = null, \
+const DONE: &str = "update towline_work set holder = null, until = null, \
        attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and (wanted <> $4 or $7::bool), \
        ready_at = case when wanted = $4 then $6::text::timestamptz else now() end \
      where cluster = $1::text::uuid and holder = $2 and token = $3 returning wanted <> $4";
 /// Ends a claim as if it had not been granted.
-const HAND_BACK: &str = "update towline_work set holder = null, until = null, announced = null, attempts = greatest(attempts - 1, 0), \
+const HAND_BACK: &str = "update towline_work set holder = null, until = null, attempts = greatest(attempts - 1, 0), \
        ready_at = now() \
      where cluster = $1::text::uuid and holder = $2 and token = $3 returning true";
 /// Removes the row of a claim.
@@ -94,29 +88,9 @@ pub struct WorkQueue {
     database: Database,
     holder: Holder,
     held: HeldWork,
+    broker: Option<Broker>,
     /// Wakes this process when it has made a row ready.
     returned: Arc<Notify>,
-}
-
-/// What came of the attempt to claim a certain row.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// The row was granted.
-    Granted(Work),
-    /// It is not ready, or somebody has it, or the answer came too late.
-    NotReady,
-    /// It is ready, but somebody else's transaction has locked it or has just changed it.
-    Locked,
-}
-
-impl Answer {
-    /// What was granted.
-    pub(super) fn work(self) -> Option<Work> {
-        match self {
-            Self::Granted(work) => Some(work),
-            Self::NotReady | Self::Locked => None,
-        }
-    }
 }
 
 /// What has become of the row of a pass that has ended.
@@ -147,14 +121,25 @@ impl WorkQueue {
     /// The queue. What is claimed belongs to `claims`, whose actor renews it.
     pub fn new(database: &Database, claims: &Claims) -> Self {
         let (holder, held) = (claims.holder().clone(), claims.work().clone());
-        Self { database: database.clone(), holder, held, returned: Arc::default() }
+        Self { database: database.clone(), holder, held, broker: None, returned: Arc::default() }
+    }
+
+    /// The same with a message broker, over which workers hear at once which clusters somebody waits for.
+    #[must_use]
+    pub fn over(mut self, broker: Option<Broker>) -> Self {
+        self.broker = broker;
+        self
     }
 
     /// Requests a pass of each of these clusters that begins after this call, and wakes those that wait for work. One statement.
-    pub async fn ask(&self, clusters: &[Uuid], urgent: bool) -> Result<(), Error> {
-        let clusters = texts(clusters);
+    pub async fn ask(&self, ids: &[Uuid], urgent: bool) -> Result<(), Error> {
+        let clusters = texts(ids);
         let params = [(&clusters as _, Type::TEXT_ARRAY), (&urgent as _, Type::BOOL)];
-        self.database.execute("ask", ASK, &params).await.map(|_| ())
+        self.database.execute("ask", ASK, &params).await?;
+        if let Some(broker) = self.broker.as_ref().filter(|_| urgent) {
+            broker.hint(ids);
+        }
+        Ok(())
     }
 
     /// The same as part of a transaction: passes that begin after its commit. The rows are locked until then, so a transaction asks
@@ -169,22 +154,17 @@ impl WorkQueue {
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
     pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
-        self.claim_ready_for(Duration::ZERO, shares).await
-    }
-
-    /// The same of rows that have been ready for so long.
-    pub(super) async fn claim_ready_for(&self, long: Duration, shares: Shares) -> Result<Vec<Work>, Error> {
         const QUERY: &str = "claim_work";
         if shares.permits() == 0 {
             return Ok(Vec::new());
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
-        let seconds = long.as_secs_f64();
+        let seconds = self.held.lifetime().seconds();
         let params = [
             (&holder as _, Type::TEXT),
+            (&seconds as _, Type::FLOAT8),
             (&urgent as _, Type::INT8),
             (&oldest as _, Type::INT8),
-            (&seconds as _, Type::FLOAT8),
         ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
@@ -193,19 +173,16 @@ impl WorkQueue {
         granted.collect()
     }
 
-    /// Claims the row of a cluster. One statement; if it fails, see [`Self::claim`].
-    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Answer, Error> {
-        const QUERY: &str = "claim_announced_work";
-        let (holder, cluster) = (self.holder.as_str(), cluster.to_string());
-        let params = [(&holder as _, Type::TEXT), (&cluster as _, Type::TEXT)];
+    /// Claims the row of a cluster, if it is ready and nobody has it. One statement; if it fails, see [`Self::claim`].
+    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Option<Work>, Error> {
+        const QUERY: &str = "claim_hinted_work";
+        let (holder, cluster, seconds) = (self.holder.as_str(), cluster.to_string(), self.held.lifetime().seconds());
+        let params = [(&holder as _, Type::TEXT), (&seconds as _, Type::FLOAT8), (&cluster as _, Type::TEXT)];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
         let rows = database.all(QUERY, CLAIM_ONE, &params).await?;
-        let Some(row) = rows.first() else { return Ok(Answer::NotReady) };
-        if column::<Option<&str>>(QUERY, row, 0)?.is_none() {
-            return Ok(Answer::Locked);
-        }
-        Ok(self.granted(QUERY, row, sent)?.map_or(Answer::NotReady, Answer::Granted))
+        let Some(row) = rows.first() else { return Ok(None) };
+        self.granted(QUERY, row, sent)
     }
 
     /// A row that a request sent at `sent` was granted; none if the answer came too late.
@@ -271,7 +248,7 @@ impl WorkQueue {
     /// The database, for the end of a pass. It waits for a connection as long as the claim lasts at least: without its end, the whole pass is
     /// repeated.
     fn patient(&self) -> Database {
-        self.database.clone().waiting_at_most(HELD_FOR)
+        self.database.clone().waiting_at_most(self.held.lifetime().held_for())
     }
 
     /// Runs a statement that ends a claim and returns whether its row is ready now.
@@ -311,6 +288,11 @@ impl WorkQueue {
         &self.database
     }
 
+    /// The message broker, if there is one.
+    pub(super) fn broker(&self) -> Option<&Broker> {
+        self.broker.as_ref()
+    }
+
     /// Counts the rows. One statement, which reads the whole table.
     pub async fn counts(&self) -> Result<Counts, Error> {
         const QUERY: &str = "count_work";
@@ -331,6 +313,6 @@ impl WorkQueue {
     }
 }
 
-pub(super) fn texts(clusters: &[Uuid]) -> Vec<String> {
+fn texts(clusters: &[Uuid]) -> Vec<String> {
     clusters.iter().map(Uuid::to_string).collect()
 }

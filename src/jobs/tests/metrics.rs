@@ -108,9 +108,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_hub_unreadable_rows_total", &[]),
     ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
     ("towline_bus_lag_seconds", &[]),
-    ("towline_bus_connected", &[("connection", &["relay", "announcer", "worker"])]),
-    ("towline_bus_dead_total", &[]),
-    ("towline_bus_dead_letters", &[]),
+    ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
     ("towline_claim_held", &[("name", &["dispatcher", "relay"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
@@ -284,10 +282,7 @@ fn record() -> (String, Vec<Metric>) {
         }
         bus.lag(Duration::from_secs(8));
         bus.stands(Purpose::Relay, Some(&documents::Standing::Blocked));
-        bus.stands(Purpose::Announcer, Some(&documents::Standing::Ready));
         bus.stands(Purpose::Worker, None);
-        bus.rejected();
-        bus.dead_letters(3);
         syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
         db_pool_connections("hub", 1, 2, 8);
@@ -440,11 +435,9 @@ fn what_is_recorded_is_what_is_rendered() {
         assert_near(value(&families, "towline_bus_published_total", &[("outcome", outcome)]), expected);
     }
     assert_near(value(&families, "towline_bus_lag_seconds", &[]), 8.0);
-    for (connection, expected) in [("relay", 0.0), ("announcer", 1.0), ("worker", 1.0)] {
+    for (connection, expected) in [("relay", 0.0), ("worker", 1.0)] {
         assert_near(value(&families, "towline_bus_connected", &[("connection", connection)]), expected);
     }
-    assert_near(value(&families, "towline_bus_dead_total", &[]), 1.0);
-    assert_near(value(&families, "towline_bus_dead_letters", &[]), 3.0);
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(&families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }

@@ -17,7 +17,7 @@ use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Listener, Session, Subscriber};
-use crate::documents::{Grant, Leadership};
+use crate::documents::{Broker, Grant, Leadership};
 
 /// What every write notifies.
 const CHANNEL: &str = "towline";
@@ -54,13 +54,21 @@ pub struct Dispatcher {
     database: Database,
     leadership: Leadership,
     observer: Arc<dyn DispatchObserver>,
+    broker: Option<Broker>,
     is_guarding: bool,
 }
 
 impl Dispatcher {
     /// A dispatcher under the leader claim of its role.
     pub fn new(database: Database, leadership: Leadership, observer: Arc<dyn DispatchObserver>) -> Self {
-        Self { database, leadership, observer, is_guarding: true }
+        Self { database, leadership, observer, broker: None, is_guarding: true }
+    }
+
+    /// The same, which tells workers over a message broker which clusters it has asked for.
+    #[must_use]
+    pub fn over(mut self, broker: Option<Broker>) -> Self {
+        self.broker = broker;
+        self
     }
 
     /// The same without the guard against mass deletions.
@@ -113,7 +121,7 @@ struct Follower<'d> {
 
 impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
-        let dispatch = Dispatch::new(self.of.database.clone());
+        let dispatch = Dispatch::new(self.of.database.clone()).over(self.of.broker.clone());
         let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
         self.review(&dispatch).await?;
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());

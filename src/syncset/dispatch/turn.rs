@@ -22,7 +22,7 @@ use super::remove::{remove, remove_all};
 use super::step::Step;
 use super::tidy::tidy;
 use crate::db::{Database, Transaction, Type};
-use crate::documents::{Grant, WorkQueue, renumber};
+use crate::documents::{Broker, Grant, WorkQueue, renumber};
 use crate::syncset::store::RESYNC;
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated. So pages are to end
@@ -38,6 +38,7 @@ const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and curso
 #[derive(Clone)]
 pub struct Dispatch {
     database: Database,
+    broker: Option<Broker>,
     /// Whether deletions are held if they are too many.
     is_guarding: bool,
 }
@@ -69,7 +70,14 @@ impl Turn {
 impl Dispatch {
     /// In this database.
     pub fn new(database: Database) -> Self {
-        Self { database, is_guarding: true }
+        Self { database, broker: None, is_guarding: true }
+    }
+
+    /// The same, which tells workers over a message broker which clusters somebody waits for.
+    #[must_use]
+    pub fn over(mut self, broker: Option<Broker>) -> Self {
+        self.broker = broker;
+        self
     }
 
     /// The same without the guard: everything is judged, and nothing is held.
@@ -168,6 +176,9 @@ impl Dispatch {
         turn.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
         transaction.commit().await?;
+        if let Some(broker) = &self.broker {
+            broker.hint(&clusters);
+        }
         verdicts.announce();
         Ok(turn)
     }

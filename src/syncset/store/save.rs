@@ -133,7 +133,6 @@ const BEREFT: &str = "resynced as (insert into towline_pace (cluster, kubeconfig
      asked as (insert into towline_work (cluster, ready_at, urgent) \
        select r.cluster, now(), true from (select cluster from resynced order by cluster) r \
      on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, urgent = true, \
-       announced = case when not towline_work.urgent then null else towline_work.announced end, \
        ready_at = least(towline_work.ready_at, excluded.ready_at) returning 1)";
 /// Until the end of a transaction nobody else stores that a document leads to one of these clusters.
 const LOCK_IDENTITIES: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true), \

@@ -130,7 +130,7 @@ impl Worker {
         ));
         Self(Arc::new(Inner {
             store,
-            queue: WorkQueue::new(&shared.database, &shared.claims),
+            queue: WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone()),
             writer: shared.writer.clone(),
             holder: shared.claims.holder().clone(),
             preparer,
@@ -167,7 +167,7 @@ impl Worker {
         // There are at most as many that have not begun as there are slots, of which each has one.
         let slots = self.permits.connecting();
         let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
-        let intake = Intake::new(self.queue.clone(), slots).over(self.shared.broker.clone());
+        let intake = Intake::new(self.queue.clone(), slots);
         let mut visits =
             Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
         let mut expire = interval(EXPIRE_EVERY);

@@ -15,7 +15,7 @@ fn each_change_is_published_once_and_in_order() {
         let world = World::new("changes").await;
         let replica = world.relaying().await;
         stands(&replica, "relay", "ready", "").await;
-        let mut queue = Queue::open(&world.broker.url(), "changes", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "changes", FieldTable::default()).await.expect("a queue");
         let mut api = replica.client();
         let mut versions = vec![create(&mut api, "c1").await];
         for value in 0..20 {
@@ -49,7 +49,7 @@ fn a_relay_that_was_replaced_moves_no_cursor() {
     run(async {
         let world = World::new("replaced").await;
         let replica = world.relaying().await;
-        let mut queue = Queue::open(&world.broker.url(), "replaced", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "replaced", FieldTable::default()).await.expect("a queue");
         let mut api = replica.client();
         let cursor = "select cursor from towline_claim where name = 'relay'";
         let before = world.number(cursor).await;
@@ -73,7 +73,7 @@ fn after_a_gap_consumers_are_told_to_list_and_end_equal_to_the_list() {
     run(async {
         let world = World::new("gap").await;
         let mut replica = world.relaying().await;
-        let mut queue = Queue::open(&world.broker.url(), "gap", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "gap", FieldTable::default()).await.expect("a queue");
         let mut mirror = Mirror::default();
         create(&mut replica.client(), "c1").await;
         world.relayed().await;
@@ -123,7 +123,7 @@ fn what_a_full_queue_refuses_is_replaced_by_a_demand_to_list() {
         let mut limited = FieldTable::default();
         limited.insert("x-max-length".into(), AMQPValue::LongInt(3));
         limited.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
-        let mut queue = Queue::open(&world.broker.url(), "nacks", limited).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "nacks", limited).await.expect("a queue");
         let mut api = replica.client();
         world.relayed().await;
         // The prefetch is larger than the queue, so that it fills up behind what is not acknowledged.
@@ -154,9 +154,9 @@ fn what_a_full_queue_refuses_is_replaced_by_a_demand_to_list() {
 fn the_largest_document_is_an_event_like_any_other() {
     run(async {
         let world = World::new("large").await;
-        let replica = world.replica_at(&world.broker.tls_url()).await;
+        let replica = world.replica_at(&world.broker.tls_url().replace("%2F", "large")).await;
         stands(&replica, "relay", "ready", "").await;
-        let mut queue = Queue::open(&world.broker.url(), "large", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "large", FieldTable::default()).await.expect("a queue");
         let mut api = replica.client();
         create(&mut api, "c1").await;
         let status = serde_json::json!({"status": {"text": "x".repeat(4_000_000)}});

@@ -11,7 +11,7 @@ use crate::bus::consumer::connect;
 use crate::bus::world::{LIMIT, SYNCSETS, World, create_unreachable, metric, run, stands};
 
 const DOCUMENT: &str = include_str!("../../../../docs/bus.md");
-const CONNECTIONS: [&str; 3] = ["relay", "announcer", "worker"];
+const CONNECTIONS: [&str; 2] = ["relay", "worker"];
 const NOTHING: &str = "^$";
 
 /// What the page says the account needs: virtual host, user, and what it may configure, write and read.
@@ -58,11 +58,11 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Events, work, dead letters, the operator's commands and the check: the broker refuses nothing.
+/// Events, work, what a stranger has published, and the check: the broker refuses nothing.
 #[test]
 fn the_documented_permissions_are_enough_for_everything() {
     run(async {
-        let world = World::new("least").await;
+        let world = World::alone("least", "").await;
         let documented = documented();
         let [vhost, user, configure, write, read] = &documented[..] else { panic!("{documented:?}") };
         let account = Account::new(&world, vhost, user).await;
@@ -82,18 +82,12 @@ fn the_documented_permissions_are_enough_for_everything() {
             .basic_publish("".into(), "towline.work.clusters".into(), options, b"junk", properties)
             .await
             .expect("sent");
-        eventually("the dead letter to be seen", LIMIT, async || {
-            match metric(&replica, "towline_bus_dead_letters").await {
-                count if count > 0.5 => Ok(()),
-                other => Err(other.to_string()),
-            }
+        eventually("the junk to be rejected", LIMIT, async || {
+            let log = replica.towline().log().map_err(|error| error.to_string())?;
+            if log.contains("no cluster's id") { Ok(()) } else { Err("no warning".to_owned()) }
         })
         .await
         .unwrap();
-        let (code, text) = world.dead_letters(&account.url(), &["discard"]).await;
-        assert_eq!((code, text.as_str()), (Some(0), "1 dead letters discarded\n"));
-        let (code, text) = world.dead_letters(&account.url(), &[]).await;
-        assert_eq!((code, text.as_str()), (Some(0), "there are no dead letters\n"));
         let config = format!(
             "[hub]\ndatabase_url = {:?}\nbus = \"amqp\"\namqp_url = {:?}\n",
             world.place.url(integration::postgres::HUB),
@@ -117,7 +111,7 @@ fn the_documented_permissions_are_enough_for_everything() {
 #[test]
 fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
     run(async {
-        let world = World::new("refuses").await;
+        let world = World::alone("refuses", "").await;
         let documented = documented();
         let [vhost, user, configure, write, read] = &documented[..] else { panic!("{documented:?}") };
         let account = Account::new(&world, vhost, user).await;
@@ -129,12 +123,10 @@ fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
         let mut clusters = 0;
         for (missing, may, refused) in [
             ("configure", [NOTHING, write, read], &CONNECTIONS[..]),
-            ("read", [configure, write, NOTHING], &CONNECTIONS[..]),
-            // Whoever binds the queue of dead letters reads from their exchange.
-            ("read from queues", [configure, write, r"^towline\.dead$"], &["worker"]),
-            ("write to exchanges", [configure, NOTHING, read], &CONNECTIONS[..]),
-            // Only the announcer publishes to queues.
-            ("write to queues", [configure, r"^towline\.", read], &["announcer"]),
+            ("read from queues", [configure, write, NOTHING], &["worker"]),
+            ("write", [configure, NOTHING, read], &CONNECTIONS[..]),
+            // What is published to a queue goes by this exchange.
+            ("write to queues", [configure, r"^towline\.", read], &["worker"]),
             ("nothing", [configure, write, read], &[]),
         ] {
             println!("missing: {missing}");

@@ -66,7 +66,7 @@ impl Told {
 impl Follower {
     pub(crate) async fn start(world: &World, replica: &Replica) -> Self {
         let python = programs::pika().await.expect("Python with pika").display().to_string();
-        let (broker, hub) = (world.broker.url(), format!("http://{}", replica.api()));
+        let (broker, hub) = (world.url(), format!("http://{}", replica.api()));
         let (sender, told) = watch::channel(Told::default());
         let body = tokio::spawn(async move {
             loop {
@@ -110,7 +110,7 @@ fn the_example_of_the_manual_follows_the_clusters() {
         let world = World::new("python").await;
         let replica = world.relaying().await;
         let python = programs::pika().await.expect("Python with pika").display().to_string();
-        let (_child, mut lines) = start(&python, &world.broker.url(), &format!("http://{}", replica.api()));
+        let (_child, mut lines) = start(&python, &world.url(), &format!("http://{}", replica.api()));
         let begin = line(&mut lines).await;
         assert!(begin.starts_with("list ") && begin.ends_with(" 1"), "{begin}");
         let mut api = replica.client();
@@ -146,7 +146,7 @@ fn the_queue_of_the_example_has_the_same_type_whatever_the_default_is() {
                 .expect("a virtual host");
             let permissions = ["set_permissions", "-p", &vhost, "guest", ".*", ".*", ".*"];
             world.broker.control(&permissions).await.expect("permissions");
-            let url = world.broker.url().replace("%2F", &vhost);
+            let url = world.broker.url_of(&vhost);
             let replica = world.replica_at(&url).await;
             create(&mut replica.client(), default).await;
             world.relayed().await;

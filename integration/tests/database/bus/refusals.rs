@@ -14,10 +14,10 @@ const CONNECTED: &str = "towline_bus_connected{connection=\"relay\"}";
 #[test]
 fn an_alarm_of_the_broker_is_named_and_holds_up_nobody_but_events() {
     run(async {
-        let world = World::new("alarms").await;
+        let world = World::alone("alarms", "").await;
         let replica = world.relaying().await;
         stands(&replica, "relay", "ready", "").await;
-        let mut queue = Queue::open(&world.broker.url(), "alarms", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "alarms", FieldTable::default()).await.expect("a queue");
         let mut api = replica.client();
         for (number, is_of_disk) in [(0, false), (1000, true)] {
             let set = async |on| {
@@ -55,7 +55,7 @@ fn an_alarm_of_the_broker_is_named_and_holds_up_nobody_but_events() {
 #[test]
 fn an_alarm_that_ends_while_the_database_is_away_leaves_nothing_behind() {
     run(async {
-        let world = World::new("alarmed").await;
+        let world = World::alone("alarmed", "").await;
         let replica = world.relaying().await;
         stands(&replica, "relay", "ready", "").await;
         world.broker.alarm(true).await.expect("an alarm");
@@ -75,7 +75,7 @@ fn an_alarm_that_ends_while_the_database_is_away_leaves_nothing_behind() {
 fn an_object_with_other_arguments_is_named_and_used_by_nobody() {
     run(async {
         let world = World::new("mismatch").await;
-        let connection = connect(&world.broker.url()).await.expect("a connection");
+        let connection = connect(&world.url()).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         let none = FieldTable::default();
@@ -96,7 +96,7 @@ fn an_object_with_other_arguments_is_named_and_used_by_nobody() {
 fn refused_credentials_are_named_without_the_password() {
     run(async {
         let world = World::new("refused").await;
-        let url = world.broker.url().replace("guest:guest", "guest:canary1234");
+        let url = world.url().replace("guest:guest", "guest:canary1234");
         let replica = world.replica_at(&url).await;
         stands(&replica, "relay", "away", "ACCESS_REFUSED").await;
         create(&mut replica.client(), "c1").await;
@@ -127,9 +127,9 @@ fn a_check_covers_the_broker() {
             let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
             (output.status.success(), text)
         };
-        let (is_good, text) = check(&world.broker.tls_url()).await;
+        let (is_good, text) = check(&world.broker.tls_url().replace("%2F", "checked")).await;
         assert!(is_good, "{text}");
-        let (is_good, text) = check(&world.broker.url().replace("guest:guest", "guest:canary1234")).await;
+        let (is_good, text) = check(&world.url().replace("guest:guest", "guest:canary1234")).await;
         assert!(!is_good && text.contains("ACCESS_REFUSED") && !text.contains("canary1234"), "{text}");
     });
 }

@@ -59,7 +59,7 @@ fn what_was_refused_is_told_by_the_next_relay_if_the_first_one_is_killed() {
     run(async {
         let world = World::new("owed").await;
         let mut replica = world.relaying().await;
-        let mut queue = Queue::open(&world.broker.url(), "owed", limited(3)).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "owed", limited(3)).await.expect("a queue");
         let mut api = replica.client();
         // More than the prefetch and the queue hold.
         let mut newest = 0;
@@ -100,7 +100,7 @@ fn what_was_refused_is_told_by_the_next_relay_if_the_first_one_is_killed() {
 #[test]
 fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
     run(async {
-        let world = World::with("toolarge", "max_message_size = 100000").await;
+        let world = World::alone("toolarge", "max_message_size = 100000").await;
         let writer = without_bus(&world).await;
         let mut api = writer.client();
         for number in 0..400 {
@@ -112,7 +112,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
             }
         }
         // As if all but the first one had come while the broker was away.
-        let broker: AmqpUrl = world.broker.url().parse().expect("a URL");
+        let broker: AmqpUrl = world.url().parse().expect("a URL");
         let first = format!(
             "update towline_claim set cursor = 1 where name = 'relay'; \
              insert into towline_claim (name, holder) values ('relist', '{}')",
@@ -131,7 +131,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
         // The first one, and for each of the two one after many rows were on their way and one after it was alone.
         let connections = world.broker.log().expect("the log").matches("client-provided name: towline relay").count();
         assert!(connections <= 5, "{connections} connections");
-        let mut queue = Queue::open(&world.broker.url(), "toolarge", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "toolarge", FieldTable::default()).await.expect("a queue");
         let mut mirror = Mirror::default();
         mirror.list(&mut api).await;
         label(&mut api, "c201", "small").await;
@@ -153,7 +153,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
 fn consumers_of_all_kinds_list_at_the_first_start_and_after_a_renumbering() {
     run(async {
         let world = World::new("kinds").await;
-        let connection = connect(&world.broker.url()).await.expect("a connection");
+        let connection = connect(&world.url()).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         let none = FieldTable::default();
@@ -198,7 +198,7 @@ fn a_bus_that_was_switched_off_continues_where_it_was() {
     run(async {
         let world = World::new("switched").await;
         let mut on = world.relaying().await;
-        let mut queue = Queue::open(&world.broker.url(), "switched", FieldTable::default()).await.expect("a queue");
+        let mut queue = Queue::open(&world.url(), "switched", FieldTable::default()).await.expect("a queue");
         let mut mirror = Mirror::default();
         mirror.list(&mut on.client()).await;
         create(&mut on.client(), "on").await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use integration::RabbitMq;
 use integration::hub::{Client, Replica};
 use lapin::ExchangeKind;
 use lapin::options::ExchangeDeclareOptions;
@@ -66,11 +65,13 @@ async fn rolled(world: &World, from: &Replica, url: &str) -> Replica {
 fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_new_one() {
     run(async {
         let world = World::new("switching").await;
-        let other = RabbitMq::start("switching-other").await.expect("another broker");
+        // A virtual host is a broker of its own.
+        world.broker.add_vhost("switching-other").await.expect("another broker");
+        let other = world.broker.url_of("switching-other");
         let old = world.relaying().await;
         let mut api = old.client();
-        let mut at_old = Consumer::start(&world.broker.url(), &mut api).await;
-        let mut at_new = Consumer::start(&other.url(), &mut api).await;
+        let mut at_old = Consumer::start(&world.url(), &mut api).await;
+        let mut at_new = Consumer::start(&other, &mut api).await;
         for number in 0..5 {
             create(&mut api, &format!("old-{number}")).await;
         }
@@ -78,7 +79,7 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
         at_old.follows(&mut api).await;
         assert_eq!((at_old.mirror.events, at_old.mirror.relists), (5, 0));
 
-        let mut new = rolled(&world, &old, &other.url()).await;
+        let mut new = rolled(&world, &old, &other).await;
         let mut api = new.client();
         at_new.follows(&mut api).await;
         assert_eq!((at_new.mirror.relists, at_new.mirror.clusters.len()), (1, 6));
@@ -87,9 +88,9 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
             label(&mut api, "first", &number.to_string()).await;
             world.relayed().await;
         }
-        other.control(&["close_all_connections", "a test"]).await.expect("closed");
+        world.broker.control(&["close_all_connections", "--vhost", "switching-other", "a test"]).await.expect("closed");
         label(&mut api, "first", "connected-again").await;
-        at_new.queue = Queue::open(&other.url(), "switching", FieldTable::default()).await.expect("a queue");
+        at_new.queue = Queue::open(&other, "switching", FieldTable::default()).await.expect("a queue");
         world.relayed().await;
         new.towline().terminate(LIMIT).await.expect("it ends");
         new.start_again().await.expect("it starts");
@@ -101,7 +102,7 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
         assert_eq!((at_new.mirror.relists, at_new.mirror.events - events), (1, 7));
         assert_eq!(at_new.mirror.handled, world.changes(at_new.mirror.listed, at_new.mirror.highest).await);
 
-        let again = rolled(&world, &new, &world.broker.url()).await;
+        let again = rolled(&world, &new, &world.url()).await;
         let mut api = again.client();
         label(&mut api, "first", "back").await;
         at_old.follows(&mut api).await;

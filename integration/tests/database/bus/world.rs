@@ -1,44 +1,67 @@
 //! The servers, and what a test has of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, ADMIN, HUB, Transport};
-use integration::{Postgres, RabbitMq, Towline, eventually};
+use integration::{Postgres, RabbitMq, eventually};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use towline::db::DatabaseSource;
+use towline::documents;
 
 pub(crate) use crate::run;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
-/// A database and a broker, with the schema in it.
+/// A database with the schema in it, and a virtual host of a broker. Servers are shared, but for tests that hurt them.
 pub(crate) struct World {
-    pub(crate) server: Postgres,
+    pub(crate) server: Arc<Postgres>,
     pub(crate) place: postgres::Database,
-    pub(crate) broker: RabbitMq,
+    pub(crate) broker: Arc<RabbitMq>,
+    url: String,
+}
+
+static SERVERS: OnceCell<(Arc<Postgres>, Arc<RabbitMq>)> = OnceCell::const_new();
+
+async fn start(name: &str, settings: &str) -> (Arc<Postgres>, Arc<RabbitMq>) {
+    let (server, broker) = tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start_with(name, settings));
+    (Arc::new(server.expect("a server")), Arc::new(broker.expect("a broker")))
 }
 
 impl World {
+    /// On the servers that tests share.
     pub(crate) async fn new(name: &str) -> Self {
-        Self::with(name, "").await
+        let (server, broker) = SERVERS.get_or_init(|| start("bus", "")).await.clone();
+        broker.add_vhost(name).await.expect("a virtual host");
+        let url = broker.url_of(name);
+        Self::on(server, broker, url, name).await
     }
 
-    /// With further lines of the broker's configuration.
-    pub(crate) async fn with(name: &str, settings: &str) -> Self {
-        let (server, broker) =
-            tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start_with(name, settings));
-        let (server, broker) = (server.expect("a server"), broker.expect("a broker"));
+    /// On servers of its own, with further lines of the broker's configuration.
+    pub(crate) async fn alone(name: &str, settings: &str) -> Self {
+        let (server, broker) = start(name, settings).await;
+        let url = broker.url();
+        Self::on(server, broker, url, name).await
+    }
+
+    async fn on(server: Arc<Postgres>, broker: Arc<RabbitMq>, url: String, name: &str) -> Self {
         let place = server.hub_database(name).await.expect("a database");
-        let output =
-            Towline::command_with(["migrate"], &[("POSTGRES_PARAMS", &place.url(HUB))]).await.expect("it runs");
-        assert!(output.status.success(), "{output:?}");
-        Self { server, place, broker }
+        let source = DatabaseSource::Url(Box::new(place.url(HUB).parse().unwrap_or_else(|error| panic!("{error}"))));
+        documents::migrate(&documents::open(source), LIMIT).await.expect("the schema");
+        Self { server, place, broker, url }
+    }
+
+    /// The URL of the virtual host.
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
     }
 
     /// A replica that uses the broker and is ready.
     pub(crate) async fn replica(&self) -> Replica {
-        self.replica_at(&self.broker.url()).await
+        self.replica_at(&self.url()).await
     }
 
     /// One whose relay has published, so that further events are the only ones.
@@ -62,12 +85,6 @@ impl World {
         client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
-    /// The first column of the only row, a text.
-    pub(crate) async fn text(&self, sql: &str) -> String {
-        let client = self.place.client(ADMIN).await.expect("a connection");
-        client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
-    }
-
     /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         let client = self.place.client(ADMIN).await.expect("a connection");
@@ -84,16 +101,6 @@ impl World {
         })
         .await
         .unwrap();
-    }
-
-    /// Runs `towline hub dead-letters` with this broker, and returns its exit code and what it prints.
-    pub(crate) async fn dead_letters(&self, url: &str, arguments: &[&str]) -> (Option<i32>, String) {
-        let all = ["hub", "dead-letters"].iter().chain(arguments).copied();
-        let database = self.place.url(HUB);
-        let env = [("POSTGRES_PARAMS", database.as_str()), ("AMQP_URL", url)];
-        let output = Towline::command_with(all, &env).await.expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
     }
 
     /// The versions of the log's changes of clusters above one and up to another.

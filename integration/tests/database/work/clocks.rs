@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use towline::documents::Role;
 
-use crate::work::world::{LIMIT, Stage, run};
+use crate::work::world::{LIMIT, SHORT, Stage, run};
 
-/// A server that is promoted and whose clock is 5 s ahead: everything ends 5 s earlier by it.
-const AHEAD: &str = "update towline_claim set until = until - interval '5 s' where holder is not null; \
-     update towline_work set until = until - interval '5 s', ready_at = ready_at - interval '5 s'";
+/// A server that is promoted and whose clock is ahead, by half of the time between the end of a claim at its holder and in the database:
+/// everything ends earlier by it. What is not done is ready at once, so that only its claim is waited for.
+const AHEAD: &str = "update towline_claim set until = until - interval '1.5 s' where holder is not null; \
+     update towline_work set until = until - interval '1.5 s', ready_at = now()";
 
-/// With a server whose clock is 5 s ahead of the one that has granted the claims, nobody else is granted one before it has ended
+/// With a server whose clock is ahead of the one that has granted the claims, nobody else is granted one before it has ended
 /// there, and by then its holder has stopped. So it makes no difference what the clocks of the replicas say.
 #[test]
 fn a_server_whose_clock_is_ahead_grants_nothing_that_its_holder_still_uses() {
     run(async {
         let stage = Stage::new("clock_ahead").await;
-        let holder = stage.process();
+        let holder = stage.process_lasting(SHORT);
         let grant = holder.claims.role(Role::Dispatcher).granted().await;
         holder.ask(&[1], false).await;
         let work = holder.claim_one().await;
@@ -31,7 +32,7 @@ fn a_server_whose_clock_is_ahead_grants_nothing_that_its_holder_still_uses() {
         let (role_ends, work_ends) = (ends("towline_claim").await, ends("towline_work").await);
         let now = async || stage.number("select (extract(epoch from clock_timestamp()) * 1000000)::int8").await;
 
-        let next = stage.process();
+        let next = stage.process_lasting(SHORT);
         let mut leadership = next.claims.role(Role::Dispatcher);
         let leads = async {
             let later = tokio::time::timeout(LIMIT, leadership.granted()).await.expect("it is granted");

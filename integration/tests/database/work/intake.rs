@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
-use towline::documents::{Broker, Finished, Intake, Work};
+use towline::documents::{Finished, Intake, Work};
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 
@@ -17,12 +17,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn start(process: &Process, permits: usize) -> Self {
-        Self::start_over(process, permits, None)
-    }
-
-    /// The same with a message broker.
-    pub(crate) fn start_over(process: &Process, permits: usize, broker: Option<Broker>) -> Self {
-        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits))).over(broker);
+        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits)));
         let (sender, delivered) = mpsc::channel(permits);
         let deliver = move |work, permit| sender.try_send((work, permit)).expect("there is room for each permit");
         let running = Running::start(async move |scope| intake.run(&scope, deliver).await);

@@ -9,20 +9,15 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
-mod broker;
 mod claiming;
 mod clocks;
 mod costs;
 mod faults;
+mod hints;
 mod intake;
-mod messages;
-mod nodes;
 mod oracle;
-mod partitions;
 mod renewals;
 mod requests;
-mod restarts;
-mod returned;
 mod rounds;
 mod worker;
 mod world;

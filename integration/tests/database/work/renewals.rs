@@ -4,7 +4,7 @@ use integration::eventually;
 use integration::postgres::{ADMIN, HUB};
 use towline::documents::{Finished, Role};
 
-use crate::work::world::{END, LIMIT, Process, Stage, clusters, id, open, run};
+use crate::work::world::{END, LIMIT, Process, SHORT, Stage, clusters, id, open, run};
 
 /// When the claim on a cluster ends in the database, in ms.
 fn until(cluster: u64) -> String {
@@ -17,7 +17,7 @@ fn until(cluster: u64) -> String {
 fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
     run(async {
         let stage = Stage::new("renewed").await;
-        let process = stage.process();
+        let process = stage.process_lasting(SHORT);
         process.ask(&[1, 2, 3, 4], false).await;
         let held = process.claim(9).await;
         let (ends, newest) = (
@@ -28,8 +28,8 @@ fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
         for _ in 0..2 {
             last = stage.exceeds("a renewal", newest, last).await;
             assert_eq!(stage.number(ends).await, 1, "one statement for all");
-            let of_30_s = "select count(*) from towline_work where until between now() + interval '15 s' and now() + interval '30 s'";
-            assert_eq!(stage.number(of_30_s).await, 4);
+            let of_9_s = "select count(*) from towline_work where until between now() and now() + interval '9 s'";
+            assert_eq!(stage.number(of_9_s).await, 4);
         }
         let second: String = id(2);
         stage.run(&format!("{END} and cluster = '{second}'")).await;
@@ -57,7 +57,7 @@ fn a_renewal_keeps_all_claims_but_those_that_have_ended() {
 fn work_is_kept_while_leader_claims_cannot_be_renewed() {
     run(async {
         let stage = Stage::new("other_table").await;
-        let process = stage.process();
+        let process = stage.process_lasting(SHORT);
         let mut leadership = process.claims.role(Role::Relay);
         let grant = leadership.granted().await;
         process.ask(&[1], false).await;
@@ -83,7 +83,7 @@ fn work_is_kept_while_leader_claims_cannot_be_renewed() {
 fn a_role_is_kept_while_work_cannot_be_renewed() {
     run(async {
         let stage = Stage::new("locked_work").await;
-        let process = stage.process();
+        let process = stage.process_lasting(SHORT);
         let grant = process.claims.role(Role::Dispatcher).granted().await;
         process.ask(&[1, 2], false).await;
         let held = process.claim(9).await;
@@ -110,7 +110,7 @@ fn a_worker_without_its_database_stops_before_another_begins() {
     run(async {
         let stage = Stage::new("cut_off").await;
         let link = integration::Link::to(stage.place.address()).await.expect("a link");
-        let far = Process::start(&open(&stage.place.url_by(HUB, &link.address().to_string())));
+        let far = Process::lasting(&open(&stage.place.url_by(HUB, &link.address().to_string())), SHORT);
         far.ask(&[1], false).await;
         let work = far.claim_one().await;
         link.cut().await.expect("no packet arrives");
@@ -156,7 +156,7 @@ fn a_process_that_ends_hands_its_work_back() {
 fn a_role_is_asked_for_once_somebody_wants_it() {
     run(async {
         let stage = Stage::new("wanted").await;
-        let process = stage.process();
+        let process = stage.process_lasting(SHORT);
         process.ask(&[1], false).await;
         let work = process.claim_one().await;
         let first = stage.number(&until(1)).await;

@@ -1,22 +1,21 @@
-//! Test 4 of the specification: workers over a broker, while workers and the broker are killed, stopped and wiped.
+//! Workers over a broker, while workers, the broker and the database are killed, stopped, cut off and wiped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use integration::RabbitMq;
-use integration::postgres::HUB;
+use integration::blackhole::Link;
+use integration::postgres::{ADMIN, HUB, Transport};
 use integration::soak::{Random, rounds, seed};
+use integration::{Postgres, RabbitMq};
 use tokio::time::sleep;
-use towline::documents::WorkQueue;
+use towline::documents::{Broker, WorkQueue};
 
-use crate::work::broker::holds;
 use crate::work::oracle::Oracle;
-use crate::work::worker::Worker;
+use crate::work::worker::{Worker, work};
 use crate::work::world::{LIMIT, Stage, broker, id, ids, run};
 
-const CLUSTERS: u64 = 1_000;
-const PERMITS: usize = 16;
-const QUEUES: [&str; 2] = ["towline.work.clusters", "towline.work.clusters.urgent"];
+const CLUSTERS: u64 = 200;
+const PERMITS: usize = 8;
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug)]
@@ -27,49 +26,72 @@ enum Fault {
     BrokerKilled,
     BrokerWiped,
     BrokerFrozen,
-    QueuesPurged,
+    /// No packet between the workers and the broker arrives.
+    BrokerCutOff,
+    QueuePurged,
+    DatabaseKilled,
 }
 
-const ALL: [Fault; 6] = [
+const ALL: [Fault; 8] = [
     Fault::WorkerKilled,
     Fault::WorkerFrozen,
     Fault::BrokerKilled,
     Fault::BrokerWiped,
     Fault::BrokerFrozen,
-    Fault::QueuesPurged,
+    Fault::BrokerCutOff,
+    Fault::QueuePurged,
+    Fault::DatabaseKilled,
 ];
 
-/// Q1 and Q2 over the broker: no cluster is worked on twice at once, tokens only grow, and the last pass of each has read its last change.
+/// Changes a cluster and asks for a pass, in one transaction, and tells workers.
+async fn change(database: &towline::db::Database, broker: &Broker, cluster: u64, urgent: bool) -> Option<()> {
+    let text: String = id(cluster);
+    let mut transaction = database.begin("change", LIMIT).await.ok()?;
+    let change = format!("update changes set number = number + 1 where cluster = '{text}'");
+    transaction.run("change", &change).await.ok()?;
+    WorkQueue::ask_within(&mut transaction, &ids(&[cluster]), urgent).await.ok()?;
+    transaction.commit().await.ok()?;
+    if urgent {
+        broker.hint(&ids(&[cluster]));
+    }
+    Some(())
+}
+
+/// Waits for further passes.
+async fn goes_on(oracle: &mut Oracle, what: &str) {
+    let ended = oracle.sights.borrow().all_ended();
+    oracle.until(what, |seen| seen.all_ended() > ended + 50).await;
+}
+
+/// No cluster is worked on twice at once, tokens only grow, and the last pass of each has read its last change.
 #[test]
-fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
+fn no_fault_of_workers_the_broker_or_the_database_loses_work_or_doubles_it() {
     run(async {
-        let (stage, server) = tokio::join!(Stage::new("rounds"), RabbitMq::start("work-rounds"));
-        let server = server.expect("a broker");
+        let (database, server) =
+            tokio::join!(Postgres::start("work-rounds", Transport::Plain), RabbitMq::start("work-rounds"));
+        let (database, server) = (database.expect("a server"), server.expect("a broker"));
+        let stage = Stage::on(&database, "rounds").await;
         let all = format!(
             "create table changes (cluster uuid primary key, number bigint not null); grant all on changes to public; \
              insert into changes select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 0 from generate_series(0, {}) n",
             CLUSTERS - 1
         );
         stage.run(&all).await;
-        let process = stage.process();
-        let _announces = process.announces(&broker(&server.url()));
+        let link = Link::to(server.address()).await.expect("a link");
         let mut oracle = Oracle::start().await;
-        let (address, url, at) = (oracle.address.clone(), stage.place.url(HUB), server.url());
+        let (address, url, at) = (oracle.address.clone(), stage.place.url(HUB), server.url_by(link.address()));
         let start = |name: &str| Worker::start_over(name, &url, &address, PERMITS, Some(&at));
+        // Who asks is a worker, too, which is spared.
+        let here = broker(&at);
+        let (asker, _works) = work("here", &url, &address, PERMITS, Some(here.clone()));
         let seed = seed();
-        println!("SEED={seed}");
         let is_over = AtomicBool::new(false);
         let changes = async {
             let (database, mut random) = (stage.database(), Random::new(seed));
             while !is_over.load(Ordering::Relaxed) {
-                let cluster = random.below(CLUSTERS);
-                let text: String = id(cluster);
-                let mut transaction = database.begin("change", LIMIT).await.expect("a transaction");
-                let change = format!("update changes set number = number + 1 where cluster = '{text}'");
-                transaction.run("change", &change).await.expect("it is changed");
-                let urgent = random.below(2) == 0;
-                WorkQueue::ask_within(&mut transaction, &ids(&[cluster]), urgent).await.expect("it is asked for");
-                transaction.commit().await.expect("it is committed");
+                let (cluster, urgent) = (random.below(CLUSTERS), random.below(2) == 0);
+                // While the database is away nothing is changed.
+                let _changed = change(&database, &here, cluster, urgent).await;
                 sleep(Duration::from_millis(10)).await;
             }
         };
@@ -77,14 +99,15 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
             let mut random = Random::new(seed ^ 1);
             let mut lots = random.split().rounds_of(&ALL);
             let mut workers: Vec<(String, Worker)> = Vec::new();
-            for number in 0..3 {
+            for number in 0..2 {
                 let name = format!("worker-{number}");
                 workers.push((name.clone(), start(&name)));
             }
-            process.queue.ask(&ids(&(0..CLUSTERS).collect::<Vec<_>>()), false).await.expect("all are asked for");
-            oracle.until("passes of all clusters", |seen| seen.all_ended() >= 1_000).await;
-            for round in 0..rounds(6) {
-                let victim = usize::try_from(random.below(3)).expect("small");
+            asker.queue.ask(&ids(&(0..CLUSTERS).collect::<Vec<_>>()), false).await.expect("all are asked for");
+            let enough = usize::try_from(CLUSTERS).expect("few");
+            oracle.until("passes of all clusters", |seen| seen.all_ended() >= enough).await;
+            for round in 0..rounds(2) {
+                let victim = random.index(2);
                 let fault = lots.next().expect("there are some");
                 println!("round {round}: {fault:?}, worker {victim}");
                 match fault {
@@ -97,49 +120,44 @@ fn no_fault_of_workers_or_the_broker_loses_work_or_doubles_it() {
                         let (name, worker) = &workers[victim];
                         oracle.until("a pass to stop", |seen| !seen.under_way(name).is_empty()).await;
                         worker.freeze();
-                        let (stopped, ended) = {
-                            let sights = oracle.sights.borrow();
-                            (sights.under_way(name), sights.all_ended())
-                        };
-                        oracle.until("the others to go on", |seen| seen.all_ended() > ended + 50).await;
+                        let stopped = oracle.sights.borrow().under_way(name);
                         oracle.until("others to take over", |seen| seen.are_replaced(&stopped)).await;
                         worker.thaw();
                     }
                     Fault::BrokerKilled => {
                         server.kill().await.expect("it is killed");
-                        let ended = oracle.sights.borrow().all_ended();
-                        oracle.until("work without a broker", |seen| seen.all_ended() > ended + 50).await;
+                        goes_on(&mut oracle, "work without a broker").await;
                         server.start_again().await.expect("it starts");
                     }
                     Fault::BrokerWiped => server.wipe().await.expect("it is wiped"),
                     Fault::BrokerFrozen => {
                         let frozen = server.freeze().expect("it is stopped");
-                        let ended = oracle.sights.borrow().all_ended();
-                        oracle.until("work while the broker is stopped", |seen| seen.all_ended() > ended + 50).await;
+                        goes_on(&mut oracle, "work while the broker is stopped").await;
                         drop(frozen);
                     }
-                    Fault::QueuesPurged => {
-                        for queue in QUEUES {
-                            // It may not be there yet, after the broker was wiped.
-                            let _purged = server.control(&["purge_queue", queue]).await;
-                        }
+                    Fault::BrokerCutOff => {
+                        link.cut().await.expect("it is cut");
+                        goes_on(&mut oracle, "work while nobody reaches the broker").await;
+                        link.restore().await.expect("it is restored");
+                    }
+                    // It may not be there yet, after the broker was wiped.
+                    Fault::QueuePurged => drop(server.control(&["purge_queue", "towline.work.clusters"]).await),
+                    Fault::DatabaseKilled => {
+                        database.kill().await.expect("it is killed");
+                        database.start_again().await.expect("it starts");
                     }
                 }
-                let ended = oracle.sights.borrow().all_ended();
-                oracle.until("work after the fault", |seen| seen.all_ended() > ended + 100).await;
+                goes_on(&mut oracle, "work after the fault").await;
             }
             is_over.store(true, Ordering::Relaxed);
-            let rows = stage.sql.query("select cluster::text, number from changes", &[]).await.expect("the changes");
+            let sql = stage.place.client(ADMIN).await.expect("a connection");
+            let rows = sql.query("select cluster::text, number from changes", &[]).await.expect("the changes");
             let last: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
             let is_read = |seen: &crate::work::oracle::Sights| {
                 last.iter()
                     .all(|(cluster, number)| seen.clusters.get(cluster).is_some_and(|seen| seen.number >= *number))
             };
             oracle.until("the last changes to be read", is_read).await;
-            // Nobody asks for anything any more, and the workers are idle.
-            for queue in QUEUES {
-                holds(&server, "no message to be left", queue, (0, 0)).await;
-            }
         };
         tokio::join!(changes, faults);
     });

@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use towline::db::Database;
-use towline::documents::{Intake, Work, WorkQueue};
+use towline::documents::{Broker, Intake, Work, WorkQueue};
 
-use crate::work::world::{Process, Running, broker, in_a_century, open, run};
+use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, run};
 
 const URL: &str = "WORKER_DATABASE";
 const ORACLE: &str = "WORKER_ORACLE";
@@ -35,7 +35,9 @@ impl Worker {
     pub(crate) fn start_over(name: &str, url: &str, oracle: &str, permits: usize, broker: Option<&str>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
-        command.args(["--exact", "worker::as_a_worker", "--ignored", "--nocapture"]);
+        let test =
+            module_path!().split_once("::").map_or_else(String::new, |(_, module)| format!("{module}::as_a_worker"));
+        command.args(["--exact", &test, "--ignored", "--nocapture"]);
         command.env(URL, url).env(ORACLE, format!("{name} {oracle}")).env(PERMITS, permits.to_string());
         command.envs(broker.map(|broker| (BROKER, broker)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
@@ -80,24 +82,32 @@ fn as_a_worker() {
         std::env::var(ORACLE).expect("where").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("two");
     let permits = std::env::var(PERMITS).expect("how many").parse().expect("a number");
     run(async {
-        let process = Process::start(&open(&url));
         let mut until_the_end = TcpStream::connect(&oracle).await.expect("the oracle");
         let broker = std::env::var(BROKER).ok().map(|url| broker(&url));
-        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits))).over(broker);
-        let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(&url), name, oracle });
-        let _intake = Running::start(async move |scope| {
-            let deliver = |work, permit| {
-                let worked = Arc::clone(&worked);
-                tokio::spawn(async move {
-                    worked.pass(work).await;
-                    drop(permit);
-                });
-            };
-            intake.run(&scope, deliver).await;
-        });
+        let _works = work(&name, &url, &oracle, permits, broker);
         // The oracle says nothing here until it is gone.
         let _end = until_the_end.read(&mut [0]).await;
     });
+}
+
+/// Works in this process, until what this returns is dropped.
+pub(crate) fn work(name: &str, url: &str, oracle: &str, permits: usize, broker: Option<Broker>) -> (Process, Running) {
+    let process = Process::lasting(&open(url), SHORT);
+    let queue = process.queue.clone().over(broker);
+    let intake = Intake::new(queue, Arc::new(Semaphore::new(permits)));
+    let (name, oracle) = (name.to_owned(), oracle.to_owned());
+    let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(url), name, oracle });
+    let intake = Running::start(async move |scope| {
+        let deliver = |work, permit| {
+            let worked = Arc::clone(&worked);
+            tokio::spawn(async move {
+                worked.pass(work).await;
+                drop(permit);
+            });
+        };
+        intake.run(&scope, deliver).await;
+    });
+    (process, intake)
 }
 
 impl Worked {

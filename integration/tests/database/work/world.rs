@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use integration::postgres::{self, ADMIN, HUB, Transport};
-use integration::{Postgres, eventually};
+use integration::{Postgres, RabbitMq, eventually};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
@@ -15,21 +15,34 @@ use towline::actor::Scope;
 use towline::amqp::AmqpSource;
 use towline::cluster::Clock;
 use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Announcer, Broker, Claims, Finished, Holder, Role, Shares, Work, WorkQueue};
+use towline::documents::{self, Broker, Claims, Finished, Holder, Shares, Work, WorkQueue};
 
 pub(crate) use crate::run;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
-/// More announcements are not made: fewer than the product's bound, which a broker of a test would take long to fill.
-pub(crate) const MOST_WAITING: u32 = 1_000;
+/// How long claims last where a test waits for their end or their renewal, instead of 30 s. Their holders give up after two thirds of it.
+pub(crate) const SHORT: Duration = Duration::from_secs(9);
 /// Ends the claims in the database, as if their holders had been stopped for 30 s.
 pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
 
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
+static BROKER: OnceCell<RabbitMq> = OnceCell::const_new();
 
 async fn server() -> &'static Postgres {
     SERVER.get_or_init(async || Postgres::start("work", Transport::Plain).await.expect("a server")).await
+}
+
+/// The broker that tests share.
+pub(crate) async fn shared_broker() -> &'static RabbitMq {
+    BROKER.get_or_init(async || RabbitMq::start("work").await.expect("a broker")).await
+}
+
+/// The URL of a virtual host of this name there.
+pub(crate) async fn vhost(name: &str) -> String {
+    let broker = shared_broker().await;
+    broker.add_vhost(name).await.expect("a virtual host");
+    broker.url_of(name)
 }
 
 /// A test's database, with the schema of the documents.
@@ -61,11 +74,6 @@ impl Stage {
 
     /// The first column of the only row.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
-    }
-
-    /// The first column of the only row, a text.
-    pub(crate) async fn text(&self, sql: &str) -> String {
         self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
@@ -107,6 +115,11 @@ impl Stage {
     pub(crate) fn process(&self) -> Process {
         Process::start(&self.database())
     }
+
+    /// The same with claims that last so long.
+    pub(crate) fn process_lasting(&self, lifetime: Duration) -> Process {
+        Process::lasting(&self.database(), lifetime)
+    }
 }
 
 /// The database at this URL, as the hub opens it.
@@ -129,18 +142,24 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(database: &Database) -> Self {
-        let claims = Claims::new(database, Holder::of_this_process(), Clock::Boot);
+        Self::of(database, Claims::new(database, Holder::of_this_process(), Clock::Boot))
+    }
+
+    pub(crate) fn lasting(database: &Database, lifetime: Duration) -> Self {
+        Self::of(database, Claims::lasting(database, Holder::of_this_process(), Clock::Boot, lifetime))
+    }
+
+    fn of(database: &Database, claims: Claims) -> Self {
         let queue = WorkQueue::new(database, &claims);
         let running = claims.clone();
         let actor = Running::start(async move |scope| running.run(scope).await.expect("claims don't fail"));
         Self { claims, queue, actor }
     }
 
-    /// Announces work to a broker.
-    pub(crate) fn announces(&self, to: &Broker) -> Running {
-        let announcer = Announcer::new(self.queue.clone(), self.claims.role(Role::Dispatcher), to.clone());
-        let announcer = announcer.waiting_at_most(MOST_WAITING);
-        Running::start(async move |scope| announcer.run(scope).await.expect("it doesn't fail"))
+    /// The same with a message broker.
+    pub(crate) fn over(mut self, broker: &Broker) -> Self {
+        self.queue = self.queue.over(Some(broker.clone()));
+        self
     }
 
     /// Asks for passes of these clusters.

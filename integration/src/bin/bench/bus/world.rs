@@ -146,7 +146,7 @@ impl<'s> World<'s> {
             let hub = self.replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
             let text = hub.to_string();
             let is_ready = |connection: &str| text.contains(&format!("\"{connection}\":{{\"detail\":\"connected\""));
-            if ["relay", "announcer", "worker"].into_iter().all(is_ready) { Ok(()) } else { Err(text) }
+            if ["relay", "worker"].into_iter().all(is_ready) { Ok(()) } else { Err(text) }
         })
         .await
     }
