@@ -96,29 +96,3 @@ fn with_config_maps_it_has_the_role_for_them_and_no_other() {
     );
     assert_eq!(patched["env"], serde_json::json!([{"name": "HELM_DRIVER", "value": "configmap"}]));
 }
-
-/// Minutes of a duration such as `15m`.
-fn minutes(text: &str) -> u64 {
-    text.strip_suffix('m').and_then(|minutes| minutes.parse().ok()).expect("minutes")
-}
-
-/// A refusal is one post: an alert that waits as long as its window looks back never fires for it.
-#[test]
-fn a_single_refusal_raises_an_alert() {
-    let rules = document("deploy/base/monitoring/prometheus-rule.yaml");
-    let alerts = elements(&rules["spec"]["groups"][0]["rules"]).to_vec();
-    for outcome in ["unauthorized", "rejected"] {
-        let of_outcome: Vec<&Value> = alerts
-            .iter()
-            .filter(|alert| {
-                let expression = alert["expr"].as_str().expect("an expression");
-                expression.contains("towline_inventory_posts_total") && expression.contains(outcome)
-            })
-            .collect();
-        assert_eq!(of_outcome.len(), 1, "{outcome}");
-        let expression = of_outcome[0]["expr"].as_str().expect("an expression");
-        let window = expression.split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a window").0;
-        let pending = of_outcome[0]["for"].as_str().map_or(0, minutes);
-        assert!(pending + 5 <= minutes(window), "{outcome}: {pending} of {window}");
-    }
-}
