@@ -41,18 +41,19 @@ impl PairReconciler {
         is_stuck
     }
 
-    /// What other writers do, for each part of a step that becomes contended with it and has not been reported yet. It asks a cluster:
-    /// afterwards the caller has to check anew whether the step may be sent.
+    /// What other writers do, for each part of a step that becomes contended with it at `now` and has not been reported yet. It asks a
+    /// cluster: afterwards the caller has to check anew whether the step may be sent.
     pub(crate) async fn contenders(
         &mut self,
         section: &Section,
         step: &Step,
         effects: &[Effect],
         observed: &Observed,
+        now: Instant,
     ) -> Vec<(Contended, String)> {
         let mut found = Vec::new();
         for effect in effects {
-            let (what, now) = (&effect.what, Instant::now());
+            let what = &effect.what;
             let is_conflict = self.conflicts.would_contend(effect, now) == Some(true);
             if !is_conflict || section.index(|index| index.table.is_told_as_contended(&self.key, what, now)) {
                 continue;
@@ -64,17 +65,19 @@ impl PairReconciler {
         found
     }
 
-    /// Counts the rewrites in a step that is sent now, and reports the contenders. The Event may be lost among many; the log and the
-    /// report have it in any case.
+    /// Counts the rewrites in a step that is sent, and reports the contenders that were found at `now`. It judges by the same moment: a
+    /// contention that has expired since would be new here without a cause. The Event may be lost among many; the log and the report
+    /// have it in any case.
     pub(crate) fn count_rewrites(
         &mut self,
         section: &Section,
         effects: &[Effect],
         observed: &Observed,
         mut contenders: Vec<(Contended, String)>,
+        now: Instant,
     ) {
         for effect in effects {
-            let (what, now) = (&effect.what, Instant::now());
+            let what = &effect.what;
             let Some(is_conflict) = self.conflicts.sent(effect, now) else { continue };
             self.metrics.contended_field();
             let is_new = is_conflict && section.index(|index| index.table.contended(&self.key, what, now));

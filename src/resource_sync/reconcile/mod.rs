@@ -249,7 +249,8 @@ impl PairReconciler {
                 }
                 continue;
             }
-            let contenders = self.contenders(section, &step, &effects, &observed).await;
+            let asked_at = Instant::now();
+            let contenders = self.contenders(section, &step, &effects, &observed, asked_at).await;
             let sending = match section.harm_of(&step, &observed) {
                 None => None,
                 Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
@@ -267,7 +268,7 @@ impl PairReconciler {
                 return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
             }
             self.will_send(section, &step);
-            self.count_rewrites(section, &effects, &observed, contenders);
+            self.count_rewrites(section, &effects, &observed, contenders, asked_at);
             // If this run ends before the answer comes, the next run has to know that a write was sent.
             self.expect(section, |expected| expected.set_unknown(&step, true));
             let result = execute(section, &step, &observed).await;

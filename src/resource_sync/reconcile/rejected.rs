@@ -49,12 +49,13 @@ impl PairReconciler {
         if effects.iter().any(|effect| self.conflicts.wait(effect, Instant::now()).is_some()) {
             return;
         }
-        let contenders = self.contenders(section, &note, &effects, observed).await;
+        let asked_at = Instant::now();
+        let contenders = self.contenders(section, &note, &effects, observed, asked_at).await;
         // Credentials may have changed since the last step.
         if !section.caches_match_sessions() {
             return;
         }
-        self.count_rewrites(section, &effects, observed, contenders);
+        self.count_rewrites(section, &effects, observed, contenders, asked_at);
         self.expect(section, |expected| expected.set_unknown(&note, true));
         let result = execute(section, &note, observed).await;
         let is_unknown = result.as_ref().is_err_and(Error::outcome_is_unknown);
