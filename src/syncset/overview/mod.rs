@@ -2,7 +2,7 @@
 //!
 //! An actor counts. State: the newest counts, as latest values. It reads the database every 15 s, with a few statements of which none is
 //! larger with the number of objects, and in the replica that is the dispatcher some more each minute, for Hive's gauges. It sends to
-//! nobody; an approval and a question for the status make it count at once. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
+//! nobody; an approval and a question for the status make it count at once, Hive's gauges too. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
 //! ends at once.
 
 mod applied;
@@ -105,23 +105,25 @@ impl Overview {
         }
         let mut every = interval(EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut apply_at = Instant::now();
+        let (mut rests_until, mut apply_at) = (Instant::now(), Instant::now());
         loop {
-            tokio::select! {
+            let is_asked = tokio::select! {
                 biased;
                 () = scope.draining() => return Ok(()),
-                _ = every.tick() => {}
-                () = self.again.notified() => {}
-            }
+                _ = every.tick() => false,
+                () = self.again.notified() => true,
+            };
             self.count().await;
             let leads = self.leadership.grant().is_some();
+            let due_at = if is_asked { rests_until } else { apply_at };
             if !leads {
                 self.latest.send_if_modified(|latest| latest.applied.take().is_some());
-                apply_at = Instant::now();
-            } else if apply_at <= Instant::now() {
+                (rests_until, apply_at) = (Instant::now(), Instant::now());
+            } else if due_at <= Instant::now() {
                 let begun = Instant::now();
                 self.count_applied().await;
-                apply_at = begun + APPLIED_EVERY.max(APPLIED_RESTS * begun.elapsed());
+                rests_until = begun + APPLIED_RESTS * begun.elapsed();
+                apply_at = rests_until.max(begun + APPLIED_EVERY);
             }
         }
     }
