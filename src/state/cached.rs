@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::content::{Daemon, Document, SectionState, Unreadable};
+use super::content::{Daemon, Document, SectionState, Unreadable, is_zero};
 
 /// How far the state is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,7 @@ struct Failure {
 }
 
 /// The state in memory. See the module.
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(super) struct CachedState {
     /// This daemon.
     ours: Daemon,
@@ -56,6 +57,10 @@ pub(super) struct CachedState {
     last_failed: Option<Failure>,
     /// Counts the failed attempts.
     failures: u64,
+    /// The last attempt got no answer, so that a write may have arrived.
+    is_unsure: bool,
+    /// How often somebody who is no daemon had undone in this term what the object said.
+    undone: u64,
     /// Nothing is written: the cluster may be another one than the state is about.
     is_held: bool,
     /// Another daemon that seems to run the section as well.
@@ -93,6 +98,17 @@ pub struct StateReport {
     /// Another daemon that seems to run this section as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) other_daemon: Option<String>,
+    /// How often somebody else had changed or deleted the object before this daemon wrote it again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) undone: u64,
+}
+
+/// What a read of the object has found.
+pub(super) struct Loaded {
+    /// Another daemon that has written it and was not known before.
+    pub(super) other: Option<Daemon>,
+    /// How often in this term somebody who is no daemon had undone what it said, if that is once more.
+    pub(super) undone: Option<u64>,
 }
 
 impl CachedState {
@@ -111,6 +127,8 @@ impl CachedState {
             failure: None,
             last_failed: None,
             failures: 0,
+            is_unsure: false,
+            undone: 0,
             is_held: false,
             other: None,
             is_other_alive: false,
@@ -127,6 +145,7 @@ impl CachedState {
         self.phase = Phase::Loading;
         self.failure = None;
         (self.other, self.is_other_alive) = (None, false);
+        self.undone = 0;
         if !keep_changes {
             self.base = Document::default();
             self.current = SectionState::default();
@@ -239,25 +258,38 @@ impl CachedState {
         self.current.daemon = Some(self.ours.clone());
         self.stored = write.changes;
         self.failure = None;
+        self.is_unsure = false;
         Ok(())
     }
 
-    /// The object was read. Changes that are not stored go over it. Returns another daemon that has written the object and
-    /// was not known before.
+    /// The object was read. Changes that are not stored go over it.
     pub(super) fn loaded(
         &mut self,
         document: Document,
         version: Option<Arc<str>>,
         epoch: Option<u64>,
-    ) -> Result<Option<Daemon>, Unreadable> {
+    ) -> Result<Loaded, Unreadable> {
         let merged = Document::parse(&document.with_changes(&self.base.known, &self.current).to_string())?;
+        let is_undone = self.is_undone(&document, epoch);
+        self.undone += u64::from(is_undone);
+        self.is_unsure = false;
         let other = self.detect_other(&document);
         self.current = merged.known;
         self.base = document;
         self.version = version;
         self.epoch = epoch;
         self.phase = Phase::Loaded;
-        Ok(other)
+        Ok(Loaded { other, undone: is_undone.then_some(self.undone) })
+    }
+
+    /// Whether the object no longer says what it said when this process last read or wrote it in this term, and no daemon has
+    /// changed it since: somebody has put an earlier state in its place, has edited it, or has deleted it.
+    fn is_undone(&self, document: &Document, epoch: Option<u64>) -> bool {
+        let was_there = self.phase == Phase::Loaded && self.version.is_some() && self.epoch == epoch;
+        let signature = document.known.daemon.as_ref();
+        let is_by_daemon = signature.is_some_and(|daemon| daemon.instance != self.ours.instance)
+            && signature != self.base.known.daemon.as_ref();
+        was_there && !self.is_unsure && !is_by_daemon && document.known != self.base.known
     }
 
     /// A daemon that wrote the object since this process last read or wrote it runs the section as well.
@@ -285,8 +317,10 @@ impl CachedState {
         self.failure = None;
     }
 
-    /// A request has failed; `is_final` until somebody changes something. Returns whether that is worth a warning.
-    pub(super) fn failed(&mut self, reason: &str, is_final: bool) -> bool {
+    /// A request has failed; `is_final` until somebody changes something, `is_unsure` if it may have arrived. Returns whether that is
+    /// worth a warning.
+    pub(super) fn failed(&mut self, reason: &str, is_final: bool, is_unsure: bool) -> bool {
+        self.is_unsure |= is_unsure;
         let is_new = if is_final { self.unavailable().as_deref() != Some(reason) } else { self.failure.is_none() };
         let reason: Arc<str> = reason.into();
         if is_final {
@@ -312,6 +346,7 @@ impl CachedState {
             Phase::Loaded if !self.has_unstored() => ("stored", None),
             Phase::Loaded => ("changed", failure()),
         };
-        StateReport { object, standing, reason, other_daemon: self.other.as_ref().map(ToString::to_string) }
+        let other_daemon = self.other.as_ref().map(ToString::to_string);
+        StateReport { object, standing, reason, other_daemon, undone: self.undone }
     }
 }

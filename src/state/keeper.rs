@@ -9,12 +9,12 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
 use super::Keeping;
-use super::cached::{CachedState, StateReport};
+use super::cached::{CachedState, Loaded, StateReport};
 use super::content::{Document, SectionState, Unreadable};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
-use crate::telemetry::NotReady;
+use crate::telemetry::{NotReady, state_undone};
 
 /// How often a write is attempted at once, if the object has changed each time since it was read.
 const ATTEMPTS: usize = 5;
@@ -242,7 +242,7 @@ impl Keeper {
         };
         let reason = error.to_string();
         let is_final = is_final(error, self.is_known());
-        let is_new = self.update(|state| state.failed(&reason, is_final));
+        let is_new = self.update(|state| state.failed(&reason, is_final, error.outcome_is_unknown()));
         let section = &self.owner.section;
         if is_new && is_final {
             tracing::warn!(%section, reason, "the section's state can't be stored");
@@ -292,11 +292,22 @@ impl Keeper {
             Read::State(document, version) => (*document, Some(version)),
             Read::Foreign(foreign) => return Err(self.refused(namespace, &foreign)),
         };
-        if let Some(other) = self.update(|state| state.loaded(document, version, epoch)).map_err(undecodable)? {
+        let Loaded { other, undone } =
+            self.update(|state| state.loaded(document, version, epoch)).map_err(undecodable)?;
+        let section = &self.owner.section;
+        if let Some(other) = other {
             tracing::warn!(
-                section = %self.owner.section, %other, this = %self.keeping.daemon,
+                %section, %other, this = %self.keeping.daemon,
                 "another daemon has written this section's state: does it run the section, too?"
             );
+        }
+        if let Some(times) = undone {
+            state_undone(section);
+            // It is written when it changes the next time, and not before: nobody fights over it.
+            if times == 1 {
+                let object = self.key_of(section);
+                tracing::warn!(%section, object, "somebody has changed or deleted the section's state, which may forget what it was to remember");
+            }
         }
         Ok(())
     }

@@ -151,6 +151,11 @@ pub fn section_well(section: &SectionName, is_well: bool) {
     gauge!(names::SECTION_WELL, "section" => section.to_string()).set(if is_well { 1.0 } else { 0.0 });
 }
 
+/// Somebody had changed or deleted a section's stored state.
+pub fn state_undone(section: &SectionName) {
+    counter!(names::STATE_UNDONE_TOTAL, "section" => section.to_string()).increment(1);
+}
+
 /// Whether a cluster answers, at a scrape.
 pub fn cluster_available(cluster: &ClusterName, is_available: bool) {
     gauge!(names::CLUSTER_AVAILABLE, "cluster" => cluster.to_string()).set(if is_available { 1.0 } else { 0.0 });

@@ -19,7 +19,7 @@ use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, Standin
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
     cluster_available, cluster_new_credentials_fail, db_pool_connections, db_query, describe,
-    leader_election_master_status, recorder, render_families, render_process, section_well,
+    leader_election_master_status, recorder, render_families, render_process, section_well, state_undone,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -62,6 +62,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_cluster_available", &[("cluster", &["edge", "hub"])]),
     ("towline_cluster_new_credentials_fail", &[("cluster", &["edge"])]),
     ("towline_section_well", &[("section", SECTION)]),
+    ("towline_state_undone_total", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
     ("towline_sync_dry_run", &[("section", SECTION)]),
     ("towline_sync_spec_lag_seconds", &[("section", SECTION)]),
@@ -249,6 +250,7 @@ fn record() -> (String, Vec<Metric>) {
         cluster_available(&"hub".parse().expect("a name"), true);
         cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
         section_well(&section, true);
+        state_undone(&section);
         sync.set_unkept(Direction::Status, 3);
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);

@@ -201,6 +201,69 @@ fn a_copy_that_somebody_keeps_deleting_is_made_again_slowly_and_told() {
     });
 }
 
+/// The section writes its state only when it changes, so nobody who undoes it makes it write.
+#[test]
+fn a_stored_state_that_somebody_keeps_undoing_is_written_once_for_each_change_and_told() {
+    run(async {
+        let name = "state-undone";
+        let section = Section::start(name, databases(), "unclaimed = \"delete\"").await;
+        section.make_namespaces("a").await;
+        let content = json!({"spec": {"engine": "postgres-17"}});
+        for number in 0..8 {
+            section.make_remote("a", &format!("orders-{number}"), &content).await;
+        }
+        section.in_step().await;
+        section.settings_noted(name).await;
+        section.quiet().await;
+        let state = format!("towline-{name}");
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let states: Api<DynamicObject> = Api::namespaced_with(admin(&section.world.edge).await, "default", &kind);
+        let since = section.mark().await.1;
+        let written = async || {
+            let about = |record: &Record| record.resource == "configmaps" && record.name == state;
+            count(&section.world.edge, since, about).await
+        };
+        // The guard counts the deletion of an object that the remote does not have, and remembers that before it is sent.
+        let change = async |number: usize| {
+            let name = format!("stray-{number}");
+            section.make_local("a", &name, &content).await;
+            section.local_gone("a", &name).await;
+        };
+        let (api, victim) = (states.clone(), state.clone());
+        let deleter = tokio::spawn(async move { keep_deleting(api, &victim).await });
+        gone(&states, "the state", &state).await;
+        for number in 0..3 {
+            change(number).await;
+            gone(&states, "the state", &state).await;
+        }
+        section.quiet().await;
+        let expected = counts([("patch configmaps", 3), ("get configmaps", 3), ("create configmaps", 3)]);
+        assert_eq!(written().await, expected, "each change is refused once, and then written");
+        deleter.abort();
+        // An earlier state in its place is the same.
+        change(3).await;
+        let earlier = states.get(&state).await.unwrap();
+        change(4).await;
+        let back = Patch::Merge(json!({"data": earlier.data["data"]}));
+        states.patch(&state, &PatchParams::default(), &back).await.unwrap();
+        change(5).await;
+        section.quiet().await;
+        let expected = counts([("patch configmaps", 7), ("get configmaps", 5), ("create configmaps", 4)]);
+        assert_eq!(written().await, expected, "only what somebody has undone is read again");
+        section
+            .report_has("how often its state was undone", |report| {
+                let stored = &report["stored_state"];
+                (&stored["undone"], &stored["standing"]) == (&json!(5), &json!("stored"))
+            })
+            .await;
+        let undone = series(&section, "towline_state_undone_total", "section=\"state-undone\"").await;
+        assert_eq!(undone.as_deref(), Some("5"));
+        let log = section.towline.log().unwrap();
+        let told: Vec<&str> = log.lines().filter(|line| line.contains("somebody has changed or deleted")).collect();
+        assert!(told.len() == 1 && told[0].contains("WARN") && told[0].contains(&state), "{told:?}");
+    });
+}
+
 /// Makes an object whenever it is gone.
 async fn keep_making(api: Api<DynamicObject>, object: DynamicObject) {
     let name = object.name_any();
