@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use integration::audit::{Mark, Record};
 use integration::{ControlPlane, Filter, Towline, eventually, users};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
@@ -295,5 +295,109 @@ fn a_fight_is_told_with_the_other_manager_s_name_and_slows_down() {
         section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
         section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
         section.in_step().await;
+    });
+}
+
+/// A line of the log at WARN that names who undoes what.
+fn is_warning(line: &str, cause: &str) -> bool {
+    line.contains("WARN") && line.contains("another writer") && line.contains(cause)
+}
+
+#[test]
+fn a_fight_over_the_marks_of_an_object_is_slowed_and_named_and_the_rest_goes_on() {
+    run(async {
+        let section = one_database("fight-marks", "").await;
+        section.quiet().await;
+        let since = section.mark().await.1;
+        let (name, uid) = (mark("sync-local-name"), mark("sync-remote-uid"));
+        let theirs = json!({"metadata": {"annotations": {&name: null, &uid: null}}});
+        let ours = |local: &DynamicObject| local.annotations().contains_key(&mark("sync-local-name"));
+        let local = section.local("a");
+        let fighter = tokio::spawn(async move { fight(local, "orders", false, ours, &[theirs]).await });
+        let written = async || writes(&section, &section.world.edge, since, "patch", "databases", "orders").await;
+        // The first is no rewrite: the object was made with them.
+        slows_down_after(&section, 4, written).await;
+        let cause = format!("on cluster edge keeps changing annotation {name}, annotation {uid}");
+        let note = section.event("a", "orders", "Contended").await;
+        assert!(note.contains(&cause), "{note}");
+        section
+            .report_has("who strips the marks", |report| {
+                let listed = &report["not_in_step"][0];
+                listed["cause"].as_str().is_some_and(|told| told.ends_with(&cause))
+                    && report["objects"]["pending"] == json!(1)
+            })
+            .await;
+        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"fight-marks\"").await;
+        assert_eq!(rewrites.as_deref(), Some("3"));
+        the_spec_goes_on(&section).await;
+        fighter.abort();
+        section
+            .local_has("a", "orders", |local| [&name, &uid].iter().all(|mark| local.annotations().contains_key(*mark)))
+            .await;
+        section.in_step().await;
+        let log = section.towline.log().unwrap();
+        assert_eq!(log.lines().filter(|line| is_warning(line, &cause)).count(), 1, "told once");
+    });
+}
+
+#[test]
+fn a_fight_over_the_mark_of_a_namespace_is_slowed_and_named_and_the_other_marks_are_not_written_again() {
+    run(async {
+        let section = Section::start("fight-namespace", databases(), "").await;
+        section.make_remote_namespace("a").await;
+        for name in ["orders", "bills", "users"] {
+            section.make_remote("a", name, &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+        }
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await;
+        let namespaces: Api<Namespace> = Api::all(admin(&section.world.edge).await);
+        let source = mark("sync-remote-cluster");
+        let theirs = json!({"metadata": {"annotations": {&source: null}}});
+        let ours = |namespace: &Namespace| namespace.annotations().contains_key(&mark("sync-remote-cluster"));
+        let (fought, name) = (namespaces.clone(), section.namespace("a"));
+        let fighter = tokio::spawn(async move { fight(fought, &name, false, ours, &[theirs]).await });
+        let written = async || {
+            let (_, edge) = section.counted_without_events("a", since).await;
+            edge.get("patch namespaces").copied().unwrap_or_default()
+        };
+        // However many objects are in it.
+        slows_down_after(&section, 4, written).await;
+        let owner = namespaces.get(&section.namespace("a")).await.unwrap().annotations()[&mark("sync-owner")].clone();
+        let cause = "on cluster edge keeps changing this section's marks";
+        let note = section.event("a", &owner, "Contended").await;
+        assert!(note.contains(cause), "{note}");
+        section
+            .report_has("who strips the mark", |report| {
+                let listed = &report["not_in_step"][0];
+                listed["cause"].as_str().is_some_and(|told| told.ends_with(cause))
+                    && report["objects"]["pending"] == json!(1)
+            })
+            .await;
+        let rewrites = series(&section, "towline_sync_contended_fields_total", "section=\"fight-namespace\"").await;
+        assert_eq!(rewrites.as_deref(), Some("3"));
+        section.patch_remote("a", &owner, &json!({"spec": {"storage": "2Gi"}})).await;
+        section.local_has("a", &owner, |local| local.data["spec"]["storage"] == "2Gi").await;
+        fighter.abort();
+        let log = section.towline.log().unwrap();
+        assert_eq!(log.lines().filter(|line| is_warning(line, cause)).count(), 1, "told once");
+        let has_source = async || {
+            eventually("the mark to be there again", LIMIT, async || {
+                let namespace = namespaces.get(&section.namespace("a")).await.map_err(|error| error.to_string())?;
+                if ours(&namespace) { Ok(()) } else { Err(format!("{:?}", namespace.annotations())) }
+            })
+            .await
+            .unwrap();
+        };
+        has_source().await;
+        // Without one of these it is not the section's any more.
+        section.quiet().await;
+        let before = written().await;
+        for stripped in ["sync-local-name", "sync-owner"] {
+            let change = Patch::Merge(json!({"metadata": {"annotations": {mark(stripped): null, &source: null}}}));
+            namespaces.patch(&section.namespace("a"), &PatchParams::default(), &change).await.unwrap();
+            section.quiet().await;
+            assert_eq!(written().await, before, "{stripped}");
+        }
     });
 }
