@@ -118,7 +118,7 @@ fn refuse_two_files(matches: &ArgMatches, jobs: JobList) -> Result<(), clap::Err
 /// A command for a running daemon, sent to its admin server.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub enum Remote {
-    /// Show the clusters and sections of a running daemon, the worst first, and the objects that fail or wait
+    /// Show the clusters and sections of a running daemon, the worst first, and the objects that fail or wait; or one object
     Status(StatusCommand),
     /// Approve the changes that a section holds, such as a mass deletion
     Approve {
@@ -200,6 +200,12 @@ pub enum Remote {
 /// `towline status`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct StatusCommand {
+    /// Only one object, of this section, also if it is not among those that are listed
+    #[arg(value_parser = section_name, requires = "object")]
+    pub section: Option<SectionName>,
+    /// The object: NAMESPACE/NAME, or NAME of what has no namespace
+    #[arg(conflicts_with_all = ["tree", "exit_code"])]
+    pub object: Option<String>,
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
     pub admin: AdminUrl,
@@ -235,6 +241,14 @@ impl Remote {
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
         let mut exit = Exit::Done;
         let text = match self {
+            Self::Status(StatusCommand { section: Some(section), object: Some(object), admin, format, .. }) => {
+                let path = named("explain", section, Some(object));
+                let found = client::ask(admin, &Method::GET, &path, None).await?;
+                format.output.document(&found).unwrap_or_else(|| match format.output {
+                    Output::Name => format!("{object}\n"),
+                    _ => table::objects_of(section.as_str(), &found).unwrap_or_else(|| lines(&found)),
+                })
+            }
             Self::Status(command) => {
                 let status = client::ask(&command.admin, &Method::GET, "/status", None).await?;
                 if command.exit_code && !table::is_well(&status) {
@@ -317,6 +331,21 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_of_everything_or_of_one_object() {
+        let of = |line: &str| match parse(line) {
+            Ok(Command::Remote(Remote::Status(StatusCommand { section, object, .. }))) => {
+                Some((section.map(|section| section.to_string()), object))
+            }
+            _ => None,
+        };
+        assert_eq!(of("towline status"), Some((None, None)));
+        let one = (Some("databases".to_owned()), Some("hu/orders-0".to_owned()));
+        assert_eq!(of("towline status databases hu/orders-0"), Some(one));
+        assert_eq!(of("towline status databases"), None, "which object?");
+        assert_eq!(of("towline status databases hu/orders-0 --tree"), None);
+    }
+
+    #[test]
     fn the_command_line_is_well_formed() {
         command_line(JOBS).debug_assert();
     }
@@ -367,7 +396,14 @@ mod tests {
     fn status_asks_the_local_daemon_unless_told_otherwise() {
         let status = |admin: &str, output, tree, exit_code| {
             let admin = admin.parse().expect("a URL");
-            Command::Remote(Remote::Status(StatusCommand { admin, format: Format { output }, tree, exit_code }))
+            Command::Remote(Remote::Status(StatusCommand {
+                section: None,
+                object: None,
+                admin,
+                format: Format { output },
+                tree,
+                exit_code,
+            }))
         };
         assert_eq!(
             parse("towline status").expect("a command"),

@@ -162,12 +162,26 @@ fn message(section: &Value) -> String {
 fn objects(sections: &[(&String, &Value)]) -> String {
     let rows = sections.iter().flat_map(|(name, section)| {
         let listed = section.get("not_in_step").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        listed.iter().map(|object| {
-            let cell = |key: &str| plain(object.get(key));
-            vec![cell("key"), (*name).clone(), cell("state"), age(object.get("for_seconds")), what_to_do(object)]
-        })
+        listed.iter().map(|object| object_row(name, object))
     });
-    table(&["OBJECT", "SECTION", "STATE", "FOR", "CAUSE → NEXT STEP"], rows)
+    let more = sections.iter().filter_map(|(name, section)| {
+        let more = section.get("not_in_step_more")?.as_u64()?;
+        Some(format!("{more} more of {name} are not listed; one of them: towline status {name} OBJECT\n"))
+    });
+    [table(&OBJECT_HEADINGS, rows)].into_iter().chain(more).collect::<Vec<_>>().concat()
+}
+
+const OBJECT_HEADINGS: [&str; 5] = ["OBJECT", "SECTION", "STATE", "FOR", "CAUSE → NEXT STEP"];
+
+fn object_row(section: &str, object: &Value) -> Vec<String> {
+    let cell = |key: &str| plain(object.get(key));
+    vec![cell("key"), section.to_owned(), cell("state"), age(object.get("for_seconds")), what_to_do(object)]
+}
+
+/// The objects of a section in an answer; none if it explains in lines.
+pub(super) fn objects_of(section: &str, answer: &Value) -> Option<String> {
+    let objects = answer.get("objects").and_then(Value::as_array)?;
+    Some(table(&OBJECT_HEADINGS, objects.iter().map(|object| object_row(section, object))))
 }
 
 /// `spec.n: too large → change it on the hub; retried on change, else in 40s`.
@@ -181,7 +195,7 @@ fn what_to_do(object: &Value) -> String {
         (None, None) => None,
     };
     let then: Vec<String> = text("next_step").filter(|step| step != "none").into_iter().chain(retried).collect();
-    let cause = plain(object.get("cause"));
+    let cause = or_nothing(&plain(object.get("cause")));
     if then.is_empty() { cause } else { format!("{cause} → {}", then.join("; ")) }
 }
 
@@ -272,6 +286,7 @@ mod tests {
                         "key": "hu/queue-2", "state": "failing", "for_seconds": 3, "cause": "spec.n: 502 > 100",
                         "next_step": "change it on the hub", "retry": "on change", "retry_in_seconds": 40,
                     }],
+                    "not_in_step_more": 7,
                 },
             },
             "tree": {
@@ -307,6 +322,7 @@ addons      edge→hub       leases      ready       1/1       -        as of 8s
 OBJECT        SECTION     STATE      FOR   CAUSE → NEXT STEP
 hu/orders-0   databases   deleting   12m   waits for finalizer example.com/never (edge) → ask its owner
 hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on the hub; retried on change, else in 40s
+7 more of queues are not listed; one of them: towline status queues OBJECT
 
 towline 0.1.0, started 3h ago
 ";

@@ -12,7 +12,7 @@
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
 //! | `POST /resync/{section}?name=…` | the section's answer; without a name all is done again |
-//! | `GET /explain/{section}?name=…` | the state of one object, in lines |
+//! | `GET /explain/{section}?name=…` | the state of one object, in lines or as in the report |
 //!
 //! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes require loopback or the token, see `access`.
 

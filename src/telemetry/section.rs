@@ -71,7 +71,7 @@ pub trait Section: Send + Sync {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
-    /// Explains the state of one object, in lines. Changes nothing.
+    /// Explains the state of one object, in lines (`lines`) or as the report lists it (`objects`). Changes nothing.
     fn explain<'s>(&'s self, _name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }

@@ -173,6 +173,11 @@ impl Table {
         self.pairs.iter().map(|(key, _)| key)
     }
 
+    /// All pairs.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&PairKey, &Pair)> {
+        self.pairs.iter()
+    }
+
     /// The keys of one local namespace.
     pub(crate) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
         self.pairs.keys_in(namespace)

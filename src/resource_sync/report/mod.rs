@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::queue_metrics::QueueMetrics;
@@ -83,6 +83,9 @@ struct Report {
     objects_unknown_for_seconds: Option<u64>,
     /// The objects that fail or have waited for too long, the most urgent and oldest first.
     not_in_step: Vec<NotInStep>,
+    /// How many more there are.
+    #[serde(skip_serializing_if = "is_zero")]
+    not_in_step_more: usize,
     /// Fields that an API server does not keep as they were written.
     #[serde(skip_serializing_if = "Option::is_none")]
     unkept: Option<UnkeptReport>,
@@ -94,6 +97,11 @@ struct Report {
     left_out: Option<LeftOutReport>,
     /// The last failures that persist, newest first.
     failures: Vec<AgedFailure>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Serialize)]
@@ -110,7 +118,7 @@ struct LeftOutObject {
 }
 
 /// An object that fails or waits.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct NotInStep {
     key: String,
     state: &'static str,
@@ -223,28 +231,75 @@ impl SyncReport {
         }
     }
 
-    fn not_in_step(&self, now: Instant) -> Vec<NotInStep> {
-        let clusters = self.clusters();
-        let unanswered = clusters.iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name.as_str());
-        let entry = |(key, pair, state, age): (&PairKey, &Pair, ObjectState, Duration)| {
-            let waits = match (&pair.waits, state) {
-                (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
-                _ => match pair.contention(now).filter(|_| unanswered.is_none()) {
-                    Some(contention) => Waits::contended(contention.cause()),
-                    None => Waits::pending(unanswered),
-                },
-            };
-            NotInStep {
-                key: key.to_string(),
-                state: state.as_str(),
-                for_seconds: age.as_secs(),
-                cause: waits.cause,
-                next_step: waits.next_step,
-                retry: waits.retry,
-                retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
-            }
+    /// The objects that fail or have waited for too long, as far as they are listed, and how many more there are.
+    fn not_in_step(&self, now: Instant) -> (Vec<NotInStep>, usize) {
+        let unanswered = self.unanswered();
+        self.section.index(|index| {
+            let all = index.table.not_in_step(now, usize::MAX);
+            let more = all.len().saturating_sub(MOST_LISTED);
+            let listed = all.into_iter().take(MOST_LISTED);
+            (
+                listed.map(|(key, pair, state, age)| self.entry(key, pair, state, age, unanswered.as_ref())).collect(),
+                more,
+            )
+        })
+    }
+
+    /// A cluster that does not answer.
+    fn unanswered(&self) -> Option<ClusterName> {
+        self.clusters().into_iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name)
+    }
+
+    /// What is known of an object that is not in step.
+    fn entry(
+        &self,
+        key: &PairKey,
+        pair: &Pair,
+        state: ObjectState,
+        age: Duration,
+        unanswered: Option<&ClusterName>,
+    ) -> NotInStep {
+        let now = Instant::now();
+        let waits = match (&pair.waits, state) {
+            (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
+            _ => match pair.contention(now).filter(|_| unanswered.is_none()) {
+                Some(contention) => Waits::contended(contention.cause()),
+                None => Waits::pending(unanswered.map(ClusterName::as_str)),
+            },
         };
-        self.section.index(|index| index.table.not_in_step(now, MOST_LISTED).into_iter().map(entry).collect())
+        NotInStep {
+            key: key.to_string(),
+            state: state.as_str(),
+            for_seconds: age.as_secs(),
+            cause: waits.cause,
+            next_step: waits.next_step,
+            retry: waits.retry,
+            retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
+        }
+    }
+
+    /// The state of an object, by its key on either side, whether it is listed or not. Two objects of the two sides may have one key.
+    fn of_object(&self, name: &str) -> Vec<NotInStep> {
+        let (now, unanswered) = (Instant::now(), self.unanswered());
+        self.section.index(|index| {
+            let is_meant = |key: &PairKey| key.local.to_string() == name || key.remote.to_string() == name;
+            let pairs = index.table.pairs().filter(|(key, _)| is_meant(key));
+            let of = |(key, pair): (&PairKey, &Pair)| {
+                let (state, since) = pair.shown(now);
+                let age = now.saturating_duration_since(since);
+                if state == ObjectState::InStep {
+                    NotInStep {
+                        key: key.to_string(),
+                        state: state.as_str(),
+                        for_seconds: age.as_secs(),
+                        ..NotInStep::default()
+                    }
+                } else {
+                    self.entry(key, pair, state, age, unanswered.as_ref())
+                }
+            };
+            pairs.map(of).collect()
+        })
     }
 
     fn build(&self) -> Report {
@@ -255,6 +310,7 @@ impl SyncReport {
             let (totals, unkept) = (table.unkept_totals(), table.unkept());
             (table.states(now), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
         });
+        let (not_in_step, not_in_step_more) = self.not_in_step(now);
         let (left_out, left_out_objects) = section.index(|index| index.table.left_out(MOST_LISTED));
         let facts = self.facts();
         let bounds = section.bounds();
@@ -290,7 +346,8 @@ impl SyncReport {
             changed_settings,
             planned,
             objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
-            not_in_step: self.not_in_step(now),
+            not_in_step,
+            not_in_step_more,
             unkept: (totals.objects > 0).then(|| UnkeptReport {
                 objects: totals.objects,
                 fields: totals.spec + totals.status,
@@ -410,5 +467,15 @@ impl telemetry::Section for SyncReport {
 
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { self.section.attach().await })
+    }
+
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        let found = self.of_object(name);
+        Box::pin(async move {
+            if found.is_empty() {
+                return Err(Refused::Conflict { reason: format!("section {} knows no object {name}", self.name()) });
+            }
+            Ok(json!({ "objects": found }))
+        })
     }
 }

@@ -166,3 +166,47 @@ fn a_pause_is_read_as_go_reads_it_and_what_is_neither_true_nor_false_pauses_and_
         assert_eq!(local.data["spec"]["storage"], json!("1Gi"));
     });
 }
+
+#[test]
+fn each_of_more_paused_objects_than_are_listed_can_be_found() {
+    run(async {
+        let section = Section::start("paused-many", databases(), "").await;
+        section.make_namespaces("a").await;
+        let mut content = paused(&json!("true"));
+        content["spec"] = json!({"engine": "postgres-17"});
+        for number in 0..51 {
+            section.make_remote("a", &format!("orders-{number:02}"), &content).await;
+        }
+        let report = section.report_has("them", |report| report["objects"]["paused"] == json!(51)).await;
+        let listed: Vec<&str> =
+            report["not_in_step"].as_array().unwrap().iter().map(|object| object["key"].as_str().unwrap()).collect();
+        assert_eq!((listed.len(), &report["not_in_step_more"]), (50, &json!(1)), "{report}");
+        let all = (0..51).map(|number| format!("paused-many-a/orders-{number:02}"));
+        let others: Vec<String> = all.filter(|name| !listed.contains(&name.as_str())).collect();
+        let [other] = others.as_slice() else { panic!("{others:?}") };
+        let command = async |arguments: &[&str]| {
+            let admin = section.towline.admin_url();
+            let arguments = [&["status"], arguments, &["--admin", &admin]].concat();
+            let output = Towline::command(arguments).await.unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr))
+        };
+        let (code, told) = command(&[]).await;
+        let more = "1 more of paused-many are not listed; one of them: towline status paused-many OBJECT";
+        assert!(code == Some(0) && told.lines().any(|line| line == more), "{told}");
+        let by = format!("paused by {}: \"true\" on hub → remove the annotation to continue", mark("paused"));
+        for name in [other, listed[0]] {
+            let (code, told) = command(&["paused-many", name]).await;
+            let is_row = |line: &str| line.starts_with(name) && line.contains(" paused ") && line.contains(&by);
+            assert!(code == Some(0) && told.lines().count() == 2 && told.lines().any(is_row), "{told}");
+        }
+        let (code, told) = command(&["paused-many", "paused-many-a/orders-51"]).await;
+        let unknown = "section paused-many knows no object paused-many-a/orders-51";
+        assert!(code == Some(1) && told.contains(unknown), "{code:?} {told}");
+        // One that is in step is found as well.
+        section.patch_remote("a", "orders-00", &paused(&Value::Null)).await;
+        section.report_has("one in step", |report| report["objects"]["in_step"] == json!(1)).await;
+        let (_, told) = command(&["paused-many", "paused-many-a/orders-00", "-o", "json"]).await;
+        let found: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(found["objects"][0]["state"], json!("in_step"), "{told}");
+    });
+}
