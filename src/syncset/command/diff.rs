@@ -167,10 +167,13 @@ fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     let of = |field| number(answer, field);
     let (losing, limit) = (of("losing"), of("limit"));
     let is_held = answer.get("held") == Some(&Value::Bool(true));
-    let held = if is_held && losing <= limit {
-        format!("yes (deletions on {losing})")
-    } else {
-        format!("{} ({losing} of at most {limit} lose objects)", if is_held { "yes" } else { "no" })
+    let held = match (is_held, losing) {
+        // All of its clusters, or a namespace and what goes with it: there is no limit to compare with.
+        (true, losing) if losing <= limit => format!("yes (deletions on {losing})"),
+        (true, losing) => format!("yes ({losing} of at most {limit} lose objects)"),
+        // What an edit drops does not count before it is more than half.
+        (false, 0) => "no".to_owned(),
+        (false, losing) => format!("no ({losing} of at most {limit} lose objects)"),
     };
     let clusters = of("clusters");
     let plural = if clusters == 1 { "" } else { "s" };

@@ -293,6 +293,16 @@ fn a_syncset_that_is_deleted_by_mistake_is_held_and_another_one_takes_its_object
     });
 }
 
+/// Deletes a syncset as people do, who are told beforehand what waits.
+async fn is_deleted_by_command(stage: &Stage, name: &str) {
+    let told = stage.command(&["delete", "selectorsyncsets", name]).await;
+    let expected = format!(
+        "SelectorSyncSet/{name} deleted\nits objects are deleted on its clusters; on all of two or more, and with a Namespace, CRD \
+         or PVC on any, that waits for: towline approve syncsets {name}\n"
+    );
+    assert_eq!(told, expected);
+}
+
 /// With a namespace goes everything in it, so one cluster is too many.
 #[test]
 fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
@@ -331,18 +341,29 @@ fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
             stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
             stage.succeeds("west-1", &name, 1).await;
             match way {
-                "deleted" => stage.remove(&format!("selectorsyncsets/{name}")).await,
+                "deleted" => is_deleted_by_command(&stage, &name).await,
                 "unmatched" => {
                     drop(stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"env": "dev"}})).await);
                 }
-                _ => drop(
-                    stage
-                        .change(
-                            &format!("selectorsyncsets/{name}"),
-                            &json!({"spec": {"resources": [map(0), map(1), map(2)]}}),
-                        )
-                        .await,
-                ),
+                _ => {
+                    let mut edited = spec.clone();
+                    edited["resources"] = json!([map(0), map(1), map(2)]);
+                    let told = stage.compared(&json!({"kind": "SelectorSyncSet", "name": name, "spec": edited})).await;
+                    let first =
+                        format!("SelectorSyncSet {name}: 1 cluster (0 new, 0 no longer); held: yes (deletions on 1)\n");
+                    assert!(
+                        told.starts_with(&first) && told.contains(&format!("Namespace {name} is deleted")),
+                        "{told}"
+                    );
+                    // What takes nothing along is no more than half.
+                    edited["resources"] = json!([space(&name), map(0), map(1)]);
+                    let told = stage.compared(&json!({"kind": "SelectorSyncSet", "name": name, "spec": edited})).await;
+                    let first = format!("SelectorSyncSet {name}: 1 cluster (0 new, 0 no longer); held: no\n");
+                    let dropped = format!("ConfigMap {}/{way}-2 is deleted", stage.namespace);
+                    assert!(told.starts_with(&first) && told.contains(&dropped), "{told}");
+                    edited["resources"] = json!([map(0), map(1), map(2)]);
+                    stage.replace_spec("selectorsyncsets", &name, &edited).await;
+                }
             }
             let status = held().await;
             assert!(is_there(&name).await, "{way}: {status}");
@@ -384,7 +405,7 @@ fn a_definition_and_a_claim_on_the_only_cluster_are_held_and_deleted_once_that_i
                 "resources": [&object, map(0), map(1), map(2)]});
             stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
             stage.succeeds("west-1", &name, 1).await;
-            stage.remove(&format!("selectorsyncsets/{name}")).await;
+            is_deleted_by_command(&stage, &name).await;
             let status =
                 stage.status("west-1", "the deletions to be held", |status| condition(status, "Held").is_some()).await;
             stage.at_rest().await;
