@@ -64,11 +64,18 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
         let status = status.await;
         assert_eq!(entry(&status, "living").unwrap()["result"], "Success");
         let to_delete = json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "ending", "name": "held"}]);
+        let space_to_delete = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "ending-inner"}]);
         let named = |status: &Value| {
             let entry = entry(status, "living").unwrap()["resourcesToDelete"].as_array().unwrap().clone();
-            entry.into_iter().filter(|object| object["name"] == "held").collect::<Vec<_>>()
+            json!(entry.into_iter().filter(|object| object["name"] == "held").collect::<Vec<_>>())
         };
-        assert_eq!(json!(named(&stage.get(&stage.path("clustersyncs", "west-1")).await["status"])), to_delete);
+        let path = stage.path("clustersyncs", "west-1");
+        let are_named = async || {
+            let status = stage.get(&path).await["status"].clone();
+            assert_eq!(named(&status), to_delete);
+            assert_eq!(entry(&status, "space").unwrap()["resourcesToDelete"], space_to_delete);
+        };
+        are_named().await;
         let told = stage.explained("west-1", "ConfigMap/ending/held").await;
         has_lines(&told, &["wanted by  no syncset", "if dropped dropped already: it is deleted and not gone"]);
         let live = told.lines().find(|line| line.starts_with("live")).unwrap();
@@ -95,6 +102,7 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
                 "{message}"
             );
         }
+        are_named().await;
         let told = stage.command(&["failures"]).await;
         assert_eq!(told.matches("DeletionPending").count(), 3, "{told}");
         let told = stage.explained("west-1", "Namespace/ending-inner").await;
@@ -109,6 +117,9 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
             succeeds("living") && succeeds("space") && entry(status, "removed").is_none()
         };
         stage.status("west-1", "all of them to be gone", is_over).await;
+        let status = stage.get(&path).await["status"].clone();
+        assert_eq!(named(&status), json!([]));
+        assert_eq!(entry(&status, "space").unwrap()["resourcesToDelete"], Value::Null);
         let rows = "select count(*) from towline_applied where not wanted";
         assert_eq!(stage.sql.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0, "{}", stage.log());
     });
