@@ -33,6 +33,11 @@ With one of these, SyncSets are applied to clusters, too:
   SYNCSET_REAPPLY_INTERVAL  Time between two full passes over a cluster, a Go duration such as 2h0m0s
   TOWLINE__SYNCSETS__*      Keys of the section [syncsets]: TOWLINE__SYNCSETS__MAX_IN_FLIGHT [default: 64]";
 
+/// What `towline migrate` reads of them.
+const MIGRATE_VARIABLES: &str = "\
+Required variable:
+  POSTGRES_PARAMS    The database: host=db dbname=hub user=me password=…, or postgres://me:password@db/hub";
+
 /// `towline hub`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 struct HubCommand {
@@ -92,7 +97,8 @@ pub(super) fn commands() -> Vec<JobCommand> {
     let mut commands = vec![
         JobCommand::new("hub", "Run the hub alone, or with syncsets, configured by the environment", hub)
             .after_help(VARIABLES),
-        JobCommand::new("migrate", "Bring the schema of the hub's database up to date", migrate).after_help(VARIABLES),
+        JobCommand::new("migrate", "Bring the schema of the hub's database up to date", migrate)
+            .after_help(MIGRATE_VARIABLES),
     ];
     commands.extend(client::commands());
     commands

@@ -94,7 +94,7 @@ pub struct ConfigFile {
     /// Configuration file
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
-    /// The same as an option, in place of FILE
+    /// Configuration file, given as an option or a variable instead of as FILE
     #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
     config: Option<PathBuf>,
 }
