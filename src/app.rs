@@ -322,19 +322,17 @@ async fn count_actors(tree: &LiveTree, roles: &BTreeSet<&'static str>) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
     for role in roles.iter().copied() {
-        let mut sum = (0, 0, 0);
+        let mut sum = (0, 0);
         add_up(&report, role, &mut sum);
-        telemetry::actors(role, sum.0, sum.1, sum.2);
+        telemetry::actors(role, sum.0, sum.1);
     }
 }
 
 /// An actor's role is the first word of its name.
-fn add_up(report: &ActorReport, role: &str, sum: &mut (u64, usize, usize)) {
+fn add_up(report: &ActorReport, role: &str, sum: &mut (u64, usize)) {
     if report.name.split(' ').next() == Some(role) {
-        let (depth, capacity) = report.mailbox.map(|mailbox| (mailbox.depth, mailbox.capacity)).unwrap_or_default();
         sum.0 += report.restarts;
-        sum.1 += depth;
-        sum.2 += capacity;
+        sum.1 += report.mailbox.map_or(0, |mailbox| mailbox.depth);
     }
     for child in &report.children {
         add_up(child, role, sum);

@@ -117,6 +117,7 @@ impl telemetry::Section for HubReport {
             "version": tail.version.to_string(),
             "base": tail.base.to_string(),
             "listening": tail.is_listening,
+            "unreadable_rows": tail.unreadable,
             "ring": {"events": tail.ring.0, "bytes": tail.ring.1},
             "watches": hub.watchers.count(),
             "waiting_bytes": hub.handle.waiting_bytes(),
@@ -130,13 +131,6 @@ impl telemetry::Section for HubReport {
     }
 
     fn refresh(&self) {
-        let tail = self.0.tail.state();
-        self.0.metrics.set(tail.version, tail.base, self.0.watchers.count());
-        self.0.metrics.unreadable_rows(tail.unreadable);
-        for (role, is_held) in self.0.claims.filled() {
-            self.0.metrics.fills(role, is_held);
-        }
-        let pool = self.0.database.state();
-        telemetry::db_pool_connections(HUB, pool.idle, pool.in_use, pool.max);
+        self.0.metrics.set_watchers(self.0.watchers.count());
     }
 }

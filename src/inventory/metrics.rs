@@ -5,21 +5,15 @@ use metrics::{Counter, Gauge, counter, gauge};
 use super::rules::index::{PostKey, Refusal, Summary};
 use crate::telemetry::Metric;
 
-/// Releases that are reported.
-const RELEASES: &str = "towline_inventory_releases";
 /// Releases of which something is to be sent.
 const PENDING: &str = "towline_inventory_pending";
 /// Posts, by `kind` (register, app) and `outcome` (ok, later, unauthorized, rejected).
 const POSTS_TOTAL: &str = "towline_inventory_posts_total";
-/// Releases that can't be decoded.
-const UNDECODABLE: &str = "towline_inventory_undecodable";
 
 /// All of them, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
-    Metric::gauge(RELEASES, "Helm releases that are reported"),
     Metric::gauge(PENDING, "Helm releases of which something is to be sent"),
     Metric::counter(POSTS_TOTAL, "Posts to the API by kind and outcome"),
-    Metric::gauge(UNDECODABLE, "Helm releases that can't be decoded"),
 ];
 
 /// The outcomes of posts.
@@ -28,9 +22,7 @@ const OUTCOMES: [&str; 4] = ["ok", "later", "unauthorized", "rejected"];
 /// The section's metrics.
 #[derive(Debug)]
 pub struct InventoryMetrics {
-    releases: Gauge,
     pending: Gauge,
-    undecodable: Gauge,
     registrations: [Counter; 4],
     apps: [Counter; 4],
 }
@@ -46,13 +38,7 @@ impl InventoryMetrics {
     pub fn new() -> Self {
         let posts =
             |kind: &'static str| OUTCOMES.map(|outcome| counter!(POSTS_TOTAL, "kind" => kind, "outcome" => outcome));
-        Self {
-            releases: gauge!(RELEASES),
-            pending: gauge!(PENDING),
-            undecodable: gauge!(UNDECODABLE),
-            registrations: posts("register"),
-            apps: posts("app"),
-        }
+        Self { pending: gauge!(PENDING), registrations: posts("register"), apps: posts("app") }
     }
 
     /// A post has ended. One that was not sent does not count.
@@ -71,8 +57,6 @@ impl InventoryMetrics {
     /// The releases in numbers, at the time of a scrape.
     #[expect(clippy::cast_precision_loss, reason = "a gauge of some thousands")]
     pub(super) fn set(&self, summary: &Summary) {
-        self.releases.set(summary.releases as f64);
         self.pending.set(summary.pending as f64);
-        self.undecodable.set(summary.undecodable as f64);
     }
 }

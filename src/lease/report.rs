@@ -197,9 +197,6 @@ impl Shown {
     /// Records an acknowledged renewal, and what the answer said of this machine's clock.
     pub(super) fn renewed(&self, skew: Option<SignedDuration>) {
         self.metrics.renewed();
-        if let Some(skew) = skew {
-            self.metrics.set_skew(skew);
-        }
         self.state.send_modify(|state| {
             let before = state.clock_fault(self.duration);
             state.skew = skew.or(state.skew);
@@ -222,7 +219,6 @@ impl Shown {
 
     /// Records a failed renewal.
     pub(super) fn failed(&self, error: &Error) {
-        self.metrics.failed();
         self.state.send_modify(|state| {
             state.failures += 1;
             if state.failing.as_ref().is_none_or(|failed| failed.kind != error.kind()) {

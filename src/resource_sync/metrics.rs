@@ -17,12 +17,6 @@ const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
 const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
-/// Whether a section is a dry run, by `section`.
-const SYNC_DRY_RUN: &str = "towline_sync_dry_run";
-/// Fields that an API server does not keep as they were written, by `section` and `direction`.
-const SYNC_UNKEPT_FIELDS: &str = "towline_sync_unkept_fields";
-/// Strangers that were adopted, by `section`.
-const SYNC_ADOPTED_OBJECTS_TOTAL: &str = "towline_sync_adopted_objects_total";
 /// Objects that the guard against mass changes holds, by `section` and `kind`.
 const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
 
@@ -35,12 +29,6 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(
         SYNC_CONTENDED_FIELDS_TOTAL,
         "Fields that another field manager keeps setting and that were taken back",
-    ),
-    Metric::gauge(SYNC_DRY_RUN, "1 where the section only plans and writes nothing"),
-    Metric::gauge(SYNC_UNKEPT_FIELDS, "Fields that an API server does not keep as they were written"),
-    Metric::counter(
-        SYNC_ADOPTED_OBJECTS_TOTAL,
-        "Objects that were on the local cluster before their remote one and were taken over",
     ),
     Metric::gauge(
         SYNC_HELD_OBJECTS,
@@ -65,11 +53,7 @@ pub struct SyncMetrics {
     status_lag: Histogram,
     oldest_pending_spec: Gauge,
     oldest_pending_status: Gauge,
-    unkept_spec: Gauge,
-    unkept_status: Gauge,
     contended_fields: Counter,
-    dry_run: Gauge,
-    adopted: Counter,
     held: [(&'static str, Gauge); HELD_KINDS.len()],
 }
 
@@ -82,8 +66,6 @@ impl SyncMetrics {
         let name = section.to_string();
         let labels = [("section", name.clone())];
         let oldest_pending = |direction: &'static str| gauge!(SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
-        let unkept =
-            |direction: &'static str| gauge!(SYNC_UNKEPT_FIELDS, "section" => name.clone(), "direction" => direction);
         Self {
             objects: ObjectState::ALL
                 .map(|state| (state, gauge!(SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))),
@@ -91,18 +73,9 @@ impl SyncMetrics {
             status_lag: histogram!(SYNC_STATUS_LAG_SECONDS, &labels),
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
-            unkept_spec: unkept("spec"),
-            unkept_status: unkept("status"),
             contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, &labels),
-            dry_run: gauge!(SYNC_DRY_RUN, &labels),
-            adopted: counter!(SYNC_ADOPTED_OBJECTS_TOTAL, &labels),
             held: HELD_KINDS.map(|kind| (kind, gauge!(SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
         }
-    }
-
-    /// Sets whether the section is a dry run.
-    pub fn set_dry_run(&self, dry_run: bool) {
-        self.dry_run.set(if dry_run { 1.0 } else { 0.0 });
     }
 
     /// Sets how many objects are in each state, at the time of a scrape.
@@ -120,14 +93,6 @@ impl SyncMetrics {
         }
     }
 
-    /// Sets how many fields an API server does not keep as they were written, at the time of a scrape.
-    pub fn set_unkept(&self, direction: Direction, fields: usize) {
-        match direction {
-            Direction::Spec => self.unkept_spec.set(telemetry::count(fields)),
-            Direction::Status => self.unkept_status.set(telemetry::count(fields)),
-        }
-    }
-
     /// Records the time from the watch event of a change to the acknowledged write on the other side.
     pub fn written(&self, direction: Direction, lag: Duration) {
         match direction {
@@ -139,11 +104,6 @@ impl SyncMetrics {
     /// Counts a field that was taken back from another field manager.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
-    }
-
-    /// Counts an adoption that was acknowledged.
-    pub fn adopted(&self) {
-        self.adopted.increment(1);
     }
 
     /// Sets how many objects the guard against mass changes holds for each of [`HELD_KINDS`], at the time of a scrape.

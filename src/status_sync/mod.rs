@@ -27,4 +27,4 @@ pub mod wiring;
 
 pub use alone::alone;
 pub use job::{StatusSyncJob, section};
-pub use metrics::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};
+pub use metrics::{StatusSyncMetrics, WriteOutcome};

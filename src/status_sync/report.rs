@@ -10,7 +10,6 @@ use super::poller::{FamilyReport, Poller, SectionContext};
 use super::standing::Standing;
 use crate::cluster::Identity;
 use crate::config::SectionName;
-use crate::config::names::STATUS_SYNC;
 use crate::state::remembered;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
@@ -158,9 +157,6 @@ impl telemetry::Section for StatusSyncReport {
 
     fn refresh(&self) {
         self.pollers.iter().for_each(|poller| poller.refresh());
-        self.listener.iter().for_each(|listener| listener.refresh());
-        let pool = self.shared.database.state();
-        telemetry::db_pool_connections(STATUS_SYNC, pool.idle, pool.in_use, pool.max);
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {

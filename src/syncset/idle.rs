@@ -62,6 +62,7 @@ impl<T> IdleClients<T> {
     }
 
     /// How many are kept.
+    #[cfg(test)]
     pub fn count(&self) -> usize {
         self.by_cluster.len()
     }

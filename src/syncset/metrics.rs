@@ -24,22 +24,10 @@ const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
 /// Syncsets whose deletions are held.
 const HELD: &str = "towline_syncset_held";
-/// Objects that nobody wants any more and that were kept, by `why`.
-const RELEASED_TOTAL: &str = "towline_syncset_released_total";
-/// Objects that full passes had to send again three times in a row, since another manager changes them.
-const CONTENDED_TOTAL: &str = "towline_syncset_contended_total";
-/// Clients that are kept for the next pass.
-const IDLE_CLIENTS: &str = "towline_syncset_idle_clients";
-/// Turns of the dispatcher, by `kind`.
-const DISPATCH_TURNS_TOTAL: &str = "towline_dispatch_turns_total";
-/// Requests for clusters.
-const DISPATCH_ASKED_TOTAL: &str = "towline_dispatch_asked_total";
 /// Clusters without a row of work, which is a fault.
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
 /// The age of the oldest change that is not dispatched.
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
-/// Clusters in the work queue, by `state`.
-const WORK: &str = "towline_work";
 /// Since when the oldest cluster that is ready has been ready.
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
 /// First success of a `SyncSet` on a cluster, by `group`.
@@ -76,17 +64,8 @@ pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long visits of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
     Metric::gauge(HELD, "Syncsets whose deletions are held until somebody approves them"),
-    Metric::counter(RELEASED_TOTAL, "Objects that no syncset wants any more and that were kept, by the reason"),
-    Metric::counter(
-        CONTENDED_TOTAL,
-        "Objects that full passes sent again three times in a row, since another manager changes them",
-    ),
-    Metric::gauge(IDLE_CLIENTS, "Clients of clusters that this process keeps for the next pass"),
-    Metric::counter(DISPATCH_TURNS_TOTAL, "Turns of the dispatcher that found changes, by what they did"),
-    Metric::counter(DISPATCH_ASKED_TOTAL, "Requests of the dispatcher for a pass over a cluster"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
-    Metric::gauge(WORK, "Clusters in the work queue by state"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
     Metric::histogram_within(
         HIVE_SYNCSET_SECONDS,
@@ -159,11 +138,7 @@ impl SyncsetMetrics {
         }
         gauge!(HELD).set(count(counted.held.len()));
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
-        let work = &counted.work;
-        for (state, rows) in [("running", work.running), ("ready", work.ready), ("waiting", work.waiting)] {
-            gauge!(WORK, "state" => state).set(count(usize::try_from(rows).unwrap_or_default()));
-        }
-        gauge!(WORK_OLDEST_SECONDS).set(work.oldest.unwrap_or_default());
+        gauge!(WORK_OLDEST_SECONDS).set(counted.work.oldest.unwrap_or_default());
     }
 
     /// Hive's gauges, of what was counted last.
@@ -212,11 +187,6 @@ impl WorkObserver for SyncsetMetrics {
             self.queue.retried();
         }
         histogram!(PASS_SECONDS, "outcome" => visited.as_str()).record(took);
-        let contended = outcome.map(|outcome| outcome.contended.len()).unwrap_or_default();
-        counter!(CONTENDED_TOTAL).increment(u64::try_from(contended).unwrap_or(u64::MAX));
-        for (why, count) in outcome.into_iter().flat_map(|outcome| &outcome.releases) {
-            counter!(RELEASED_TOTAL, "why" => why.as_str()).increment(u64::try_from(*count).unwrap_or(u64::MAX));
-        }
     }
 
     fn sent(&self, behavior: Behavior, is_success: bool, took: Duration) {
@@ -242,17 +212,10 @@ impl WorkObserver for SyncsetMetrics {
             First::Cluster => histogram!(HIVE_FIRST_SUCCESS_SECONDS).record(took),
         }
     }
-
-    fn idle_clients(&self, clients: usize) {
-        gauge!(IDLE_CLIENTS).set(count(clients));
-    }
 }
 
 impl DispatchObserver for SyncsetMetrics {
     fn dispatched(&self, turn: Turn) {
-        let kind = if turn.was_gap { "all" } else { "follow" };
-        counter!(DISPATCH_TURNS_TOTAL, "kind" => kind).increment(1);
-        counter!(DISPATCH_ASKED_TOTAL).increment(turn.asked);
         self.queue.asked(turn.asked);
     }
 

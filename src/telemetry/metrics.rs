@@ -32,16 +32,12 @@ pub(super) const CLUSTER_NEW_CREDENTIALS_FAIL: &str = "towline_cluster_new_crede
 pub(super) const SECTION_WELL: &str = "towline_section_well";
 /// How often somebody had undone a section's stored state, by `section`.
 pub(super) const STATE_UNDONE_TOTAL: &str = "towline_state_undone_total";
-/// Connections of a section's pool, by `section` and `state`.
-pub(super) const DB_POOL_CONNECTIONS: &str = "towline_db_pool_connections";
 /// Duration of a statement until its last row, by `query`.
 pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
 /// Restarts of actors, by `actor` (the role).
 pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
 /// Waiting messages, by `actor` (the receiver's role).
 pub(super) const MAILBOX_DEPTH: &str = "towline_mailbox_depth";
-/// Capacity of mailboxes, by `actor` (the receiver's role).
-pub(super) const MAILBOX_CAPACITY: &str = "towline_mailbox_capacity";
 /// The running version, by `version`.
 pub(super) const BUILD_INFO: &str = "towline_build_info";
 /// Processor time of this process.
@@ -128,11 +124,9 @@ const COMMON: &[Metric] = &[
     ),
     Metric::gauge(SECTION_WELL, "1 if the section needs no attention, 0 if it does: towline status shows why"),
     Metric::counter(STATE_UNDONE_TOTAL, "Times that somebody had changed or deleted a section's stored state"),
-    Metric::gauge(DB_POOL_CONNECTIONS, "Connections of a section's database pool by section and state"),
     Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),
     Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
     Metric::gauge(MAILBOX_DEPTH, "Messages waiting in the mailboxes of a role"),
-    Metric::gauge(MAILBOX_CAPACITY, "Capacity of the mailboxes of a role"),
     Metric::gauge(BUILD_INFO, "The running version; always 1"),
 ];
 

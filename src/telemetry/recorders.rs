@@ -167,23 +167,14 @@ pub fn cluster_new_credentials_fail(cluster: &ClusterName, fail: bool) {
 }
 
 /// The totals of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
-pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize, mailbox_capacity: usize) {
+pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize) {
     counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);
     gauge!(names::MAILBOX_DEPTH, "actor" => role).set(count(mailbox_depth));
-    gauge!(names::MAILBOX_CAPACITY, "actor" => role).set(count(mailbox_capacity));
 }
 
 /// A statement has been read to its end.
 pub fn db_query(query: &'static str, took: Duration) {
     histogram!(names::DB_QUERY_SECONDS, "query" => query).record(took);
-}
-
-/// The connections of a section's pool, at a scrape. The label is not `job`: Prometheus gives each series a label of that name, and
-/// renames ours.
-pub fn db_pool_connections(section: &'static str, idle: u32, in_use: u32, max: u32) {
-    for (state, number) in [("idle", idle), ("in_use", in_use), ("max", max)] {
-        gauge!(names::DB_POOL_CONNECTIONS, "section" => section, "state" => state).set(f64::from(number));
-    }
 }
 
 /// A count as the value of a gauge. The conversion is exact up to 2^32, far more than any count here.

@@ -117,6 +117,29 @@ fn what_the_guard_holds_is_on_the_dashboard_by_kind() {
     assert_eq!(kinds, BTreeSet::from(towline::resource_sync::HELD_KINDS));
 }
 
+/// For whoever looks for a cause; nothing asks for them all the time.
+const FOR_A_CLOSER_LOOK: [&str; 6] = [
+    "towline_actor_restarts_total",
+    "towline_mailbox_depth",
+    "towline_db_query_seconds",
+    "towline_dispatch_mended_total",
+    "towline_bus_connected",
+    "towline_state_undone_total",
+];
+
+#[test]
+fn every_series_of_ours_is_asked_for() {
+    let whole = |name: &str| {
+        let cut = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        cut.unwrap_or(name).to_owned()
+    };
+    let asked: BTreeSet<String> =
+        queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| whole(&selector.name)).collect();
+    let ours = SERIES.keys().filter(|name| name.starts_with("towline_")).map(|name| whole(name));
+    let others: BTreeSet<String> = ours.filter(|name| !asked.contains(name)).collect();
+    assert_eq!(others, FOR_A_CLOSER_LOOK.map(str::to_owned).into());
+}
+
 #[test]
 fn no_label_of_ours_is_one_that_prometheus_sets() {
     for (name, series) in SERIES.iter() {

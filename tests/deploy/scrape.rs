@@ -11,21 +11,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use towline::documents::{BusObserver, Purpose, Role};
+use towline::documents::{BusObserver, Purpose};
 use towline::hub::HubMetrics;
 use towline::inventory::InventoryMetrics;
 use towline::jobs::JOBS;
 use towline::lease::LeaseMetrics;
 use towline::resource_sync::{Direction, SyncMetrics};
-use towline::status_sync::{ListenerMetrics, StatusSyncMetrics};
+use towline::status_sync::StatusSyncMetrics;
 use towline::syncset::dispatch::{DispatchObserver, Turn};
-use towline::syncset::rules::pass::{End, Outcome, Progress, Release, Writes};
+use towline::syncset::rules::pass::{End, Outcome, Progress, Writes};
 use towline::syncset::rules::spec::Behavior;
 use towline::syncset::work::{First, Visited, WorkObserver};
 use towline::syncset::{Applied, Counted, SelectorApplied, Standing, SyncsetMetrics};
 use towline::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
-    cluster_new_credentials_fail, db_pool_connections, db_query, leader_election_master_status, section_well,
+    cluster_new_credentials_fail, db_query, leader_election_master_status, section_well,
 };
 
 /// The labels of one series, with their values.
@@ -99,13 +99,10 @@ fn record_everything_once() {
     sync.written(Direction::Status, Duration::ZERO);
     LeaseMetrics::new(&section).renewed();
     let _ = InventoryMetrics::new();
-    StatusSyncMetrics::new("policies", &["foreign"]).pass(Duration::ZERO);
-    ListenerMetrics::new().set(true, 0);
+    StatusSyncMetrics::new("policies").pass(Duration::ZERO);
     let hub = HubMetrics::new();
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::CREATED, Duration::ZERO);
     hub.request("/v1/clusters", &http::Method::POST, http::StatusCode::TOO_MANY_REQUESTS, Duration::ZERO);
-    hub.lag(Duration::ZERO);
-    hub.fills(Role::Dispatcher, true);
     let bus: &dyn BusObserver = &hub;
     for outcome in ["confirmed", "nacked", "skipped"] {
         bus.published(outcome, 1);
@@ -116,18 +113,16 @@ fn record_everything_once() {
     }
     syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
     db_query("detect_policies", Duration::ZERO);
-    db_pool_connections("hub", 0, 0, 8);
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
     section_well(&section, true);
     section_well(&"hub".parse().expect("a name"), true);
     cluster_available(&"hub".parse().expect("a name"), true);
     cluster_new_credentials_fail(&"hub".parse().expect("a name"), false);
-    actors("watcher", 0, 0, 1);
+    actors("watcher", 0, 0);
 }
 
 fn syncsets(metrics: &SyncsetMetrics) {
-    let releases = BTreeMap::from([(Release::Kept, 1)]);
     let outcome = Outcome {
         end: End::Finished,
         writes: Writes::default(),
@@ -135,7 +130,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         retry: None,
         awaits_judgement: false,
         is_held: false,
-        releases,
+        releases: BTreeMap::new(),
         contended: Vec::new(),
         spared: BTreeSet::new(),
         requests: 0,
@@ -148,7 +143,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.first_success(First::SyncSet { group: None }, Duration::ZERO);
     metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::ZERO);
     metrics.first_success(First::Cluster, Duration::ZERO);
-    metrics.idle_clients(0);
     metrics.dispatched(Turn::default());
     metrics.mended(0);
     let states = Standing::ALL.into_iter().map(|state| (state, 1)).collect();

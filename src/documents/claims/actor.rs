@@ -87,11 +87,6 @@ impl Claims {
         candidate.leadership()
     }
 
-    /// All roles, and whether this process fills them.
-    pub fn filled(&self) -> impl Iterator<Item = (Role, bool)> {
-        self.candidates.iter().map(|candidate| (candidate.role(), candidate.leadership().grant().is_some()))
-    }
-
     /// What this process holds of the roles.
     pub fn grants(&self) -> impl Iterator<Item = (Role, Grant)> {
         self.candidates.iter().filter_map(|candidate| Some((candidate.role(), candidate.leadership().grant()?)))

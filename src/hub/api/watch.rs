@@ -268,17 +268,13 @@ impl Served {
         };
         let mut next = Some(first);
         while let Some(event) = next {
-            let lag = self.watch.lag();
+            let is_of_ring = self.watch.lag().is_some();
             match event {
-                // Only what comes from the ring has a lag.
-                Ok(event) => self.write(&event, lag.is_some(), into),
+                Ok(event) => self.write(&event, is_of_ring, into),
                 Err(ending) => {
                     self.write_ending(&ending, into);
                     return false;
                 }
-            }
-            if let Some(lag) = lag {
-                self.api.metrics.lag(lag);
             }
             let written = into.len() + self.chunks.iter().map(Chunk::len).sum::<usize>();
             next = if written < CHUNK { self.watch.next_if_there() } else { None };

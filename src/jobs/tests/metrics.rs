@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::SectionName;
-use crate::documents::{self, BusObserver, Counts, Purpose, WriterObserver};
+use crate::documents::{self, BusObserver, Counts, Purpose};
 use crate::hub::HubMetrics;
 use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
-use crate::status_sync::{ListenerMetrics, StatusSyncMetrics, WriteOutcome};
+use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
 use crate::syncset::dispatch::{DispatchObserver, HeldSyncset, Turn};
 use crate::syncset::rules::guard::Cause;
-use crate::syncset::rules::pass::{End, Outcome, Progress, Release, Writes};
+use crate::syncset::rules::pass::{End, Outcome, Progress, Writes};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::work::{First, Visited, WorkObserver};
 use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, Standing, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
-    cluster_available, cluster_new_credentials_fail, db_pool_connections, db_query, describe,
-    leader_election_master_status, recorder, render_families, render_process, section_well, state_undone,
+    cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
+    render_families, render_process, section_well, state_undone,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -64,64 +64,39 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_section_well", &[("section", SECTION)]),
     ("towline_state_undone_total", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
-    ("towline_sync_dry_run", &[("section", SECTION)]),
     ("towline_sync_spec_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_status_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_contended_fields_total", &[("section", SECTION)]),
-    ("towline_sync_unkept_fields", &[("section", SECTION), ("direction", DIRECTIONS)]),
-    ("towline_sync_adopted_objects_total", &[("section", SECTION)]),
     ("towline_sync_held_objects", &[("section", SECTION), ("kind", &HELD_KINDS)]),
     ("towline_lease_held", &[("section", SECTION)]),
-    ("towline_lease_clock_skew_seconds", &[("section", SECTION)]),
     ("towline_lease_last_renewal_timestamp_seconds", &[("section", SECTION)]),
-    ("towline_inventory_releases", &[]),
     ("towline_inventory_pending", &[]),
     (
         "towline_inventory_posts_total",
         &[("kind", &["register", "app"]), ("outcome", &["ok", "later", "unauthorized", "rejected"])],
     ),
-    ("towline_inventory_undecodable", &[]),
-    ("towline_lease_renewals_total", &[("section", SECTION), ("outcome", &["success", "failure"])]),
     ("towline_status_sync_pass_seconds", &[("family", FAMILY)]),
-    ("towline_status_sync_failed_passes_total", &[("family", FAMILY)]),
-    ("towline_status_sync_rows", &[("family", FAMILY)]),
-    ("towline_status_sync_objects", &[("family", FAMILY)]),
     (
         "towline_status_sync_writes_total",
         &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])],
     ),
-    ("towline_status_sync_bad_rows", &[("family", FAMILY)]),
     ("towline_status_sync_freshness_seconds", &[("family", FAMILY)]),
-    ("towline_status_sync_waiting", &[("family", FAMILY), ("reason", &["foreign"])]),
-    ("towline_status_sync_contended_fields_total", &[("family", FAMILY)]),
     (
         "towline_hub_requests_total",
         &[("route", &["/v1/clusters"]), ("method", &["GET", "other"]), ("code", &["200", "405"])],
     ),
     ("towline_hub_request_seconds", &[("route", &["/v1/clusters"]), ("method", &["GET", "other"])]),
-    ("towline_hub_batch_items", &[]),
-    ("towline_hub_version", &[]),
-    ("towline_hub_base", &[]),
     ("towline_hub_watchers", &[]),
-    ("towline_hub_watch_lag_seconds", &[]),
     ("towline_hub_log_rows", &[]),
-    ("towline_hub_unreadable_rows_total", &[]),
     ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
     ("towline_bus_lag_seconds", &[]),
     ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
-    ("towline_claim_held", &[("name", &["dispatcher", "relay"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_syncset_held", &[]),
-    ("towline_syncset_released_total", &[("why", &["wanted", "unlabelled", "another_owner", "adopted", "kept"])]),
-    ("towline_syncset_contended_total", &[]),
-    ("towline_syncset_idle_clients", &[]),
-    ("towline_dispatch_turns_total", &[("kind", &["follow", "all"])]),
-    ("towline_dispatch_asked_total", &[]),
     ("towline_dispatch_mended_total", &[]),
     ("towline_dispatch_lag_seconds", &[]),
-    ("towline_work", &[("state", &["running", "ready", "waiting"])]),
     ("towline_work_oldest_seconds", &[]),
     ("hive_syncset_apply_duration_seconds", &[("group", &["none", "ingress"])]),
     ("hive_selectorsyncset_apply_duration_seconds", &[("name", &["monitoring"])]),
@@ -138,14 +113,9 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("hive_selectorsyncset_clusters_unapplied_total", &[("name", &["monitoring"])]),
     ("hive_syncsets_total", &[]),
     ("hive_syncsets_unapplied_total", &[]),
-    ("towline_status_sync_listening", &[]),
-    ("towline_status_sync_missing_triggers", &[]),
-    ("towline_status_sync_notifications_total", &[]),
-    ("towline_db_pool_connections", &[("section", &["hub", "status_sync"]), ("state", &["idle", "in_use", "max"])]),
     ("towline_db_query_seconds", &[("query", &["detect_policies"])]),
     ("towline_actor_restarts_total", &[("actor", ROLES)]),
     ("towline_mailbox_depth", &[("actor", ROLES)]),
-    ("towline_mailbox_capacity", &[("actor", ROLES)]),
     ("towline_build_info", &[("version", &[VERSION])]),
     ("process_cpu_seconds_total", &[]),
     ("process_resident_memory_bytes", &[]),
@@ -233,9 +203,7 @@ fn record() -> (String, Vec<Metric>) {
         queue.retried();
         let lease = LeaseMetrics::new(&section);
         lease.renewed();
-        lease.failed();
         lease.set_held(true);
-        lease.set_skew(jiff::SignedDuration::from_secs(-20));
         let _ = InventoryMetrics::new();
         let sync = SyncMetrics::new(&section);
         sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
@@ -243,41 +211,26 @@ fn record() -> (String, Vec<Metric>) {
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
-        sync.set_dry_run(true);
-        sync.adopted();
         sync.set_held(str::len);
         cluster_available(&"edge".parse().expect("a name"), false);
         cluster_available(&"hub".parse().expect("a name"), true);
         cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
         section_well(&section, true);
         state_undone(&section);
-        sync.set_unkept(Direction::Status, 3);
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);
         leader_election_master_status(&section, true);
-        let status_sync = StatusSyncMetrics::new("policies", &["foreign"]);
+        let status_sync = StatusSyncMetrics::new("policies");
         status_sync.pass(Duration::from_millis(40));
-        status_sync.failed();
         status_sync.written(WriteOutcome::Patched);
-        status_sync.set(100_000, 500, 1, Duration::from_secs(2));
-        status_sync.contended_field();
-        status_sync.contended_field();
-        status_sync.set_waiting(str::len);
-        let listener = ListenerMetrics::new();
-        listener.notified();
-        listener.set(true, 4);
+        status_sync.set_freshness(Duration::from_secs(2));
         let hub = HubMetrics::new();
         let brew = http::Method::from_bytes(b"BREW").expect("a method");
         hub.request("/v1/clusters", &http::Method::GET, http::StatusCode::OK, Duration::from_millis(2));
         hub.request("/v1/clusters", &brew, http::StatusCode::METHOD_NOT_ALLOWED, Duration::from_millis(3));
-        hub.sends(32);
-        hub.set((1 << 40) + 57, 41, 11);
+        hub.set_watchers(11);
         hub.log_rows(900);
-        hub.unreadable_rows(3);
-        hub.fills(documents::Role::Dispatcher, true);
-        hub.fills(documents::Role::Relay, false);
-        hub.lag(Duration::from_millis(4));
         let bus: &dyn BusObserver = &hub;
         for (outcome, count) in [("confirmed", 5), ("nacked", 6), ("skipped", 7)] {
             bus.published(outcome, count);
@@ -287,10 +240,8 @@ fn record() -> (String, Vec<Metric>) {
         bus.stands(Purpose::Worker, None);
         syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
-        db_pool_connections("hub", 1, 2, 8);
-        db_pool_connections("status_sync", 3, 4, 16);
-        actors("watcher", 2, 5, 16);
-        actors("watcher", 2, 6, 16);
+        actors("watcher", 2, 5);
+        actors("watcher", 2, 6);
         described
     });
     let mut text = handle.render();
@@ -302,11 +253,10 @@ fn record() -> (String, Vec<Metric>) {
 }
 
 fn syncsets(metrics: &SyncsetMetrics) {
-    let outcome = Outcome { releases: [(Release::Adopted, 3)].into(), ..outcome() };
     for waited in [1, 2, 4] {
         metrics.begun(Duration::from_secs(waited));
     }
-    metrics.visited(Visited::Complete, Duration::from_secs(2), Some(&outcome));
+    metrics.visited(Visited::Complete, Duration::from_secs(2), Some(&outcome()));
     metrics.visited(Visited::Silent, Duration::from_secs(5), None);
     metrics.sent(Behavior::CreateOrUpdate, true, Duration::from_millis(700));
     metrics.sent(Behavior::Apply, false, Duration::from_secs(40));
@@ -314,7 +264,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.first_success(First::SyncSet { group: Some("ingress") }, Duration::from_secs(70));
     metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::from_secs(11));
     metrics.first_success(First::Cluster, Duration::from_secs(299));
-    metrics.idle_clients(9);
     metrics.dispatched(Turn { asked: 4, ..Turn::default() });
     metrics.dispatched(Turn { asked: 40, was_gap: true, ..Turn::default() });
     metrics.mended(2);
@@ -418,21 +367,10 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, "towline_sync_objects", &[("section", "databases"), ("state", "held")]), 7.0);
     let oldest = [("section", "databases"), ("direction", "status")];
     assert_near(value(&families, "towline_sync_oldest_pending_seconds", &oldest), 1.5);
-    assert_near(value(&families, "towline_status_sync_contended_fields_total", &[("family", "policies")]), 2.0);
-    assert_near(value(&families, "towline_status_sync_waiting", &[("family", "policies"), ("reason", "foreign")]), 7.0);
-    assert_near(value(&families, "towline_status_sync_listening", &[]), 1.0);
-    assert_near(value(&families, "towline_status_sync_missing_triggers", &[]), 4.0);
-    for (name, expected) in [
-        ("batch_items", 32.0),
-        ("version", 1_099_511_627_833.0),
-        ("base", 41.0),
-        ("watchers", 11.0),
-        ("log_rows", 900.0),
-        ("unreadable_rows_total", 3.0),
-    ] {
+    assert_near(value(&families, "towline_status_sync_freshness_seconds", &[("family", "policies")]), 2.0);
+    for (name, expected) in [("watchers", 11.0), ("log_rows", 900.0)] {
         assert_near(value(&families, &format!("towline_hub_{name}"), &[]), expected);
     }
-    assert_near(value(&families, "towline_hub_watch_lag_seconds_count", &[]), 1.0);
     for (outcome, expected) in [("confirmed", 5.0), ("nacked", 6.0), ("skipped", 7.0)] {
         assert_near(value(&families, "towline_bus_published_total", &[("outcome", outcome)]), expected);
     }
@@ -445,8 +383,6 @@ fn what_is_recorded_is_what_is_rendered() {
     }
     assert_near(value(&families, "towline_cluster_new_credentials_fail", &[("cluster", "edge")]), 1.0);
     assert_near(value(&families, "towline_section_well", &[("section", "databases")]), 1.0);
-    assert_near(value(&families, "towline_sync_dry_run", &[("section", "databases")]), 1.0);
-    assert_near(value(&families, "towline_sync_adopted_objects_total", &[("section", "databases")]), 1.0);
     for kind in HELD_KINDS {
         assert_near(
             value(&families, "towline_sync_held_objects", &[("section", "databases"), ("kind", kind)]),
@@ -469,16 +405,8 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_syncset_clusters", &[("state", "paused")], 20.0),
         ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
         ("towline_syncset_held", &[], 8.0),
-        ("towline_syncset_released_total", &[("why", "adopted")], 3.0),
-        ("towline_syncset_idle_clients", &[], 9.0),
-        ("towline_dispatch_turns_total", &[("kind", "follow")], 1.0),
-        ("towline_dispatch_turns_total", &[("kind", "all")], 1.0),
-        ("towline_dispatch_asked_total", &[], 44.0),
         ("towline_dispatch_mended_total", &[], 2.0),
         ("towline_dispatch_lag_seconds", &[], 2.5),
-        ("towline_work", &[("state", "running")], 1.0),
-        ("towline_work", &[("state", "ready")], 12.0),
-        ("towline_work", &[("state", "waiting")], 13.0),
         ("towline_work_oldest_seconds", &[], 6.0),
         ("workqueue_depth", &QUEUE, 12.0),
         ("workqueue_adds_total", &QUEUE, 44.0),
@@ -489,8 +417,6 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("controller_runtime_active_workers", &QUEUE[1..], 1.0),
         ("controller_runtime_reconcile_total", &[QUEUE[1], ("result", "success")], 1.0),
         ("controller_runtime_reconcile_total", &[QUEUE[1], ("result", "error")], 1.0),
-        ("towline_claim_held", &[("name", "dispatcher")], 1.0),
-        ("towline_claim_held", &[("name", "relay")], 0.0),
         ("hive_syncsetinstance_resources_applied_total", &[("type", "apply"), ("result", "error")], 1.0),
         ("hive_syncset_apply_duration_seconds_count", &[("group", "none")], 1.0),
         ("hive_selectorsyncset_clusters_total", &[("name", "monitoring")], 7.0),

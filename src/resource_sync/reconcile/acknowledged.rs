@@ -95,7 +95,6 @@ impl PairReconciler {
             Step::ReleaseLocal(_) => self.wrote(section, |expected| &mut expected.local, written, locals),
             Step::AdoptLocal(_) => {
                 self.wrote(section, |expected| &mut expected.local, written, locals);
-                self.metrics.adopted();
                 section.report_adoption(observed);
             }
             Step::RenewMarks(renewal) => match renewal.place {

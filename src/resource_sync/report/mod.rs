@@ -415,18 +415,15 @@ impl telemetry::Section for SyncReport {
 
     fn refresh(&self) {
         let now = Instant::now();
-        let (states, oldest, unkept) = self.section.index(|index| {
+        let (states, oldest) = self.section.index(|index| {
             let table = &index.table;
-            (table.states(now), table.oldest_pending(now), table.unkept_totals())
+            (table.states(now), table.oldest_pending(now))
         });
-        self.metrics.set_unkept(Direction::Spec, unkept.spec);
-        self.metrics.set_unkept(Direction::Status, unkept.status);
         let held = self.section.held_objects();
         self.metrics
             .set_held(|kind| held.iter().find(|(harm, _)| harm.as_str() == kind).map_or(0, |(_, count)| *count));
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
-        self.metrics.set_dry_run(self.section.config().dry_run);
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

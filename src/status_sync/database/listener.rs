@@ -20,7 +20,6 @@ use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Session, Subscriber};
 use crate::status_sync::config::StatusFamily;
-use crate::status_sync::metrics::ListenerMetrics;
 
 /// Back-off of creating triggers while some are missing. Each failed attempt is an error in the database's log.
 const CREATE_AGAIN: Backoff = Backoff::new(Duration::from_secs(30), CHECK_EVERY);
@@ -65,7 +64,6 @@ pub struct Listener {
     hints: BTreeMap<String, Vec<watch::Sender<u64>>>,
     tables: Vec<String>,
     report: watch::Sender<ListenerReport>,
-    metrics: ListenerMetrics,
 }
 
 impl Listener {
@@ -83,18 +81,12 @@ impl Listener {
             triggers::tables(&families).into_iter().map(|(table, families)| (table, of(families))).collect();
         let tables = hints.keys().cloned().collect();
         let report = watch::Sender::new(ListenerReport::default());
-        Self { database, hints, tables, report, metrics: ListenerMetrics::new() }
+        Self { database, hints, tables, report }
     }
 
     /// Its own report, as it is now.
     pub fn report(&self) -> ListenerReport {
         self.report.borrow().clone()
-    }
-
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        let report = self.report.borrow();
-        self.metrics.set(report.listening, report.without_trigger.len());
     }
 
     /// Runs until it is drained.
@@ -186,7 +178,6 @@ impl Subscriber for Subscription<'_> {
 
     fn notified(&self, _channel: &str, table: &str) {
         self.listener.report.send_modify(|report| report.notifications += 1);
-        self.listener.metrics.notified();
         self.listener.hint(table);
     }
 

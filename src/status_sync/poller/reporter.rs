@@ -13,7 +13,6 @@ use crate::db;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::metrics::{StatusSyncMetrics, WriteOutcome};
 use crate::status_sync::rules::Sample;
-use crate::status_sync::rules::plan::Waiting;
 use crate::status_sync::standing::Objection;
 
 /// The report and the metrics of a family.
@@ -26,7 +25,7 @@ pub(super) struct Reporter {
 impl Reporter {
     /// The reporter of a family whose poller has not started.
     pub(super) fn new(family: StatusFamily) -> Self {
-        let metrics = StatusSyncMetrics::new(family.as_str(), &Waiting::ALL.map(Waiting::as_str));
+        let metrics = StatusSyncMetrics::new(family.as_str());
         Self { family, report: watch::Sender::default(), metrics }
     }
 
@@ -42,9 +41,7 @@ impl Reporter {
 
     /// Refreshes the gauges, before a scrape.
     pub(super) fn refresh(&self) {
-        let report = self.report.borrow();
-        self.metrics.set(report.rows, report.objects, report.bad_rows, report.freshness());
-        self.metrics.set_waiting(|reason| report.waiting.get(reason).copied().unwrap_or_default());
+        self.metrics.set_freshness(self.report.borrow().freshness());
     }
 
     /// Begins the report of a run. Dropping the returned value ends it.
@@ -89,7 +86,6 @@ impl Reporter {
         } else {
             tracing::debug!(family = self.family.as_str(), kind, error = %text, "pass failed again");
         }
-        self.metrics.failed();
         self.report.send_modify(|report| report.failure = Some((kind, text)));
     }
 
@@ -163,7 +159,6 @@ impl Reporter {
 
     /// Reports that a write has corrected an edit of another writer.
     pub(super) fn corrected(&self) {
-        self.metrics.contended_field();
         self.report.send_modify(|report| report.corrected += 1);
     }
 }

@@ -62,9 +62,6 @@ pub trait WorkObserver: Send + Sync {
 
     /// Something has succeeded for the first time, so long after it could have begun.
     fn first_success(&self, of: First<'_>, took: Duration);
-
-    /// So many clients are kept for the next pass.
-    fn idle_clients(&self, clients: usize);
 }
 
 /// A visit under way. One that panics or is aborted ends as interrupted.
@@ -119,6 +116,4 @@ impl WorkObserver for () {
     fn sent(&self, _: Behavior, _: bool, _: Duration) {}
 
     fn first_success(&self, _: First<'_>, _: Duration) {}
-
-    fn idle_clients(&self, _: usize) {}
 }

@@ -213,12 +213,8 @@ impl Worker {
     }
 
     fn expire(&self) {
-        let (dropped, kept) = {
-            let mut idle = self.idle.lock();
-            (idle.expire(Instant::now()), idle.count())
-        };
+        let dropped = self.idle.lock().expire(Instant::now());
         drop(dropped);
-        self.observer.idle_clients(kept);
     }
 
     /// Visits a cluster and ends the claim on it.

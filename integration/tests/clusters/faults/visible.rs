@@ -255,7 +255,7 @@ fn a_section_that_is_not_there_is_answered_with_those_that_are() {
 }
 
 #[test]
-fn a_dry_run_is_told_at_the_start_in_check_and_as_a_gauge() {
+fn a_dry_run_is_told_at_the_start_in_check_and_in_the_report() {
     run(async {
         let lane = Lane::shared("dry", "databases").await;
         lane.make_namespace("team").await;
@@ -265,7 +265,6 @@ fn a_dry_run_is_told_at_the_start_in_check_and_as_a_gauge() {
         let log = towline.log().unwrap();
         let warned = log.lines().find(|entry| entry.contains("dry run: nothing is written"));
         assert!(warned.is_some_and(|entry| entry.contains("WARN") && entry.contains("section=lane")), "{log}");
-        assert_eq!(gauge(&towline, "towline_sync_dry_run{section=\"lane\"}").await, Some(1.0));
         report(&towline, "lane", "a dry run", |report| report["state"] == "dry_run").await;
         let output = Towline::command(["check".into(), towline.config_path().into_os_string()]).await.unwrap();
         let told = String::from_utf8(output.stdout).unwrap();

@@ -390,8 +390,8 @@ fn a_row_that_can_not_be_read_ends_the_watches_of_its_place_with_an_error_line()
         for watch in &mut others {
             assert_eq!(watch.event().await, ("ADDED".to_owned(), created.clone()));
         }
-        let metrics = hub.towline.admin().metrics().await.expect("metrics");
-        assert!(metrics.contains("towline_hub_unreadable_rows_total 1"), "{metrics}");
+        let report = hub.towline.admin().section("hub").await.expect("a report");
+        assert_eq!(report["unreadable_rows"], json!(1), "{report}");
         hub.serves(2).await;
     });
 }

@@ -106,10 +106,6 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             "hive_syncsets_total 1",
             "hive_syncsets_unapplied_total 0",
             "towline_syncset_clusters{state=\"in_step\"} 1",
-            // The only replica has the dispatcher's role and compaction's, and no broker.
-            "towline_claim_held{name=\"dispatcher\"} 1",
-            "towline_claim_held{name=\"compaction\"} 1",
-            "towline_claim_held{name=\"relay\"} 0",
             "workqueue_depth{name=\"syncsets\",controller=\"syncsets\"} 0",
             "controller_runtime_active_workers{controller=\"syncsets\"} 0",
         ] {
