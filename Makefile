@@ -28,9 +28,9 @@ endif
 
 # The binary is what `cargo test` has built anyway. Asked for it alone, cargo would build every dependency again.
 .PHONY: test
-test: setup-test ## runs every test, those on real components included
+test: setup-test ## runs every test, those on real components included, and tells of all that fail
 	cargo test --workspace --locked --no-run
-	TOWLINE_BIN=$(TARGET)/debug/towline cargo test --workspace --locked -- --test-threads=$(TEST_THREADS)
+	TOWLINE_BIN=$(TARGET)/debug/towline cargo test --workspace --locked --no-fail-fast -- --test-threads=$(TEST_THREADS)
 
 # The randomized tests, with many rounds. A seed brings back what happens, not when.
 SEED ?=
