@@ -248,7 +248,7 @@ impl<'k> Trial<'k> {
         let Some(before) = before else {
             let request = match self.behavior {
                 Behavior::Apply => apply(),
-                _ => Request::create(kind, &key, &body).by(Manager::Update.as_str()).tried(),
+                _ => Request::create(kind, &key, &unions::without_nulls(&body).0).by(Manager::Update.as_str()).tried(),
             };
             let created = match self.cluster.change(request).await {
                 Ok(created) => match place.given_up(manager, &pointers, &whole, &created.body).await {
@@ -306,7 +306,8 @@ impl<'k> Trial<'k> {
 
     /// Whether an object that can't be changed would be valid as a new one.
     async fn is_valid_as_new(&self, kind: &Kind, key: &ObjectKey, desired: &Desired) -> Result<bool, Error> {
-        let create = Request::create(kind, key, &desired.body).by(Manager::Update.as_str()).tried();
+        let plain = unions::without_nulls(&desired.body).0;
+        let create = Request::create(kind, key, &plain).by(Manager::Update.as_str()).tried();
         match self.cluster.change(create).await {
             Err(Error::Conflict { exists: true, .. }) => Ok(true),
             Err(error) if says_nothing_of_objects(&error) => Err(error),

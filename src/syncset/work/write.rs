@@ -58,8 +58,9 @@ impl Place<'_> {
         self.give_up_created(Manager::Apply, &pointers, body, created).await
     }
 
-    /// Creates the object.
+    /// Creates the object, without what is null: an update removes that.
     pub(super) async fn create(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
+        let (body, _) = &unions::without_nulls(body);
         self.check_account(body, |_| false).await?;
         let manager = Manager::Update;
         let created = self.cluster.change(Request::create(self.kind, self.key, body).by(manager.as_str())).await?;

@@ -62,7 +62,7 @@ fn the_generations_of_a_deployment_are_noted_once_for_each_change() {
         noted(&section, "web").await;
         // The hub runs the controller of Deployments, too: the status is its own.
         let status = section.remote("a").get("web").await.unwrap().data["status"].clone();
-        let writes = async |since| section.counted_without_events("a", since).await;
+        let writes = async |since| section.counted("a", since).await;
         let since = section.mark().await;
         section.quiet().await;
         assert_eq!(writes(since).await, (counts([]), counts([])), "it rests");
@@ -163,7 +163,7 @@ fn a_copy_that_somebody_keeps_deleting_is_made_again_slowly_and_told() {
         let deleter = tokio::spawn(async move { keep_deleting(local, "orders").await });
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
         let created = async || {
-            let (_, edge) = section.counted_without_events("a", since).await;
+            let (_, edge) = section.counted("a", since).await;
             edge.get("create databases").copied().unwrap_or_default()
         };
         eventually("four copies", LIMIT, async || {
@@ -313,7 +313,7 @@ fn an_object_that_somebody_keeps_replacing_is_taken_over_slowly_and_told() {
         let note = section.event("a", "orders", "Contended").await;
         assert!(note.contains("cluster edge keeps "), "{note}");
         section.quiet().await;
-        let (hub, edge) = section.counted_without_events("a", since).await;
+        let (hub, edge) = section.counted("a", since).await;
         // The adoption, the creation, the marks and the content are each written at most four times before they are slowed
         // down, and once or twice since. A creation that comes too late is refused.
         let sent: usize = edge.iter().filter(|(request, _)| !request.starts_with("get ")).map(|(_, count)| count).sum();
@@ -334,7 +334,7 @@ fn a_deletion_that_somebody_keeps_undoing_is_slowed_told_once_and_keeps_its_age(
         let (local, object) = (section.local("a"), section.object("orders", &json!({"spec": {"engine": "mysql-8"}})));
         let maker = tokio::spawn(async move { keep_making(local, object).await });
         let deleted = async || {
-            let (_, edge) = section.counted_without_events("a", since).await;
+            let (_, edge) = section.counted("a", since).await;
             edge.get("delete databases").copied().unwrap_or_default()
         };
         let reach = async |count: usize| {

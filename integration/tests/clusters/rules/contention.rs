@@ -358,7 +358,7 @@ fn a_fight_over_the_mark_of_a_namespace_is_slowed_and_named_and_the_other_marks_
         let (fought, name) = (namespaces.clone(), section.namespace("a"));
         let fighter = tokio::spawn(async move { fight(fought, &name, false, ours, &[theirs]).await });
         let written = async || {
-            let (_, edge) = section.counted_without_events("a", since).await;
+            let (_, edge) = section.counted("a", since).await;
             edge.get("patch namespaces").copied().unwrap_or_default()
         };
         // However many objects are in it.

@@ -263,7 +263,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         }
         assert_eq!(listed.lines().count(), 12, "a heading and a line for each: {listed}");
         section.quiet().await;
-        let (_, edge) = section.counted("a", since).await;
+        let (_, edge) = section.counted_with_events("a", since).await;
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
         let approved = command(&section, &["approve", "approve"]).await;
         let told = String::from_utf8_lossy(&approved.stdout);
@@ -277,7 +277,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         assert_eq!(held.as_deref(), Some("0"));
         let listed = command(&section, &["approve", "approve", "--list"]).await;
         assert_eq!(String::from_utf8(listed.stdout).unwrap(), "nothing is held\n");
-        let (_, edge) = section.counted("a", since).await;
+        let (_, edge) = section.counted_with_events("a", since).await;
         assert_eq!(edge, counts([("create events", 1), ("delete databases", 11)]));
     });
 }

@@ -125,12 +125,12 @@ fn what_the_edge_rejects_shows_on_the_remote_object_until_it_is_mended() {
         section.patch_remote("a", "gear", &json!({"metadata": {"labels": {"try": "again"}}})).await;
         section.quiet().await;
         let told = counts([("patch widgets", 1), ("create events", 1)]);
-        assert_eq!(section.counted("a", since).await.0, told, "one annotation and one Event");
+        assert_eq!(section.counted_with_events("a", since).await.0, told, "one annotation and one Event");
         section.towline.kill9().await.unwrap();
         section.towline.start_again().await.unwrap();
         section.report_has("the failure again", |report| report["objects"]["failing"] == json!(1)).await;
         section.quiet().await;
-        assert_eq!(section.counted("a", since).await.0, told, "a restart tells nothing anew");
+        assert_eq!(section.counted_with_events("a", since).await.0, told, "a restart tells nothing anew");
         let local = section.local_has("a", "gear", |_| true).await;
         assert_eq!(sync_error(&local), None, "it stays on the hub");
 

@@ -336,7 +336,7 @@ impl Section {
     }
 
     /// What the daemon asked of the hub and of the edge since then, in this namespace and about it. Watches aside.
-    pub(crate) async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
+    pub(crate) async fn counted_with_events(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
         let about = |record: &Record, namespace: &str| {
             record.namespace == namespace || (record.resource == "namespaces" && record.name == namespace)
         };
@@ -345,11 +345,13 @@ impl Section {
         (hub, count(&self.world.edge, since.1, |record| about(record, &local)).await)
     }
 
-    /// The same without Events, which come when they come.
-    pub(crate) async fn counted_without_events(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
-        let mut counted = self.counted(suffix, since).await;
-        counted.1.retain(|request, _| !request.ends_with(" events"));
-        counted
+    /// The same without Events, which may come long after what they tell of.
+    pub(crate) async fn counted(&self, suffix: &str, since: (Mark, Mark)) -> (Counts, Counts) {
+        let (mut hub, mut edge) = self.counted_with_events(suffix, since).await;
+        for counts in [&mut hub, &mut edge] {
+            counts.retain(|request, _| !request.ends_with(" events"));
+        }
+        (hub, edge)
     }
 }
 

@@ -366,3 +366,93 @@ fn a_null_is_the_value_of_a_nullable_field_and_removes_any_other() {
         assert_eq!(found(&all, "b", "/spec").await, json!({"nullable": "x", "defaulted": "y", "size": 3}));
     });
 }
+
+#[test]
+fn an_update_removes_what_is_null_whatever_the_field_is() {
+    run(async {
+        let stage = Stage::new("nulls-updated").await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
+        let client = plane.client(ADMIN).await.unwrap();
+        let properties = json!({"nullable": {"type": "string", "nullable": true, "default": "x"},
+            "kept": {"type": "string", "nullable": true}, "defaulted": {"type": "string", "default": "y"},
+            "plain": {"type": "string"}, "inner": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}});
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}});
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gauges.nulls.example.com"}, "spec": {"group": "nulls.example.com", "scope": "Namespaced",
+            "names": {"kind": "Gauge", "plural": "gauges"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+        syncset(&stage, "definition", "Apply", &definition).await;
+        let namespace = stage.namespace;
+        let gauge = |spec: &Value| json!({"apiVersion": "nulls.example.com/v1", "kind": "Gauge", "metadata": {"name": "gauge", "namespace": namespace}, "spec": spec});
+        let map = |data: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map", "namespace": namespace}, "data": data});
+        let named_service = |fields: &Value| {
+            let mut service = service(&stage, "service", &json!([port("TCP", 1)]));
+            merge(&mut service["spec"], fields);
+            service
+        };
+        let pod =
+            |fields: &Value| workload(&stage, "Deployment", "workload", &json!({"replicas": 0}), &container(fields));
+        let all = |version: &str, kind: &str, plural: &str| objects(&client, &stage, version, kind, plural);
+        // What is there first, what is wanted then, and what is there afterwards.
+        for (name, objects, first, wanted, pointer, expected) in [
+            (
+                "gauge",
+                all("nulls.example.com/v1", "Gauge", "gauges"),
+                gauge(
+                    &json!({"nullable": "1", "kept": "2", "defaulted": "3", "plain": "4", "inner": {"a": "5", "b": "6"}}),
+                ),
+                gauge(
+                    &json!({"nullable": null, "kept": null, "defaulted": null, "plain": null, "inner": {"a": null, "b": "7"}}),
+                ),
+                "/spec",
+                json!({"nullable": "x", "defaulted": "y", "inner": {"b": "7"}}),
+            ),
+            (
+                "map",
+                all("v1", "ConfigMap", "configmaps"),
+                map(&json!({"a": "1", "b": "2"})),
+                map(&json!({"a": null, "b": "3"})),
+                "/data",
+                json!({"b": "3"}),
+            ),
+            (
+                "service",
+                all("v1", "Service", "services"),
+                named_service(&json!({"sessionAffinity": "ClientIP", "externalIPs": ["192.0.2.1"]})),
+                named_service(&json!({"sessionAffinity": null, "externalIPs": null})),
+                "/spec/sessionAffinity",
+                json!("None"),
+            ),
+            (
+                "workload",
+                all("apps/v1", "Deployment", "deployments"),
+                pod(&json!({"args": ["-v"], "workingDir": "/tmp", "imagePullPolicy": "Always"})),
+                pod(&json!({"args": null, "workingDir": null, "imagePullPolicy": null})),
+                "/spec/template/spec/containers",
+                json!([{"name": "agent", "image": "agent:1", "imagePullPolicy": "IfNotPresent", "resources": {},
+                    "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}]),
+            ),
+        ] {
+            syncset(&stage, name, "CreateOrUpdate", &first).await;
+            change(&stage, name, 2, &wanted).await;
+            assert_eq!(found(&objects, name, pointer).await, expected, "{name}");
+        }
+        // The same as when it is created with the nulls at once.
+        let mut new = map(&json!({"a": null, "b": "3"}));
+        new["metadata"]["name"] = json!("new-map");
+        syncset(&stage, "new-map", "CreateOrUpdate", &new).await;
+        let maps = all("v1", "ConfigMap", "configmaps");
+        assert_eq!(found(&maps, "new-map", "/data").await, json!({"b": "3"}));
+        let mut new = gauge(&json!({"nullable": null, "kept": null, "plain": null, "inner": {"b": "7"}}));
+        new["metadata"]["name"] = json!("new-gauge");
+        syncset(&stage, "new-gauge", "CreateOrUpdate", &new).await;
+        let gauges = all("nulls.example.com/v1", "Gauge", "gauges");
+        let spec = json!({"nullable": "x", "defaulted": "y", "inner": {"b": "7"}});
+        assert_eq!(found(&gauges, "new-gauge", "/spec").await, spec);
+
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        let seen = requests.seen().await;
+        assert!(!seen.is_empty() && seen.iter().all(|request| !request.starts_with("patch")), "{seen:?}");
+    });
+}
