@@ -17,77 +17,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 use tokio::process::Command;
 
-/// What somebody is told of when status sync does not do its work.
-const STATUS_SYNC_ALERTS: [&str; 4] =
-    ["TowlineStatusPassesFailing", "TowlineStatusStale", "TowlineStatusWritesFailing", "TowlineStatusBadRows"];
-/// What stands in the dashboard's row of status sync.
-const STATUS_SYNC_PANELS: [&str; 6] = [
-    "Oldest change that is not written",
-    "Length of a pass, p99",
-    "Writes by outcome",
-    "Reported rows",
-    "Passes that failed",
-    "Time per statement, p99",
-];
-
-/// What tells somebody that the hub does not do its work.
-const HUB_ALERTS: [&str; 7] = [
-    "TowlineHubUnavailable",
-    "TowlineHubGone",
-    "TowlineHubErrors",
-    "TowlineHubBusy",
-    "TowlineHubSlow",
-    "TowlineHubWatchLag",
-    "TowlineHubLogNotCompacted",
-];
-/// What stands in the dashboard's row of the hub.
-const HUB_PANELS: [&str; 6] = [
-    "Requests by code",
-    "Time until an answer begins, p99",
-    "Watches",
-    "Delay of watches",
-    "Changes per call of the writer",
-    "Rows of the log",
-];
-
-/// What tells somebody that events or work do not go over the broker.
-const BUS_ALERTS: [&str; 3] = ["TowlineBusLag", "TowlineBusAway", "TowlineBusRefused"];
-/// What stands in the dashboard's row of the bus.
-const BUS_PANELS: [&str; 3] = ["Events relayed", "Event lag", "Broker connected"];
-
-/// What tells somebody that syncsets are not applied.
-const SYNCSETS_ALERTS: [&str; 7] = [
-    "TowlineSyncsetsFailing",
-    "TowlineClustersUnreachable",
-    "TowlineSyncsetsHeld",
-    "TowlineDispatchLag",
-    "TowlineWorkWaits",
-    "TowlineVisitsFailing",
-    "TowlineWorkMended",
-];
-/// What stands in the dashboard's row of syncsets.
-const SYNCSETS_PANELS: [&str; 9] = [
-    "Clusters by state",
-    "Visits by outcome",
-    "Length of a pass, p99",
-    "Work queue",
-    "Delays",
-    "Dispatcher",
-    "Objects that were sent",
-    "Held and released",
-    "Not applied, by SelectorSyncSet",
-];
-
-/// What tells somebody that an API is not told of Helm's releases.
-const INVENTORY_ALERTS: [&str; 4] = [
-    "TowlineInventoryPostsFailing",
-    "TowlineInventoryPostsRefused",
-    "TowlineInventoryUndelivered",
-    "TowlineInventoryUndecodable",
-];
-/// What stands in the dashboard's row of the inventory.
-const INVENTORY_PANELS: [&str; 3] = ["Releases", "Posts by outcome", "Releases that can't be decoded"];
-
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
 fn monitoring_kind(plural: &str, kind: &str) -> String {
     format!(
@@ -118,13 +47,6 @@ fn alerts(rules: &[DynamicObject]) -> Vec<String> {
     let groups = rules.iter().flat_map(|rules| elements(&rules.data["spec"], "groups"));
     let alerts = groups.flat_map(|group| elements(&group, "rules"));
     alerts.filter_map(|alert| alert["alert"].as_str().map(str::to_owned)).collect()
-}
-
-/// Titles of the panels that stand in a row of a dashboard.
-fn panels_of<'d>(dashboard: &'d Value, row: &str) -> Vec<&'d str> {
-    let panels = dashboard["panels"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let behind = panels.iter().skip_while(|panel| panel["type"] != "row" || panel["title"] != row).skip(1);
-    behind.take_while(|panel| panel["type"] != "row").filter_map(|panel| panel["title"].as_str()).collect()
 }
 
 fn deploy(directory: &str) -> PathBuf {
@@ -165,18 +87,11 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let namespace = "towline";
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    let all = [&STATUS_SYNC_ALERTS[..], &HUB_ALERTS, &BUS_ALERTS, &SYNCSETS_ALERTS, &INVENTORY_ALERTS];
-    for &alert in all.into_iter().flatten() {
-        assert!(alerts.contains(&alert.to_owned()), "no alert {alert} among {alerts:?}");
-    }
+    assert!(alerts.contains(&"TowlineSectionNotWell".to_owned()), "{alerts:?}");
     let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
     let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
     let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
-    assert_eq!(panels_of(&dashboard, "Status sync"), STATUS_SYNC_PANELS);
-    assert_eq!(panels_of(&dashboard, "Hub"), HUB_PANELS);
-    assert_eq!(panels_of(&dashboard, "Bus"), BUS_PANELS);
-    assert_eq!(panels_of(&dashboard, "Syncsets"), SYNCSETS_PANELS);
-    assert_eq!(panels_of(&dashboard, "Inventory"), INVENTORY_PANELS);
+    assert_eq!(dashboard["panels"][0]["title"], "Are the clusters in step?");
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
