@@ -25,7 +25,7 @@ use towline::syncset::work::{First, Visited, WorkObserver};
 use towline::syncset::{Applied, Counted, SelectorApplied, Standing, SyncsetMetrics};
 use towline::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
-    cluster_new_credentials_fail, db_query, leader_election_master_status, section_well,
+    cluster_new_credentials_fail, db_query, leader_election_master_status, section_well, state_undone,
 };
 
 /// The labels of one series, with their values.
@@ -116,6 +116,7 @@ fn record_everything_once() {
     RestClientMetrics::new("hub:6443").answered(None, &http::Method::GET);
     leader_election_master_status(&section, true);
     section_well(&section, true);
+    state_undone(&section);
     section_well(&"hub".parse().expect("a name"), true);
     cluster_available(&"hub".parse().expect("a name"), true);
     cluster_new_credentials_fail(&"hub".parse().expect("a name"), false);
