@@ -300,7 +300,11 @@ pub fn roles(jobs: JobList) -> Vec<Role> {
         ),
     ];
     let mut roles = vec![
-        Role::new("admin", "", "HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach"),
+        Role::new(
+            "admin",
+            "",
+            "HTTP: /metrics /healthz /readyz /status /held /explain, POST /approve /detach /attach /resync",
+        ),
         Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
         Role::new("lease_view", "", "what this replica has seen of the watched Leases; wakes electors"),
         Role::new(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! towline                              restarts its children with back-off; budget exhausted -> the process exits with 1
-//! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held, POST /approve /detach /attach
+//! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held /explain, POST /approve /detach /attach /resync
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache (Store); tells its followers the keys that changed
@@ -36,10 +36,8 @@
 //!    └─ reconciler                     decides what is told of each release, reads its record, writes the project's status
 //! ```
 //!
-//! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. Dependencies
-//! point one way: [`jobs`] → the jobs ([`resource_sync`], [`lease`], [`status_sync`], [`hub`], [`syncset`], [`inventory`]) → [`job`], and [`process`] → [`app`], [`check`],
-//! [`cli`] → [`job`] → [`documents`], [`election`], [`state`] → [`cluster`], [`db`] → [`telemetry`] → [`config`], [`http`], [`actor`], [`yaml`]. A job never
-//! imports another job, and what runs jobs is given a list of them and names none.
+//! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. The order of
+//! the modules is in `ARCHITECTURE.md`, "Layers", and checked by `tests/layers.rs`.
 
 pub mod actor;
 pub mod amqp;

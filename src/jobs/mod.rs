@@ -1,4 +1,5 @@
-//! The jobs of the `towline` binary. A job is added to this list, and nowhere else.
+//! The jobs of the `towline` binary. Nothing else in the program names them; what else a new one needs is in `ARCHITECTURE.md`, "Adding a
+//! job".
 
 #[cfg(test)]
 mod tests;
