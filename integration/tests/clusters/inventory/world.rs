@@ -20,7 +20,7 @@ pub(crate) const DELAY: &str = "500ms";
 /// What must not be seen anywhere.
 pub(crate) const CANARY: &str = "canary-5f0c1d";
 /// The API servers that run at once.
-static ROOM: Semaphore = Semaphore::const_new(2);
+static ROOM: Semaphore = Semaphore::const_new(4);
 
 /// Runs a test on the one runtime of the process: what tests share lives on it, and must not end with one of them.
 pub(crate) fn run(test: impl Future<Output = ()>) {
