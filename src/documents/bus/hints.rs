@@ -1,8 +1,8 @@
 //! Hints: keys of clusters that have work, on their way to workers.
 //!
-//! A hint decides nothing. The worker that takes one claims the row in the database, as it claims any other, and acknowledges the hint
-//! whatever comes of that. So one that is lost, comes twice or comes late costs nothing but the worker's next look at the database, and
-//! nobody remembers what was published.
+//! A hint decides nothing. The worker that takes one acknowledges it, and claims the row in the database, as it claims any other. So one
+//! that is lost, comes twice or comes late costs nothing but the worker's next look at the database, and nobody remembers what was
+//! published.
 //!
 //! One connection publishes and consumes. While the broker blocks it, nothing is acknowledged either, and workers look at the database.
 
@@ -80,8 +80,9 @@ impl Broker {
                 self.works(Purpose::Worker, &link);
             }
             let failed = tokio::select! {
-                error = pass_on(&mut hints.received, &keys) => Some(error),
+                biased;
                 error = self.publish_hints(&link, &hints.channel, &mut is_refused) => Some(error),
+                error = pass_on(&mut hints.received, &keys) => Some(error),
                 () = self.follow(Purpose::Worker, &link) => None,
             };
             if let Some(error) = failed {
@@ -131,7 +132,7 @@ async fn publish(channel: &Channel, clusters: &[Uuid]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Passes keys on until the broker ends that. A worker that is busy takes none.
+/// Passes keys on until the broker ends that. A worker that is busy takes one more at most.
 async fn pass_on(received: &mut Consumer, keys: &mpsc::Sender<Uuid>) -> Error {
     loop {
         // Whoever takes the keys outlives this.

@@ -15,6 +15,8 @@ const LOCAL_GENERATION: &str = "sync-local-generation";
 const SYNC_ERROR: &str = "sync-error";
 const REMOTE_CLUSTER: &str = "sync-remote-cluster";
 const LOCAL_CLUSTER: &str = "sync-local-cluster";
+const ADOPTED: &str = "sync-adopted";
+const RELEASED: &str = "sync-released";
 
 /// Every mark of one section, spelled out once.
 #[derive(Debug, Clone)]
@@ -72,8 +74,8 @@ impl Marks {
             remote_uid: mark(REMOTE_UID),
             remote_cluster: mark(REMOTE_CLUSTER),
             local_name: mark("sync-local-name"),
-            adopted: mark("sync-adopted"),
-            released: mark("sync-released"),
+            adopted: mark(ADOPTED),
+            released: mark(RELEASED),
             remote_generation: mark(REMOTE_GENERATION),
             local_generation: mark(LOCAL_GENERATION),
             sync_error: mark(SYNC_ERROR),
@@ -187,7 +189,7 @@ impl Marks {
     /// Whether an annotation stays on the local object although the remote object lacks it, also with `mirror`: this section
     /// wrote it, or it is a note of another section to which this object is the remote one.
     pub fn stays_on_local(&self, annotation: &str) -> bool {
-        annotation == &*self.adopted || is_note(annotation)
+        is_adopted_mark(annotation) || is_note(annotation)
     }
 
     /// Whether the object's mark contains its own key, as every mark does that was not copied.
@@ -238,6 +240,16 @@ pub fn local_cluster_mark(domain: &str) -> String {
 pub fn is_note(annotation: &str) -> bool {
     let notes = [REMOTE_GENERATION, LOCAL_GENERATION, SYNC_ERROR, LOCAL_CLUSTER, REMOTE_CLUSTER];
     annotation.split_once('/').is_some_and(|(_, name)| notes.contains(&name))
+}
+
+/// Whether an annotation says, under any domain, that its object was adopted: so it is still kept after `annotation_domain` changed.
+pub fn is_adopted_mark(annotation: &str) -> bool {
+    annotation.split_once('/').is_some_and(|(_, name)| name == ADOPTED)
+}
+
+/// The same of an object that was let go.
+pub fn is_released_mark(annotation: &str) -> bool {
+    annotation.split_once('/').is_some_and(|(_, name)| name == RELEASED)
 }
 
 /// The annotation of an object about a pause.

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::marks::{is_adopted_mark, is_released_mark};
 use super::plan::Policy;
 use crate::cluster::Object;
 use crate::resource_sync::config::{Metadata, Unclaimed};
@@ -54,7 +55,7 @@ pub fn proof(local: &Object, policy: &Policy) -> Result<(), Unproven> {
         Metadata::Merge => marks_prove(local, policy),
         Metadata::Mirror => {
             let is_ours = local.owned_by(&policy.manager).is_some();
-            let was_released = local.annotation(&policy.marks.released).is_some();
+            let was_released = local.annotations.keys().any(|key| is_released_mark(key));
             if is_ours && !was_released { Ok(()) } else { Err(Unproven::Unmarked) }
         }
     }
@@ -110,17 +111,19 @@ pub fn has_notes(remote: &Object, policy: &Policy) -> bool {
     [&marks.remote_generation, &marks.local_generation].iter().all(|note| remote.annotation(note).is_some())
 }
 
-/// Whether the object existed before its remote object and was adopted.
+/// Whether the object existed before its remote object and was adopted: by its mark, or, if this section's manager has written to it, by
+/// one from before `annotation_domain` changed.
 pub fn is_adopted(local: &Object, policy: &Policy) -> bool {
     local.annotation(&policy.marks.adopted).is_some()
+        || (local.owned_by(&policy.manager).is_some() && local.annotations.keys().any(|key| is_adopted_mark(key)))
 }
 
 /// Whether an object that is not ours is deleted if it has no remote object (`unclaimed`). Objects that were ours once, by
 /// their marks, and were let go are kept.
 pub fn may_go_unclaimed(local: &Object, policy: &Policy) -> bool {
-    let marks = &policy.marks;
     let was_ours = !local.owned.is_empty()
-        || [&marks.released, &marks.adopted, &marks.remote_uid].iter().any(|mark| local.annotation(mark).is_some());
+        || local.annotations.keys().any(|key| is_adopted_mark(key) || is_released_mark(key))
+        || local.annotation(&policy.marks.remote_uid).is_some();
     policy.unclaimed == Unclaimed::Delete && !was_ours && !is_state(local, policy) && !is_token(local, policy)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::conflicts::Contended;
 use super::elsewhere::Clusters;
-use super::marks::is_note;
+use super::marks::{is_adopted_mark, is_note, is_released_mark};
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::server_result::{ServerResult, fingerprint};
@@ -231,8 +231,7 @@ pub fn adoption(remote: &Object, local: &Object, policy: &Policy, clusters: &Clu
         annotations.extend(own_marks(remote, &local.key, policy, clusters).map(|(mark, value)| (mark, Some(value))));
     }
     // A mark that it was let go before is no longer true.
-    let released = &policy.marks.released;
-    annotations.extend(local.annotations.contains_key(released).then(|| (Arc::clone(released), None)));
+    annotations.extend(local.annotations.keys().filter(|key| is_released_mark(key)).map(|key| (Arc::clone(key), None)));
     LocalChange { annotations, guarded: true, ..LocalChange::default() }
 }
 
@@ -261,7 +260,7 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clu
             let annotations = remote
                 .annotations
                 .iter()
-                .filter(|(key, _)| !is_note(key))
+                .filter(|(key, _)| !is_note(key) && !is_adopted_mark(key) && !is_released_mark(key))
                 .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                 .collect();
             (remote.labels.clone(), annotations)
@@ -270,7 +269,9 @@ pub fn desired_metadata(remote: &Object, local: &ObjectKey, policy: &Policy, clu
             let taken = |keys: &Keys| -> Keys {
                 keys.iter()
                     .filter(|(key, value)| !policy.is_excluded(key, value))
-                    .filter(|(key, _)| !marks.is_mark(key) && !is_note(key))
+                    .filter(|(key, _)| {
+                        !marks.is_mark(key) && !is_note(key) && !is_adopted_mark(key) && !is_released_mark(key)
+                    })
                     .map(|(key, value)| (Arc::clone(key), Arc::clone(value)))
                     .collect()
             };
@@ -288,8 +289,8 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
         Metadata::Merge => release(local, policy),
         Metadata::Mirror => is_ours(local, policy).then(|| {
             let mut annotations = BTreeMap::from([(Arc::clone(&policy.marks.released), Some("true".into()))]);
-            let adopted = &policy.marks.adopted;
-            annotations.extend(local.annotations.contains_key(adopted).then(|| (Arc::clone(adopted), None)));
+            annotations
+                .extend(local.annotations.keys().filter(|key| is_adopted_mark(key)).map(|key| (Arc::clone(key), None)));
             LocalChange { annotations, guarded: true, ..LocalChange::default() }
         }),
     }
@@ -298,7 +299,10 @@ pub fn let_go(local: &Object, policy: &Policy) -> Option<LocalChange> {
 /// The change that removes our marks from a local object for good; `None` if it has none.
 pub fn release(local: &Object, policy: &Policy) -> Option<LocalChange> {
     let marks = &policy.marks;
-    let held = marks.on_local().into_iter().filter(|mark| local.annotations.contains_key(*mark));
+    let is_of_former_domain =
+        |key: &Arc<str>| local.owned_by(&policy.manager).is_some() && (is_adopted_mark(key) || is_released_mark(key));
+    let is_ours = |key: &Arc<str>| marks.on_local().contains(&key) || is_of_former_domain(key);
+    let held = local.annotations.keys().filter(|key| is_ours(key));
     let annotations: BTreeMap<_, _> = held.map(|mark| (Arc::clone(mark), None)).collect();
     let strip_managers = policy.metadata == Metadata::Mirror && !local.owned.is_empty();
     (strip_managers || !annotations.is_empty()).then(|| LocalChange {

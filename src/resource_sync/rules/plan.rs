@@ -2,8 +2,7 @@
 //!
 //! [`next`] decides the *next* step for one pair. The caller carries it out, folds the result into the observation
 //! ([`Observed::after`]) and asks again, until nothing is left to do. A step that needs the result of an earlier one (the
-//! generation of an object that was just created) finds it in the observation, and every rule is stated once. The numbers in
-//! comments are the rules of the specification, "Reconcile, in this order".
+//! generation of an object that was just created) finds it in the observation, and every rule is stated once.
 
 use std::sync::Arc;
 

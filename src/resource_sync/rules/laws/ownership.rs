@@ -62,6 +62,30 @@ fn with_mirror_ours_is_what_this_sections_manager_wrote_to_the_object_itself() {
     }
 }
 
+/// The manager's name stays when `annotation_domain` changes, and is all that proves with `mirror`.
+#[test]
+fn what_was_adopted_or_let_go_under_another_domain_is_kept() {
+    for mirror in [false, true] {
+        for (mark, is_going) in [("sync-adopted", false), ("sync-adopted", true), ("sync-released", false)] {
+            let mut scene = if mirror { Scene::mirrored("") } else { Scene::in_step("") };
+            scene.local["metadata"]["annotations"] = json!({format!("former.example/{mark}"): "true"});
+            if is_going {
+                super::terminating(&mut scene.remote);
+            } else {
+                (scene.remote, scene.absence) = (Value::Null, Absence::Confirmed);
+            }
+            let (mut observed, mut steps) = (scene.observed(), Vec::new());
+            while let Next::Do(step) = plan::next(&observed, &scene.policy) {
+                steps.push(step.name());
+                observed = observed.after(&step, &Written::default(), &scene.policy);
+                assert!(steps.len() < 10, "{steps:?}");
+            }
+            let local = observed.local.as_ref().expect("it is kept");
+            assert!(!local.deleting && !steps.contains(&"delete_local"), "{mark}, mirror: {mirror}: {steps:?}");
+        }
+    }
+}
+
 #[test]
 fn a_namespace_of_copied_marks_is_kept_and_told() {
     let mut scene = orphan("");
