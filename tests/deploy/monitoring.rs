@@ -171,7 +171,7 @@ fn every_alert_says_what_to_do() {
         "ClusterUnavailable",
         "NewCredentialsFail",
         "SectionNotWell",
-        "MassDeleteHeld",
+        "ChangesHeld",
         "ChangeStuck",
         "LeaseStale",
         "StatusStale",
