@@ -490,7 +490,8 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
 /// However long it was silent: what others do that are silent makes it wait by a few seconds.
 #[test]
 fn a_cluster_that_is_back_after_long_is_served_within_seconds_while_hundreds_are_silent() {
-    run(served_in_its_round("back", 300, 12));
+    // 12 s where a question in vain takes its five seconds, and more on a busy machine.
+    run(served_in_its_round("back", 300, 30));
 }
 
 /// A cluster comes back while so many are silent, of which each is asked again within so many seconds. It is served before any of those is
