@@ -39,7 +39,7 @@ pub struct Intake {
 enum Wake {
     /// It is time to look, or something may be ready: for all free permits.
     Look,
-    /// Hints are of urgent rows, and it is another one's turn: for one permit.
+    /// Workers publish hints of urgent rows, and it is the turn of the oldest row of any kind: for one permit.
     Turn,
     /// Somebody waits for this cluster.
     Hint(Uuid),
@@ -77,7 +77,7 @@ impl Intake {
     /// Passes work on, each with a permit, until the actor drains. `deliver` must not block.
     ///
     /// It looks for work once a second, and when the database notifies it; never without a free permit. Where a look has filled all permits,
-    /// the next one follows as soon as another is free. With a broker it does not listen to the database, but claims the rows of the
+    /// the next one follows as soon as another is free, unless hints take that one. With a broker it does not listen to the database, but claims the rows of the
     /// clusters that it has hints of. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
         let (wakes, (keys, hints)) = (Wakes::default(), mpsc::channel(1));
