@@ -490,7 +490,7 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
 /// However long it was silent: what others do that are silent makes it wait by a few seconds.
 #[test]
 fn a_cluster_that_is_back_after_long_is_served_within_seconds_while_hundreds_are_silent() {
-    // 12 s where a question in vain takes its five seconds, and more on a busy machine.
+    // The longest wait is 11 s on a machine that is idle. One run beside three builds had a longer one.
     run(served_in_its_round("back", 300, 30));
 }
 
@@ -549,10 +549,10 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
          create trigger note_wait after update on towline_work for each row when (old.until is not null and new.until is null) \
            execute function note_wait()";
     stage.sql.batch_execute(notes).await.unwrap();
-    let waits = async || -> (i64, bool) {
+    let waits = async || -> (i64, f64) {
         let text =
-            format!("select count(distinct cluster), coalesce(max(wait) <= interval '{within} s', false) from waits");
-        let row = stage.sql.query_one(&text, &[]).await.unwrap();
+            "select count(distinct cluster), coalesce(extract(epoch from max(wait))::float8, 'infinity') from waits";
+        let row = stage.sql.query_one(text, &[]).await.unwrap();
         (row.get(0), row.get(1))
     };
     eventually("each of them to be left once more", LIMIT, async || match waits().await.0 {
@@ -569,7 +569,8 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
         other => Err(other.to_string()),
     });
     let questions = questions.await.unwrap();
-    assert!(waits().await.1, "each is asked again within {within} s");
+    let longest = waits().await.1;
+    assert!(longest <= f64::from(within), "each is asked again within {within} s: {longest} s");
     // The first question that finds it back is the one that serves it.
     let probes = |lines: &[String]| lines.iter().filter(|line| line.starts_with("GET /west-1/version ")).count();
     assert!(probes(&questions) > 0 && probes(&questions[asked..]) <= 1, "{:?}", &questions[asked..]);
