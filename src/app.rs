@@ -42,7 +42,6 @@ pub enum StartError {
     Listen {
         /// `daemon.listen`.
         address: std::net::SocketAddr,
-        /// Why.
         source: std::io::Error,
     },
     /// The runtime or the signal handlers can't be made.
@@ -148,7 +147,6 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
 
-    /// One of them came.
     async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

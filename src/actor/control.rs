@@ -36,14 +36,12 @@ impl Message for Report {
     type Result = ActorReport;
 }
 
-/// Start one more child.
 pub(super) struct StartChild(pub(super) ChildSpec);
 
 impl Message for StartChild {
     type Result = Result<(), StartError>;
 }
 
-/// An instance has ended.
 pub(super) struct ChildExited {
     pub(super) instance: u64,
     pub(super) exit: Exit,
@@ -71,10 +69,7 @@ pub enum StartError {
     },
     /// A child of this name has not ended yet.
     #[error("failed to start {child}: a child of this name is running")]
-    NameTaken {
-        /// The requested name.
-        child: Name,
-    },
+    NameTaken { child: Name },
 }
 
 /// The control lane of a running child, either a shell or a supervisor. Dropping it aborts the child, so that a supervisor

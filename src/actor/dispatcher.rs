@@ -64,7 +64,6 @@ pub trait Observe<K>: Send + Sync + 'static {
     fn added(&self, _key: &K) {}
     /// A run began; `waited` is the time since its key became ready.
     fn started(&self, _key: &K, _waited: Duration) {}
-    /// A run ended.
     fn finished(&self, _key: &K, _took: Duration, _outcome: &Outcome) {}
     /// A key will run again after this delay.
     fn retried(&self, _key: &K, _delay: Duration) {}
@@ -74,10 +73,8 @@ pub trait Observe<K>: Send + Sync + 'static {
     fn passivated(&self, _key: &K) {}
 }
 
-/// Observes nothing.
 impl<K> Observe<K> for () {}
 
-/// A dispatcher's limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// How many keys run at once, at least 1.
@@ -95,7 +92,6 @@ pub struct Limits {
 pub struct Snapshot {
     /// Keys that are ready and wait for a permit. Those in the mailbox are not counted.
     pub waiting: usize,
-    /// Keys that run.
     pub running: usize,
     /// Keys that wait for their delay.
     pub retrying: usize,

@@ -29,10 +29,7 @@ pub enum ExitReason {
         error: String,
     },
     /// The body or a task it spawned, by panicking. Restarted, unless its supervisor is draining.
-    Panicked {
-        /// The panic's message.
-        message: String,
-    },
+    Panicked { message: String },
     /// The supervisor, by aborting a body that held a [`WorkGuard`](super::WorkGuard) without a sign of progress.
     /// Restarted, unless its supervisor is draining.
     Stalled {

@@ -61,12 +61,10 @@ impl GateKeeper {
         self.wanted.send_replace(Wanted::Drain(deadline));
     }
 
-    /// Ends the child now.
     pub fn abort(&self) {
         self.wanted.send_replace(Wanted::Abort);
     }
 
-    /// The child's standing.
     pub fn standing(&self) -> Standing {
         // A supervisor that was dropped runs nothing.
         if self.standing.has_changed().is_err() { Standing::Ended } else { *self.standing.borrow() }

@@ -40,11 +40,9 @@ pub struct Inbox<M: Send + 'static>(Reader<VecDeque<M>>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Offered {
-    /// The message is queued.
     Accepted,
     /// There was no room; the message was dropped and counted.
     Dropped,
-    /// The mailbox is closed.
     Closed,
 }
 

@@ -53,9 +53,7 @@ impl DrainReport {
 /// A mailbox's counters at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailboxReading {
-    /// Messages that wait.
     pub depth: usize,
-    /// Messages that may wait.
     pub capacity: usize,
     /// Messages accepted since the start, merged ones not counted.
     pub accepted: u64,

@@ -14,26 +14,17 @@ pub enum Error {
     /// There is no usable URL.
     #[error(transparent)]
     Url(#[from] UnusableUrl),
-    /// Certificates can't be used.
     #[error("failed to set up TLS to the broker")]
     Tls(#[source] TrustError),
     /// There was no answer in time.
     #[error("the broker did not answer within {} s", within.as_secs())]
-    Silent {
-        /// The limit.
-        within: Duration,
-    },
+    Silent { within: Duration },
     /// The broker sends nothing any more.
     #[error("the broker has ended the deliveries, perhaps since the queue was deleted")]
     Cancelled,
     /// The client's or the broker's error.
     #[error("failed to {action}")]
-    Broker {
-        /// What was tried.
-        action: &'static str,
-        /// Why it failed.
-        source: lapin::Error,
-    },
+    Broker { action: &'static str, source: lapin::Error },
 }
 
 impl Error {

@@ -7,7 +7,6 @@ use super::url::{AmqpUrl, InvalidUrl};
 /// Where the broker's URL comes from. It holds a password, and so may be kept in a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AmqpSource {
-    /// The configuration itself.
     Url(Box<AmqpUrl>),
     /// A file with the URL as its only line. It is read for each new connection, so that rotating the password needs no restart.
     File(PathBuf),
@@ -18,16 +17,10 @@ pub enum AmqpSource {
 pub enum UnusableUrl {
     /// The file can't be read.
     #[error("failed to read the broker's URL from {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The content of the file is not a URL.
     #[error("invalid URL of the broker in {}", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: InvalidUrl,

@@ -35,7 +35,6 @@ pub enum InvalidUrl {
     /// It has no such form.
     #[error("it is no URL with a scheme and a host")]
     Form,
-    /// Another scheme.
     #[error("its scheme is neither amqp nor amqps")]
     Scheme,
     /// A part that is not percent-encoded UTF-8.
@@ -47,10 +46,8 @@ pub enum InvalidUrl {
     /// A parameter that is not known.
     #[error("parameter {0}; cacertfile, certfile and keyfile are known")]
     Parameter(String),
-    /// Certificates without TLS.
     #[error("certificates are for amqps:// only")]
     NoTls,
-    /// One of two.
     #[error("certfile and keyfile need each other")]
     HalfAnIdentity,
 }

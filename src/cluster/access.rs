@@ -21,10 +21,8 @@ pub struct AccessRequest {
     pub name: String,
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it is allowed.
     pub allowed: bool,
     /// The authorizer's reason, often empty.
     pub reason: String,

@@ -80,7 +80,6 @@ impl Cluster {
         Self::within(name, Limits { request_timeout, watch_timeout, max_in_flight }, None)
     }
 
-    /// Most concurrent requests.
     pub fn max_in_flight(&self) -> usize {
         self.shared.limits.max_in_flight.get()
     }

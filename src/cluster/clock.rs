@@ -16,7 +16,6 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The current time.
     pub fn now(self) -> Duration {
         match self {
             Self::Boot => {

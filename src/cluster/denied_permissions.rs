@@ -131,7 +131,6 @@ impl DeniedPermissions {
         self.granted.send_modify(|count| *count += 1);
     }
 
-    /// Whether anything is denied.
     pub(super) fn any(&self) -> bool {
         !self.state.lock().denied.is_empty()
     }
@@ -141,7 +140,6 @@ impl DeniedPermissions {
         *self.granted.borrow()
     }
 
-    /// Follows the grants.
     pub(super) fn granted(&self) -> watch::Receiver<u64> {
         self.granted.subscribe()
     }

@@ -139,7 +139,6 @@ impl DynamicClusters {
 }
 
 impl DynamicCluster {
-    /// Which credentials it has.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }

@@ -23,11 +23,7 @@ pub enum Error {
     },
     /// No connection could be opened: the request was not carried out.
     #[error("failed to connect to cluster {cluster}: {source}")]
-    Connect {
-        cluster: ClusterName,
-        /// The connector's error.
-        source: Cause,
-    },
+    Connect { cluster: ClusterName, source: Cause },
     /// No complete answer within the deadline, or the connection broke: the outcome is unknown.
     #[error("no answer from cluster {cluster}: {source}")]
     NoAnswer {
@@ -38,21 +34,16 @@ pub enum Error {
     /// The object has changed since it was read (409), or an object with that name exists already.
     #[error("conflict: {message}")]
     Conflict {
-        /// The server's message.
         message: String,
         /// Whether the reason is `AlreadyExists`.
         exists: bool,
     },
     /// The API server answers that this object does not exist.
     #[error("not found: {message}")]
-    NotFound {
-        /// The server's message.
-        message: String,
-    },
+    NotFound { message: String },
     /// 404 for anything but this object: the kind is not served, or this is not an API server.
     #[error("not served: {message}")]
     NotServed {
-        /// The server's message.
         message: String,
         /// Whether the answer names a namespace: the one of an object that was to be written.
         of_namespace: bool,
@@ -62,35 +53,25 @@ pub enum Error {
     Throttled {
         /// HTTP status.
         code: u16,
-        /// The server's message.
         message: String,
         /// How long the server asks to wait.
         retry_after: Option<Duration>,
     },
     /// 401: the server does not, or no longer, accept the credentials.
     #[error("cluster {cluster} does not accept the credentials: {message}")]
-    Unauthorized {
-        cluster: ClusterName,
-        /// The server's message.
-        message: String,
-    },
+    Unauthorized { cluster: ClusterName, message: String },
     /// 403 because a permission is missing.
     #[error("not allowed to {verb} {resource} in cluster {cluster}: {message}")]
     Forbidden {
         cluster: ClusterName,
-        /// The denied verb.
         verb: Verb,
         /// `plural.group`, with `/subresource`.
         resource: String,
-        /// The server's message.
         message: String,
     },
     /// 403 because the namespace is being deleted.
     #[error("the namespace is being deleted: {message}")]
-    NamespaceTerminating {
-        /// The server's message.
-        message: String,
-    },
+    NamespaceTerminating { message: String },
     /// The server rejects the content (400, 413, 422 and the like): the same request will fail again.
     #[error("rejected ({code} {reason}): {message}")]
     Rejected {
@@ -98,22 +79,17 @@ pub enum Error {
         code: u16,
         /// Kubernetes' reason.
         reason: String,
-        /// The server's message.
         message: String,
     },
     /// 500 for a server-side apply with a field that the kind's schema does not have, a list with one key twice, or a value of
     /// another type: the same request will fail again.
     #[error("the object does not fit its schema: {message}")]
-    SchemaMismatch {
-        /// The server's message.
-        message: String,
-    },
+    SchemaMismatch { message: String },
     /// A server error (5xx), which may be temporary.
     #[error("server error ({code}): {message}")]
     Server {
         /// HTTP status.
         code: u16,
-        /// The server's message.
         message: String,
     },
     /// The section's lease has expired: nothing was sent, or the request that was sent may have been carried out. The
@@ -122,16 +98,12 @@ pub enum Error {
     LeaseExpired(#[from] Expired),
     /// The answer could not be decoded.
     #[error("failed to decode the answer: {source}")]
-    Decode {
-        /// The decoder's error.
-        source: Cause,
-    },
+    Decode { source: Cause },
 }
 
 /// How to retry after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// With exponential back-off.
     Backoff,
     /// At once, after reading the object again: the cache catches up.
     Reread,

@@ -138,7 +138,6 @@ pub(super) enum Guard {
     None,
     /// The fence is open when the request begins, and that term lasts until it is sent.
     Fence(Fence),
-    /// This claim holds.
     Claim(Claim),
 }
 

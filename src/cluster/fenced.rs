@@ -27,7 +27,6 @@ impl<S> Layer<S> for FenceLayer {
     }
 }
 
-/// See [`FenceLayer`].
 #[derive(Clone)]
 pub(super) struct Fenced<S> {
     inner: S,

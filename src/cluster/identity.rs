@@ -22,10 +22,7 @@ pub enum Identity {
     /// The UID of `kube-system`.
     Known(Arc<str>),
     /// It can't be read.
-    Unknown {
-        /// Why.
-        reason: Arc<str>,
-    },
+    Unknown { reason: Arc<str> },
 }
 
 impl Identity {
@@ -41,11 +38,8 @@ impl Identity {
 /// Another cluster than before answers under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
-    /// The name.
     pub cluster: ClusterName,
-    /// The remembered identity.
     pub before: Arc<str>,
-    /// The current identity.
     pub now: Arc<str>,
 }
 

@@ -32,7 +32,6 @@ pub struct KindId {
 }
 
 impl KindId {
-    /// Of `apiVersion` and `kind`.
     pub fn of(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() }
@@ -66,7 +65,6 @@ pub enum KindError {
     /// The cluster serves the kind in another version.
     #[error("the cluster does not serve {id}, but serves the kind in {api_version}")]
     OtherVersion {
-        /// The kind.
         id: KindId,
         /// The version that is served: `apps/v1`.
         api_version: String,

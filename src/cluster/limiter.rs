@@ -42,7 +42,6 @@ pub(super) struct Permit {
 pub(super) enum Answer {
     /// With 429, and perhaps with a time to wait.
     Throttled(Option<Duration>),
-    /// In any other way.
     Other,
 }
 

@@ -16,7 +16,6 @@ use super::{Cluster, Error, Kind, ObjectKey, Propagation, Request};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Partial")]
 pub struct Metadata {
-    /// Namespace and name.
     pub key: ObjectKey,
     pub uid: Arc<str>,
     pub resource_version: Arc<str>,

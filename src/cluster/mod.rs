@@ -80,19 +80,13 @@ pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
-    /// Read one object.
     Get,
-    /// Read many objects.
     List,
-    /// Follow changes.
     Watch,
-    /// Create an object.
     Create,
-    /// Replace an object.
     Update,
     /// Change parts of an object.
     Patch,
-    /// Delete one object.
     Delete,
 }
 

@@ -67,12 +67,10 @@ impl CanonicalJson {
         Self(Arc::from(value.to_string()))
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The value again.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or(Value::Null)
     }
@@ -88,7 +86,6 @@ impl fmt::Debug for CanonicalJson {
 /// The controlling owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerRef {
-    /// UID of the owner.
     pub uid: Arc<str>,
     pub name: Arc<str>,
     pub kind: Arc<str>,
@@ -98,7 +95,6 @@ pub struct ControllerRef {
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the object")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Namespace and name.
     pub key: ObjectKey,
     pub uid: Arc<str>,
     /// Opaque version; compare with [`is_at_least`].
@@ -161,11 +157,8 @@ impl Object {
 /// What one `towline` field manager owns of an object, by the object's managed fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedKeys {
-    /// The field manager.
     pub manager: Arc<str>,
-    /// Label keys.
     pub labels: BTreeSet<Arc<str>>,
-    /// Annotation keys.
     pub annotations: BTreeSet<Arc<str>>,
 }
 

@@ -78,10 +78,8 @@ pub(super) trait Reading {
     /// Counts in this room what it keeps of the body, unless something else bounds that.
     fn count_in(&mut self, _room: &ReplyRoom) {}
 
-    /// The headers have arrived.
     fn head(&mut self, _headers: &HeaderMap) {}
 
-    /// Takes the next part.
     fn take(&mut self, data: &[u8]) -> Result<(), Unreadable>;
 
     /// Everything has arrived, with this status.

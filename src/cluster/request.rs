@@ -67,11 +67,8 @@ impl Payload {
 /// Propagation of a delete to dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// Dependents first.
     Foreground,
-    /// Dependents afterwards.
     Background,
-    /// Dependents stay.
     Orphan,
 }
 
@@ -96,7 +93,6 @@ pub(super) enum Unsendable {
     Segment {
         /// `name` or `namespace`.
         what: &'static str,
-        /// The text.
         found: String,
     },
 }
@@ -130,12 +126,10 @@ impl<'a> Request<'a> {
         Self { verb, kind, key, subresource: "", payload, manager: None, is_forced: false, is_tried: false }
     }
 
-    /// Reads an object.
     pub fn get(kind: &'a Kind, key: &'a ObjectKey) -> Self {
         Self::new(Verb::Get, kind, key, Payload::none())
     }
 
-    /// Creates an object.
     pub fn create(kind: &'a Kind, key: &'a ObjectKey, body: &Value) -> Self {
         Self::new(Verb::Create, kind, key, Payload::json(body))
     }

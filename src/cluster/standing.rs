@@ -19,11 +19,9 @@ const SETTLING: Duration = Duration::from_mins(1);
 pub enum Availability {
     /// Its actor has not found out yet.
     Starting,
-    /// It answers.
     Available,
     /// It does not answer, or there are no usable credentials.
     Unavailable {
-        /// Why.
         reason: String,
     },
 }

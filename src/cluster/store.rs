@@ -182,7 +182,6 @@ impl Store {
         self.contents.read().objects.all().count()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

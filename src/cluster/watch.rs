@@ -64,7 +64,6 @@ pub struct Watch {
     list_again: Notify,
     /// The kind could not be listed because that was not granted.
     was_denied: AtomicBool,
-    /// Who needs it.
     pub(super) demands: Demands,
     /// The stream has delivered an event since it last failed.
     is_live: AtomicBool,
@@ -96,7 +95,6 @@ impl Watch {
         })
     }
 
-    /// What is watched.
     pub fn id(&self) -> &WatchId {
         &self.id
     }
@@ -105,7 +103,6 @@ impl Watch {
         &self.cluster
     }
 
-    /// The cache.
     pub fn store(&self) -> &Store {
         &self.store
     }

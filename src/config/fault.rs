@@ -10,12 +10,7 @@ use super::SectionName;
 pub enum Error {
     /// The file could not be read. A retry helps only after the file has changed.
     #[error("failed to read the configuration file {}", path.display())]
-    Read {
-        /// The requested file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not TOML, or an environment variable is not text.
     #[error("failed to parse the configuration")]
     Parse {
@@ -69,7 +64,6 @@ impl fmt::Display for Faults {
 pub struct Fault {
     /// Where: `daemon.listen`, `clusters.hub`, `sync[0].resource`, or the name of an environment variable.
     pub path: String,
-    /// What is wrong there.
     pub problem: Problem,
 }
 
@@ -118,16 +112,12 @@ pub enum Problem {
     },
     /// A required key is missing.
     #[error("missing; allowed: {allowed}")]
-    Missing {
-        /// The allowed values.
-        allowed: String,
-    },
+    Missing { allowed: String },
     /// A value of the wrong type, or one that is not allowed.
     #[error("found {found}; allowed: {allowed}{}", hint(suggestion.as_deref()))]
     Value {
         /// The value, as the file has it.
         found: String,
-        /// The allowed values.
         allowed: String,
         /// The value that was probably meant.
         suggestion: Option<String>,
@@ -135,7 +125,6 @@ pub enum Problem {
     /// A name or a list element that occurs twice.
     #[error("found {found} again; allowed: once (first at {first})")]
     Duplicate {
-        /// The repeated value.
         found: String,
         /// Path of its first occurrence.
         first: String,
@@ -152,12 +141,7 @@ pub enum Problem {
     },
     /// A kind whose objects mean something in their own cluster only.
     #[error("`{found}` can't be synced: {reason}")]
-    Unsyncable {
-        /// The kind.
-        found: String,
-        /// Why.
-        reason: String,
-    },
+    Unsyncable { found: String, reason: String },
     /// Two sections may write the same local object.
     #[error(
         "may write the same local objects as section `{other}`{}; allowed: one section per local cluster, kind, \

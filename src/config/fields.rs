@@ -65,14 +65,12 @@ impl<'f> Fields<'f> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Reads an optional key.
     pub fn optional<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         let node = self.take(key)?;
         let path = self.path_of(key);
         T::read(&node, &path, self.faults)
     }
 
-    /// Reads a required key.
     pub fn required<T: Setting>(&mut self, key: &'static str) -> Option<T> {
         if !self.has(key) {
             let problem = Problem::Missing { allowed: T::ALLOWED.to_owned() };
@@ -93,7 +91,6 @@ impl<'f> Fields<'f> {
         }
     }
 
-    /// Reads a nested table.
     pub fn nested(&mut self, key: &'static str) -> Option<Fields<'_>> {
         let node = self.take(key)?;
         let path = self.path_of(key);

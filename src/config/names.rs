@@ -26,7 +26,6 @@ macro_rules! label_name {
         pub struct $name(String);
 
         impl $name {
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

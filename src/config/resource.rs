@@ -41,7 +41,6 @@ impl ResourceId {
     }
 }
 
-/// An invalid kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form plural.version.group, or plural.version for the core group")]
 pub struct InvalidResource;

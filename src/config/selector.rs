@@ -57,7 +57,6 @@ impl Setting for LabelSelector {
 /// A requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The label's key.
     pub key: String,
     /// What its value must be.
     pub test: Test,

@@ -15,13 +15,9 @@ const SEPARATOR: &str = "__";
 /// A value from the file or the environment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
     Integer(i128),
-    /// Any other number.
     Float(f64),
-    /// A string.
     Text(String),
     /// An environment variable. It has no type: it is parsed as the type of its key.
     Variable {

@@ -177,7 +177,6 @@ impl Held<'_> {
         }
     }
 
-    /// See [`RawConnection::cancel`].
     pub(super) fn cancel(&mut self) {
         if let Some(connection) = self.raw() {
             connection.cancel();

@@ -24,50 +24,25 @@ pub enum Error {
     },
     /// The server rejected the user, password or client certificate.
     #[error("the database rejected the credentials")]
-    Unauthorized {
-        /// The server's answer.
-        source: Arc<ServerError>,
-    },
+    Unauthorized { source: Arc<ServerError> },
     /// The server rejected the statements that every new connection runs first.
     #[error("failed to set up the database connection")]
-    SetUp {
-        /// The server's answer.
-        source: Arc<ServerError>,
-    },
+    SetUp { source: Arc<ServerError> },
     /// No connection of the pool became free in time.
     #[error("no database connection became free within {seconds} s")]
-    PoolExhausted {
-        /// The time waited.
-        seconds: u64,
-    },
+    PoolExhausted { seconds: u64 },
     /// The connection broke or the server closed it. The rows read before that are discarded.
     #[error("lost the database connection during statement {query}")]
-    Lost {
-        /// The statement's name.
-        query: &'static str,
-        /// What broke.
-        source: Source,
-    },
+    Lost { query: &'static str, source: Source },
     /// The server cancelled the statement (`statement_timeout`, an administrator).
     #[error("statement {query} was cancelled")]
-    Cancelled {
-        /// The statement's name.
-        query: &'static str,
-        /// The server's answer.
-        source: Arc<ServerError>,
-    },
+    Cancelled { query: &'static str, source: Arc<ServerError> },
     /// The next row did not arrive in time: the statement was cancelled and its connection closed.
     #[error("statement {query} was cancelled: no answer within {}", humantime::format_duration(*.within))]
-    Silent {
-        /// The statement's name.
-        query: &'static str,
-        /// The time waited.
-        within: Duration,
-    },
+    Silent { query: &'static str, within: Duration },
     /// The account lacks a privilege.
     #[error("permission denied for statement {query}")]
     Forbidden {
-        /// The statement's name.
         query: &'static str,
         /// The server's answer, which names the table.
         source: Arc<ServerError>,
@@ -75,41 +50,22 @@ pub enum Error {
     /// A table, column, function or type does not exist.
     #[error("statement {query} refers to a table, column, function or type that does not exist")]
     Missing {
-        /// The statement's name.
         query: &'static str,
         /// The server's answer, which names it.
         source: Arc<ServerError>,
     },
     /// The server rejected the statement for another reason.
     #[error("statement {query} failed ({})", source.code())]
-    Statement {
-        /// The statement's name.
-        query: &'static str,
-        /// The server's answer.
-        source: Arc<ServerError>,
-    },
+    Statement { query: &'static str, source: Arc<ServerError> },
     /// `commit` after a failed statement, or use of a transaction that has ended. Nothing was written.
     #[error("transaction {name} was rolled back: one of its statements had failed")]
-    RolledBack {
-        /// The transaction's name.
-        name: &'static str,
-    },
+    RolledBack { name: &'static str },
     /// A parameter does not have the type that it is declared with. Nothing was sent.
     #[error("failed to encode a parameter of statement {query}")]
-    Encode {
-        /// The statement's name.
-        query: &'static str,
-        /// The encoder's error.
-        source: Source,
-    },
+    Encode { query: &'static str, source: Source },
     /// A row does not have the expected columns.
     #[error("failed to decode a row of statement {query}")]
-    Decode {
-        /// The statement's name.
-        query: &'static str,
-        /// The decoder's error.
-        source: Source,
-    },
+    Decode { query: &'static str, source: Source },
 }
 
 impl Error {
@@ -184,7 +140,6 @@ impl Error {
         }
     }
 
-    /// A failure to connect.
     pub(super) fn unconnected(source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Connect { source: Arc::new(source) }
     }
@@ -246,7 +201,6 @@ impl ServerError {
         self.0.message()
     }
 
-    /// The violated constraint.
     pub fn constraint(&self) -> Option<&str> {
         self.0.constraint()
     }
@@ -283,18 +237,10 @@ pub(super) enum ConnectError {
     NotRead,
     /// A certificate or key file can't be read.
     #[error("failed to read {}", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: rustls::pki_types::pem::Error,
-    },
+    Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
     /// The certificates and keys don't form a valid TLS configuration.
     #[error("failed to set up TLS")]
-    Tls {
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Tls { source: Box<dyn std::error::Error + Send + Sync> },
     /// The list of ways to connect is empty.
     #[error("no way to connect")]
     NoWay,

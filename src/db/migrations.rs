@@ -53,18 +53,13 @@ pub enum Error {
     },
     /// Another process holds the lock.
     #[error("another process is migrating the schema and did not finish within {}", humantime::format_duration(*.within))]
-    Locked {
-        /// The time waited.
-        within: Duration,
-    },
+    Locked { within: Duration },
     /// A migration failed and was rolled back. Those before it have been applied.
     #[error("failed to apply migration {number} ({name})")]
     Apply {
         /// Its place in the list, from 1.
         number: i32,
-        /// What it does.
         name: &'static str,
-        /// Why not.
         source: super::Error,
     },
     /// The version table does not have exactly one row.
@@ -79,16 +74,10 @@ pub enum Error {
     NoSchema,
     /// The database did not answer, or not as expected.
     #[error("failed to read the schema's version")]
-    Read {
-        /// Why not.
-        source: super::Error,
-    },
+    Read { source: super::Error },
     /// Connecting or taking the lock failed.
     #[error("failed to prepare the migrations")]
-    Prepare {
-        /// Why not.
-        source: super::Error,
-    },
+    Prepare { source: super::Error },
 }
 
 impl Error {

@@ -42,7 +42,6 @@ pub struct Database {
 /// The number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PoolState {
-    /// The maximum.
     pub max: u32,
     /// Open and free.
     pub idle: u32,

@@ -10,7 +10,6 @@ use super::url::{DatabaseUrl, InvalidUrl};
 /// Where the database URL comes from. It holds a password, and so may be kept in a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseSource {
-    /// The configuration itself.
     Url(Box<DatabaseUrl>),
     /// A file with the URL as its only line. It is read for each new connection, so that rotating the password needs no
     /// restart.
@@ -22,16 +21,10 @@ pub enum DatabaseSource {
 pub enum UnusableUrl {
     /// The file can't be read.
     #[error("failed to read the database URL from {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The content of the file is not a URL.
     #[error("invalid database URL in {}", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: InvalidUrl,
@@ -39,7 +32,6 @@ pub enum UnusableUrl {
 }
 
 impl DatabaseSource {
-    /// The current URL.
     pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
         match self {
             Self::Url(url) => Ok(DatabaseUrl::clone(url)),

@@ -40,7 +40,6 @@ impl Deadline {
         Self { within: limit, whole: Some((Instant::now() + limit, limit)) }
     }
 
-    /// Waits for an answer.
     pub(super) async fn keep<T>(&self, query: &'static str, answer: impl Future<Output = T>) -> Result<T, Error> {
         let next = Instant::now() + self.within;
         let (until, within) = match self.whole {
@@ -55,7 +54,6 @@ impl Deadline {
     }
 }
 
-/// Sends a statement.
 pub(super) async fn send(
     client: &Client,
     query: &'static str,
@@ -120,7 +118,6 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// All remaining rows.
     pub async fn rest(mut self) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
         while let Some(row) = self.next().await? {

@@ -209,7 +209,6 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-/// A connection over TLS.
 pub(super) struct Stream(Box<RustlsStream<Socket>>);
 
 impl TlsStream for Stream {

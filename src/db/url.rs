@@ -24,7 +24,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How TLS is used: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Never.
     Disable,
     /// Only if the server refuses connections without TLS.
     Allow,
@@ -49,12 +48,10 @@ impl TlsMode {
     ];
 }
 
-/// The trusted root certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
     /// The system's: `sslrootcert` is not given, or is `system`.
     System,
-    /// Those in a file.
     File(PathBuf),
 }
 
@@ -96,31 +93,19 @@ pub enum InvalidUrl {
     Unknown {
         /// Its position, from 1. Its name is not repeated.
         position: usize,
-        /// What was probably meant.
         suggestion: Option<String>,
     },
     /// A parameter of libpq that is not supported.
     #[error("its parameter {parameter} is not supported")]
-    Unsupported {
-        /// The parameter's name.
-        parameter: &'static str,
-    },
+    Unsupported { parameter: &'static str },
     /// A parameter with a value that is not allowed.
     #[error("its parameter {parameter} must be {allowed}")]
-    Value {
-        /// The parameter's name.
-        parameter: &'static str,
-        /// The allowed values.
-        allowed: &'static str,
-    },
+    Value { parameter: &'static str, allowed: &'static str },
     #[error("it names no host")]
     NoHost,
     /// The driver rejects it. Its error names at most the parameter.
     #[error("the driver rejects it")]
-    Driver {
-        /// The driver's error.
-        source: Arc<tokio_postgres::Error>,
-    },
+    Driver { source: Arc<tokio_postgres::Error> },
 }
 
 fn hint(suggestion: Option<&str>) -> String {

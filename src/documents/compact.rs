@@ -53,7 +53,6 @@ impl Copy<'_, '_> {
         }
     }
 
-    /// Copies so many bytes.
     fn take(&mut self, length: usize) {
         let (taken, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, &[]));
         self.into.extend_from_slice(taken);

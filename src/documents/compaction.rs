@@ -37,7 +37,6 @@ pub trait CompactionObserver: Send + Sync {
     fn compacted(&self, step: Compacted);
 }
 
-/// Observes nothing.
 impl CompactionObserver for () {
     fn compacted(&self, _: Compacted) {}
 }
@@ -67,7 +66,6 @@ impl Compaction {
         ChildSpec::new("compaction", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
     }
 
-    /// The actor's body.
     pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
         loop {
             scope.set_state("waiting");

@@ -38,7 +38,6 @@ pub struct Document {
     pub generation: i64,
     /// Version of its last change.
     pub version: i64,
-    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
@@ -46,7 +45,6 @@ pub struct Document {
     pub deleted_at: Option<Timestamp>,
     /// Own fields that are not sealed, and what stands for the one that is.
     pub data: Map<String, Value>,
-    /// Observed state.
     pub status: Map<String, Value>,
 }
 

@@ -52,7 +52,6 @@ pub struct Documents {
 /// What has become of a request. `A` is the room of its answer.
 #[derive(Debug)]
 pub struct Done<A> {
-    /// In a word.
     pub verdict: Verdict,
     /// The document as it is now; a removed one as it was last. After a dry run, as it would be: with the present version and times.
     pub document: Document,
@@ -85,7 +84,6 @@ impl Documents {
         Self { store, writer, keyring, aside: Aside::default(), memory: memory() }
     }
 
-    /// Reads single documents.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -71,7 +71,6 @@ impl Filter {
         self.name.as_deref()
     }
 
-    /// The label selector.
     pub fn selector(&self) -> &LabelSelector {
         &self.selector
     }

@@ -25,7 +25,6 @@ pub struct Item {
 /// A claim on the work of a cluster: a fencing token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkClaim {
-    /// The cluster's id.
     pub cluster: Uuid,
     /// The process that holds it.
     pub holder: String,
@@ -76,7 +75,6 @@ pub struct Row {
     pub deleted_at: Option<Timestamp>,
     /// Own fields that are not sealed.
     pub data: Map<String, Value>,
-    /// Observed state.
     pub status: Map<String, Value>,
     /// The sealed field as stored; `None` keeps the present value.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hexadecimal")]

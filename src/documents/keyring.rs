@@ -42,7 +42,6 @@ struct SealingKey {
 /// Why a text is no key file. The content of a line is never repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKeys {
-    /// There is no key.
     #[error("there is no key; each line has an id, a space, and 32 bytes in base64")]
     Empty,
     /// A line is no key.
@@ -60,16 +59,10 @@ pub enum InvalidKeys {
 pub enum OpenError {
     /// Its key is not in the key file.
     #[error("the key {key:?} is not in keys_file")]
-    UnknownKey {
-        /// The key's id.
-        key: String,
-    },
+    UnknownKey { key: String },
     /// It was changed, or it belongs to another document, or to another key of this id.
     #[error("the value does not fit the key {key:?}")]
-    Mismatch {
-        /// The key's id.
-        key: String,
-    },
+    Mismatch { key: String },
     /// It has none of the forms of sealed values.
     #[error("the value is in none of the known forms")]
     Unknown,
@@ -89,7 +82,6 @@ pub enum SealError {
 /// The key that a stored value was sealed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SealedWith<'v> {
-    /// None.
     Nothing,
     /// The key with this id.
     Key(&'v str),

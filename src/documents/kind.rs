@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A kind of document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A cluster, with a kubeconfig that leads to it.
@@ -27,7 +26,6 @@ pub enum Sealed {
 }
 
 impl Kind {
-    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Cluster, Self::SyncSet, Self::SelectorSyncSet, Self::Secret, Self::ClusterSync];
 
     /// Its name in documents: `Cluster`.
@@ -79,7 +77,6 @@ impl Kind {
         self != Self::ClusterSync
     }
 
-    /// Its sealed field.
     pub fn sealed(self) -> Option<Sealed> {
         match self {
             Self::Cluster => Some(Sealed::Kubeconfig),
@@ -90,7 +87,6 @@ impl Kind {
 }
 
 impl Sealed {
-    /// The field's name.
     pub fn field(self) -> &'static str {
         match self {
             Self::Kubeconfig => "kubeconfig",

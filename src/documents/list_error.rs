@@ -31,17 +31,10 @@ pub enum ListError {
     Row(#[source] std::sync::Arc<UnreadableRow>),
     /// The tail has not read the log in time, since it does not reach the database.
     #[error("the log was not read within {}", humantime::format_duration(*.within))]
-    TailBehind {
-        /// The time waited.
-        within: Duration,
-    },
+    TailBehind { within: Duration },
     /// Too many other watches are reading documents or the log. Another attempt may succeed.
     #[error("other watches were reading for {}", humantime::format_duration(*.within))]
-    NoTurn {
-        /// The time waited.
-        within: Duration,
-    },
-    /// This process is ending.
+    NoTurn { within: Duration },
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
 }

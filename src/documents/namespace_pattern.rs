@@ -14,7 +14,6 @@ impl NamespacePattern {
     /// What it has to be.
     pub const ALLOWED: &str = "a namespace, a prefix such as \"team-*\", or \"*\"";
 
-    /// Reads a pattern.
     pub fn parse(text: &str) -> Option<Self> {
         let (text, is_prefix) = text.strip_suffix('*').map_or((text, false), |prefix| (prefix, true));
         let is_valid = if is_prefix { text.is_empty() || is_label(&format!("{text}0")) } else { is_label(text) };

@@ -35,12 +35,11 @@ impl WeakObject {
 }
 
 impl Object {
-    /// The same, not held.
+    /// A handle that does not keep the JSON alive.
     pub fn downgrade(&self) -> WeakObject {
         WeakObject { json: Arc::downgrade(&self.json), length: self.json.len() }
     }
 
-    /// Renders a document.
     pub fn of(document: &Document) -> Self {
         // Texts, numbers and maps with text keys always become JSON.
         let json = serde_json::to_vec(document).unwrap_or_default();

@@ -39,7 +39,6 @@ pub(super) struct Pointer(Vec<String>);
 /// A place that does not fit the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Misfit {
-    /// There is nothing.
     Missing,
     /// What is there has no parts, or the index is none of a list.
     NoSuchPart,

@@ -42,7 +42,6 @@ pub enum InvalidPatch {
     /// It gives the object owners.
     #[error("owners of the object")]
     Owners,
-    /// It is something else.
     #[error("{0} as the patch")]
     Form(&'static str),
 }

@@ -58,10 +58,8 @@ pub struct Fault {
     pub pointer: String,
     /// What is there, or "missing".
     pub found: String,
-    /// What may be there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<String>,
-    /// What was probably meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<String>,
 }
@@ -115,7 +113,6 @@ impl Problem {
         Self { kind, title: title.into(), faults: Vec::new(), retry_after: None, cause: None }
     }
 
-    /// A document with faults.
     pub fn invalid(faults: Vec<Fault>) -> Self {
         Self { faults, ..Self::new(ProblemKind::Invalid, "the document is not valid") }
     }

@@ -24,7 +24,6 @@ pub const SCHEMA: Migrations = Migrations::new(
 /// The schema as it is after [`migrate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migrated {
-    /// The version before.
     pub before: Status,
     /// Whether the database shows where its versions come from. If not, a promoted standby and a restored dump go unnoticed, and
     /// an operator has to renumber the versions.

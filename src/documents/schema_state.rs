@@ -3,9 +3,7 @@
 /// Whether the schema is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaState {
-    /// Not yet.
     Missing {
-        /// Why, for operators.
         reason: String,
         /// Why, for clients: nothing that the server says.
         told: &'static str,

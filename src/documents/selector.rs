@@ -24,7 +24,6 @@ impl Parameters {
         self.add(Parameter::Text(text.into()))
     }
 
-    /// Adds a number.
     pub(super) fn number(&mut self, number: i64) -> String {
         self.add(Parameter::Number(number))
     }

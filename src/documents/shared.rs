@@ -11,7 +11,6 @@ use crate::db::Database;
 #[derive(Clone)]
 pub struct Shared {
     pub database: Database,
-    /// Changes documents.
     pub writer: WriterHandle,
     /// Renews what this process holds.
     pub claims: Claims,

@@ -94,19 +94,16 @@ impl StoredRow {
         self.text.contains(part)
     }
 
-    /// Reads it.
     pub fn read(self) -> Result<Stored, ListError> {
         Ok(Stored { document: Document::from_row(&self.text)?, sealed: self.sealed })
     }
 }
 
 impl Store {
-    /// Reads this database.
     pub fn new(database: Database) -> Self {
         Self { database }
     }
 
-    /// A document.
     pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
         let Some(row) = self.columns(key, "status").await? else { return Ok(None) };
         let item = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?;

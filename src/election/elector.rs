@@ -49,7 +49,7 @@ pub(super) struct Elector {
 struct OwnAcquisitions(Vec<Arc<str>>);
 
 impl OwnAcquisitions {
-    /// So many are remembered.
+    /// The number that is remembered.
     const MOST: usize = 8;
 
     fn tried(&mut self, acquired: &Arc<str>, failure: Option<&Error>) {
@@ -88,7 +88,6 @@ enum Renewal {
 enum End {
     /// The claim has expired or another replica has the Lease. The record may still be in our name.
     Lost,
-    /// The process ends.
     Shutdown,
 }
 

@@ -16,7 +16,7 @@ use crate::config::{ResourceId, SectionName};
 
 /// The label of every Lease of an election.
 pub(super) const LABEL: &str = "towline.dev/election";
-/// Its value.
+/// The value of [`LABEL`].
 const SECTION: &str = "section";
 /// The name of a Lease is this and the section's name.
 pub(super) const PREFIX: &str = "towline-";

@@ -89,7 +89,6 @@ impl Seen {
 /// What to do about a section that this replica does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Acquire it now.
     Acquire,
     /// Ask again at this time, or when the elector is woken.
     Wait(Option<Instant>),

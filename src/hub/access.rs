@@ -28,7 +28,6 @@ const X_FORWARDED: &str = "x-forwarded";
 pub enum Access {
     /// Everybody on this machine may do everything.
     Local,
-    /// By their tokens.
     Tokens(watch::Receiver<Arc<Grants>>),
 }
 
@@ -39,7 +38,6 @@ pub enum Caller {
     Local,
     /// The bearer of a token.
     Bearer {
-        /// The token's digest.
         digest: TokenDigest,
         /// The grants in force when the request came.
         grants: Arc<Grants>,
@@ -113,7 +111,6 @@ impl Caller {
         matches!(self, Self::Local)
     }
 
-    /// The token's digest.
     pub fn digest(&self) -> Option<TokenDigest> {
         match self {
             Self::Local => None,

@@ -73,7 +73,6 @@ struct DeleteCommand {
     access: HubAccess,
 }
 
-/// The commands.
 pub(super) fn commands() -> Vec<JobCommand> {
     let apply = |command: ApplyCommand, _: &Load| Ok(task(apply(command)));
     let get = |command: GetCommand, _: &Load| Ok(task(get(command)));
@@ -310,7 +309,7 @@ impl Changes {
         [kind.to_lowercase()].into_iter().chain(row).collect()
     }
 
-    /// What was there.
+    /// Shows what there was when the watch began.
     fn show_first(&mut self) {
         let Some(events) = self.first.take() else { return };
         if matches!(self.output, Output::Table | Output::Wide) {

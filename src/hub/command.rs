@@ -191,7 +191,7 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
     if is_done && counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
 }
 
-/// So many of them.
+/// `1 sealed field`, `2 sealed fields`.
 pub(super) fn sealed_fields(count: u64) -> String {
     if count == 1 { "1 sealed field".to_owned() } else { format!("{count} sealed fields") }
 }

@@ -19,26 +19,12 @@ const LARGEST: u64 = 4 << 20;
 pub enum FileError {
     /// It could not be read.
     #[error("failed to read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// It is far larger than it can be.
     #[error("{} has more than {LARGEST} bytes", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Its content is wrong.
+    TooLarge { path: PathBuf },
     #[error("{}: {reason}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Parse { path: PathBuf, reason: String },
 }
 
 /// A file and the content that is in force.
@@ -62,7 +48,6 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         file
     }
 
-    /// The content in force.
     pub fn content(&self) -> watch::Receiver<Arc<T>> {
         self.content.subscribe()
     }

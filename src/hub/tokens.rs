@@ -22,7 +22,6 @@ pub enum Role {
 /// The namespaces of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// One.
     Name(String),
     /// All that begin with this text.
     Prefix(String),
@@ -43,9 +42,7 @@ pub enum Place<'n> {
 pub struct Grant {
     /// Whose grant it is, for the log.
     pub name: String,
-    /// What it allows.
     pub role: Role,
-    /// Where.
     pub namespaces: Namespaces,
 }
 
@@ -81,7 +78,6 @@ impl Namespaces {
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
 
     /// Its name in the file.
@@ -153,7 +149,6 @@ impl Grants {
         self.0.get(digest).map(Vec::as_slice)
     }
 
-    /// The number of tokens.
     pub fn tokens(&self) -> usize {
         self.0.len()
     }

@@ -66,7 +66,6 @@ pub(super) struct Hub {
     pub(super) listening: watch::Sender<Option<SocketAddr>>,
 }
 
-/// Wires the hub.
 pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     let database = documents::open(config.database.clone());
     let metrics = Arc::new(HubMetrics::new());
@@ -109,7 +108,6 @@ pub(super) fn read_keys(text: &SecretString) -> Result<Keyring, String> {
     Keyring::parse(text).map_err(|error| error.to_string())
 }
 
-/// The section's supervisor.
 pub(super) fn into_child(hub: &Arc<Hub>) -> ChildSpec {
     let hub = Arc::clone(hub);
     ChildSpec::supervisor("hub", RestartPolicy::ACTOR, move || children(&hub))

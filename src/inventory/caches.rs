@@ -76,7 +76,6 @@ pub(super) struct NamespaceView {
 }
 
 impl Caches {
-    /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Watch>> {
         std::iter::once(&self.releases).chain(&self.contents).chain(std::iter::once(&self.ids))
     }

@@ -55,7 +55,6 @@ pub(crate) struct InventoryConfig {
 pub(crate) struct ApiUrl(Uri);
 
 impl ApiUrl {
-    /// The URL.
     pub(crate) fn uri(&self) -> &Uri {
         &self.0
     }

@@ -33,7 +33,6 @@ pub(super) enum Source {
     Ids,
 }
 
-/// Follows one watch.
 pub(super) struct SourceFollower {
     pub(super) source: Source,
     pub(super) mailbox: KeyMailbox<Changed>,

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use crate::actor::Backoff;
 
-/// Delays between two attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 
 /// The conditions of ignored projects, by UID.

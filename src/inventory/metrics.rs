@@ -19,7 +19,6 @@ pub(super) const ALL: &[Metric] = &[
 /// The outcomes of posts.
 const OUTCOMES: [&str; 4] = ["ok", "later", "unauthorized", "rejected"];
 
-/// The section's metrics.
 #[derive(Debug)]
 pub struct InventoryMetrics {
     pending: Gauge,

@@ -30,7 +30,6 @@ const LARGEST_ANSWER: usize = 64 << 10;
 /// The header with the key of a post.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Posts a body.
 pub(super) struct Deliver {
     /// The body and where it goes.
     pub(super) post: Post,
@@ -40,7 +39,6 @@ pub(super) struct Deliver {
 
 /// How a post has ended.
 pub(super) struct Delivered {
-    /// Whether it was acknowledged.
     pub(super) outcome: Result<(), Refusal>,
     /// How often the token had changed when it was sent.
     pub(super) token: u64,
@@ -83,7 +81,6 @@ impl Poster {
         self.changes.subscribe()
     }
 
-    /// The actor's body.
     pub(super) async fn run(self: Arc<Self>, scope: Scope, mut inbox: Inbox<Deliver>) -> Result<(), BoxError> {
         // Recorded before the file is read: what changes in between is read again.
         let mut files = FileWatch::new(self.files());

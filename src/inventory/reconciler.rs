@@ -54,7 +54,6 @@ pub(super) enum Ask {
     },
     /// What is known of a release.
     Explain {
-        /// The release.
         key: ObjectKey,
         /// The lines; none for a release that is not known.
         reply: oneshot::Sender<Option<Vec<String>>>,
@@ -118,7 +117,6 @@ struct Run {
 }
 
 impl Reconciler {
-    /// The actor's body.
     pub(super) async fn run(
         self: Arc<Self>,
         scope: Scope,

@@ -10,7 +10,6 @@ pub(super) enum ProjectState {
     /// They have not been listed.
     #[default]
     Unknown,
-    /// There is none.
     None,
     /// One counts, and is stopped.
     Stopped,
@@ -34,7 +33,6 @@ impl ProjectState {
 pub(super) struct State {
     /// Whether a project asks for anything.
     pub(super) project: ProjectState,
-    /// The releases in numbers.
     pub(super) summary: Summary,
     /// Whether the cluster's CRD drops `sentHash`.
     pub(super) prunes: bool,
@@ -45,7 +43,6 @@ pub(super) struct State {
 pub(super) struct Shown(watch::Sender<State>);
 
 impl Shown {
-    /// The latest state.
     pub(super) fn state(&self) -> watch::Ref<'_, State> {
         self.0.borrow()
     }

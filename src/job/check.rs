@@ -16,7 +16,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub struct Surroundings<'c> {
     /// Every cluster of the configuration; `None` if it does not answer, which is printed already.
     pub clusters: BTreeMap<ClusterName, Option<Cluster>>,
-    /// Their configuration.
     pub configured: &'c BTreeMap<ClusterName, ClusterConfig>,
     /// Where sections store their state.
     pub keeping: state::Keeping,
@@ -81,7 +80,6 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
     }
 }
 
-/// Prints a line.
 #[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn say(text: &str) {
     println!("{text}");

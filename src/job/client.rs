@@ -41,18 +41,10 @@ pub struct HubAccess {
 pub enum Error {
     /// A file can't be read.
     #[error("failed to read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// There is nothing in the file of the token.
     #[error("the token file {} has no token", path.display())]
-    Token {
-        /// The file.
-        path: PathBuf,
-    },
+    Token { path: PathBuf },
     /// A document is named as none can be.
     #[error("{0}")]
     Name(String),
@@ -62,7 +54,6 @@ pub enum Error {
     /// What answered is no hub.
     #[error("the hub answered {status}, and not in JSON: is this its address?")]
     Answer {
-        /// The answer's status.
         status: StatusCode,
         /// What is wrong with its body.
         source: serde_json::Error,
@@ -72,12 +63,7 @@ pub enum Error {
     TooLarge,
     /// The hub did not do it.
     #[error("{told}")]
-    Problem {
-        /// The answer's status.
-        status: StatusCode,
-        /// The problem in words.
-        told: String,
-    },
+    Problem { status: StatusCode, told: String },
 }
 
 /// A client of a hub's API.
@@ -115,7 +101,6 @@ impl Error {
     }
 }
 
-/// Says what went wrong.
 pub fn complain_of(error: &Error) {
     let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
     let hint = if is_unconnected { "; --hub URL names another hub" } else { "" };

@@ -19,7 +19,6 @@ pub struct JobCommand {
     execute: Box<Execute>,
 }
 
-/// Executes a command.
 type Execute = dyn Fn(&ArgMatches, &Load) -> Result<Order, Error> + Send + Sync;
 
 /// Reads configurations with the sections of all jobs, none of which a command's own job has to name.
@@ -110,7 +109,6 @@ impl ConfigFile {
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
     Done,
     /// Failed at run time.
     Failed,

@@ -30,7 +30,6 @@ pub struct Config {
 /// The rest of the configuration, which a job's sections are checked against.
 #[derive(Debug)]
 pub struct Whole<'w> {
-    /// `[daemon]`.
     pub daemon: &'w DaemonConfig,
     /// The clusters without faults.
     pub clusters: &'w BTreeMap<ClusterName, ClusterConfig>,

@@ -20,7 +20,6 @@ impl JobList {
         Self(jobs)
     }
 
-    /// Each job.
     pub fn iter(self) -> impl Iterator<Item = &'static dyn Job> {
         self.0.iter().copied()
     }

@@ -129,7 +129,6 @@ pub struct Wiring<'w> {
 }
 
 impl<'w> Wiring<'w> {
-    /// Begins with nothing wired.
     pub fn new(watches: &'w mut WatchRegistry, keeping: &'w Keeping, election: Option<&'w Election>) -> Self {
         Self { watches, keeping, election, sections: Vec::new(), children: Vec::new(), offers: HashMap::new() }
     }

@@ -152,7 +152,6 @@ fn array(elements: &[Value], depth: usize, text: &mut String) {
     }
 }
 
-/// A value without elements.
 fn scalar(value: &Value, depth: usize) -> String {
     match value {
         Value::String(text) => block(text, depth).unwrap_or_else(|| string(text)),

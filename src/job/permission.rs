@@ -16,7 +16,6 @@ pub const EVENTS: &str = "events.events.k8s.io";
 /// A permission that a section needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
-    /// The cluster.
     pub place: Place,
     /// One of these is enough. Most permissions have only one.
     pub any_of: Vec<AccessRequest>,
@@ -120,7 +119,6 @@ impl Kinds {
     }
 }
 
-/// Reviews permissions.
 pub enum Reviewer<'c> {
     /// A cluster of the configuration.
     Cluster(&'c Cluster),

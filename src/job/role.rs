@@ -11,7 +11,6 @@ pub struct Role {
     pub of: &'static str,
     /// What such an actor does.
     pub does: &'static str,
-    /// The actors below it.
     pub children: &'static [Role],
 }
 

@@ -37,7 +37,6 @@ pub type Advice = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub enum Right {
     /// To read, list and watch.
     Read,
-    /// To change something.
     Write,
 }
 
@@ -46,9 +45,7 @@ pub enum Right {
 pub enum Reach {
     /// All of them, and what has no namespace.
     Everywhere,
-    /// Some.
     Within {
-        /// By their names.
         names: Vec<String>,
         /// By the beginnings of their names.
         prefixes: Vec<String>,
@@ -85,26 +82,17 @@ pub type RoomCharge = Arc<dyn Fn(usize) -> Result<(), Problem> + Send + Sync>;
 /// A parameter in the query of a route. It may be absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryParameter {
-    /// Its name.
     pub name: &'static str,
     /// What it means, for the description of the API.
     pub about: &'static str,
-    /// Its values.
     pub value: QueryValue,
 }
 
 /// The values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryValue {
-    /// Any text.
     Text,
-    /// A whole number.
-    Number {
-        /// The least.
-        least: u32,
-        /// The greatest.
-        most: u32,
-    },
+    Number { least: u32, most: u32 },
 }
 
 /// The name of a JSON document's schema, and the schema with those that it refers to.
@@ -123,21 +111,17 @@ pub struct ApiDescription {
     pub id: &'static str,
     /// The group of operations.
     pub tag: &'static str,
-    /// What it does.
     pub summary: &'static str,
-    /// What the answer is.
     pub answer: &'static str,
 }
 
 /// A method of a path, which answers with JSON.
 pub struct ApiRoute {
-    /// The method.
     pub method: Method,
     /// The path, with its variables in braces.
     pub path: &'static str,
     /// What callers need somewhere, or they are refused before anything else is read.
     pub right: Right,
-    /// In words.
     pub description: ApiDescription,
     /// The parameters of the query.
     pub parameters: &'static [QueryParameter],
@@ -145,7 +129,6 @@ pub struct ApiRoute {
     pub body: Option<ApiSchema>,
     /// The status of an answer.
     pub status: StatusCode,
-    /// The JSON answer.
     pub answer: ApiSchema,
     /// Problems beside those of all requests and those of bodies.
     pub problems: &'static [ProblemKind],
@@ -160,7 +143,6 @@ impl ApiRoutes {
         self.routes.send_modify(|all| all.extend(routes.into_iter().map(Arc::new)));
     }
 
-    /// All of them.
     pub fn all(&self) -> Vec<Arc<ApiRoute>> {
         self.routes.borrow().clone()
     }
@@ -236,7 +218,6 @@ impl ApiRoute {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
     }
 
-    /// Carries out a request.
     pub fn handle(&self, request: ApiRequest) -> BoxFuture<'static, Result<Value, Problem>> {
         (self.handler)(request)
     }

@@ -39,26 +39,16 @@ pub(super) enum Error {
     NotAKubeconfig,
     /// A field refers to a file that is not part of the Secret.
     #[error("`{KUBECONFIG}` refers to a file outside of the secret in `{field}`")]
-    Outside {
-        /// The kubeconfig's field.
-        field: &'static str,
-    },
+    Outside { field: &'static str },
     /// A field refers to a key that the Secret does not have.
     #[error("`{KUBECONFIG}` refers to the key `{key}` in `{field}`, which the secret does not have")]
-    NoKey {
-        /// The kubeconfig's field.
-        field: &'static str,
-        key: String,
-    },
+    NoKey { field: &'static str, key: String },
     /// The token file is not text.
     #[error("the key `{key}` is not text")]
     NotText { key: String },
     /// The credentials come from a command or a plug-in.
     #[error("`{KUBECONFIG}` has `{field}`, which is refused: it runs a command or a plug-in")]
-    Runs {
-        /// The kubeconfig's field.
-        field: &'static str,
-    },
+    Runs { field: &'static str },
     /// The kubeconfig has no complete context with a cluster and its server.
     #[error("`{KUBECONFIG}` has no usable {what}")]
     Incomplete {

@@ -74,11 +74,8 @@ impl Timing {
 pub(super) enum Secret {
     /// It has not been looked up yet.
     Unknown,
-    /// It does not exist.
     Missing,
-    /// It cannot be used.
     Invalid,
-    /// It has these credentials.
     Valid(Fingerprint),
 }
 
@@ -183,7 +180,6 @@ impl Plan {
         self.acknowledged
     }
 
-    /// What to do now.
     pub(super) fn next(&mut self, mut observed: Observed, now: Instant) -> Next {
         let mut next = Next::default();
         if now < self.timing.start_at {

@@ -17,7 +17,6 @@ pub(super) enum SecretState {
     /// It has not been looked up yet.
     #[default]
     Unknown,
-    /// It does not exist.
     Missing,
     /// It exists and cannot be used.
     Invalid(credentials::Error),
@@ -54,7 +53,6 @@ pub(super) enum PodState {
     /// It has not been looked up yet.
     #[default]
     Unknown,
-    /// It does not exist.
     Missing,
     /// Its condition `Ready` is not `True`.
     NotReady,
@@ -105,7 +103,6 @@ impl<S: Default + PartialEq> ObjectFollower<S> {
         Self { key, read: Box::new(read), state: watch::Sender::new(S::default()) }
     }
 
-    /// Subscribes to the state.
     pub(super) fn states(&self) -> watch::Receiver<S> {
         self.state.subscribe()
     }

@@ -17,7 +17,6 @@ use crate::cluster::{
 
 /// The Lease on the hub, and its holder.
 pub(super) struct Target {
-    /// The section.
     pub(super) config: LeaseConfig,
     /// Namespace and name on the hub.
     pub(super) key: ObjectKey,

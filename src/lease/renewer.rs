@@ -24,7 +24,6 @@ use crate::cluster::{Demand, DynamicCluster, Error, Urgency, Watch};
 
 /// A renewer: what all its runs have in common.
 pub(super) struct Renewer {
-    /// The Lease.
     pub(super) target: Arc<Target>,
     /// When the process started: the startup delay is not waited for again after a restart.
     pub(super) started: Instant,
@@ -69,7 +68,6 @@ struct UnderWay<T> {
 }
 
 impl Renewer {
-    /// The actor's body.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut state = RenewerState {
             target: Arc::clone(&self.target),

@@ -217,7 +217,6 @@ impl Shown {
         });
     }
 
-    /// Records a failed renewal.
     pub(super) fn failed(&self, error: &Error) {
         self.state.send_modify(|state| {
             state.failures += 1;

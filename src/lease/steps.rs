@@ -37,15 +37,12 @@ pub(super) enum Method {
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Patch the lease.
     Patch,
     /// Patch this lease, with us as its holder.
     Take(Box<Value>),
-    /// Create the lease.
     Create,
     /// Read the lease, in order to take or update it.
     Read,
-    /// Update this lease.
     Update(Box<Value>),
 }
 
@@ -63,11 +60,9 @@ pub(super) enum Answer {
     Done(Box<Value>),
     /// The lease does not exist.
     Missing,
-    /// The lease exists already.
     Exists,
     /// The lease has changed since it was read.
     Conflict,
-    /// The verb is forbidden.
     Forbidden,
 }
 
@@ -76,7 +71,6 @@ pub(super) enum Answer {
 pub(super) enum After {
     /// The lease is renewed. The next renewal uses this method.
     Renewed(Method),
-    /// Another request follows.
     Then(Step),
     /// The lease cannot be renewed now. The next attempt uses this method.
     Failed(Method),
@@ -85,16 +79,13 @@ pub(super) enum After {
 /// What is known of the lease before a renewal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Found {
-    /// Nothing.
     #[default]
     Unknown,
     /// The hub has just answered that it does not exist.
     Missing,
-    /// It was read.
     Lease(Box<Value>),
 }
 
-/// The first request.
 pub(super) fn first(method: &mut Method, found: Found, take: bool) -> Step {
     match (method, found) {
         (_, Found::Missing) => Step::Create,

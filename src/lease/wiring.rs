@@ -22,7 +22,6 @@ pub(super) struct WiredLease {
     report: Arc<LeaseReport>,
 }
 
-/// Wires all sections.
 pub(super) fn wire(configs: &[LeaseConfig], with: &mut job::Wiring<'_>) -> Vec<WiredLease> {
     // The holder of leases that no pod gates.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -32,7 +32,6 @@ struct Failure {
 /// The state in memory. See the module.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(super) struct CachedState {
-    /// This daemon.
     ours: Daemon,
     /// Changes count as stored although they are not written.
     memory_only: bool,
@@ -44,7 +43,6 @@ pub(super) struct CachedState {
     version: Option<Arc<str>>,
     /// The set of credentials that it was read with. Another one may lead to another cluster.
     epoch: Option<u64>,
-    /// Counts the changes.
     changes: u64,
     /// All changes up to this one are stored.
     stored: u64,
@@ -55,7 +53,6 @@ pub(super) struct CachedState {
     failure: Option<Arc<str>>,
     /// The last attempt that failed, also after a later one has succeeded: who waits for a change may learn of both at once.
     last_failed: Option<Failure>,
-    /// Counts the failed attempts.
     failures: u64,
     /// The last attempt got no answer, so that a write may have arrived.
     is_unsure: bool,
@@ -182,7 +179,6 @@ impl CachedState {
         (result, is_changed)
     }
 
-    /// Makes a write due.
     pub(super) fn request_write(&mut self) {
         self.changes += 1;
         if self.memory_only {

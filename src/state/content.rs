@@ -15,7 +15,6 @@ pub(super) const VERSION: u32 = 1;
 /// The longest text that is written: far more than any section needs, and far less than a `ConfigMap` may hold.
 pub(super) const LONGEST: usize = 256 * 1024;
 
-/// A section's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SectionState {
@@ -24,7 +23,6 @@ pub struct SectionState {
     pub daemon: Option<Daemon>,
     /// The identities of the section's two sides.
     pub identities: Identities,
-    /// The section was detached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detached: Option<Detached>,
     /// What the guard has counted.
@@ -105,7 +103,6 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Daemon {
-    /// The process.
     pub instance: String,
     /// The election by which its replicas share sections: `cluster/namespace`.
     #[serde(skip_serializing_if = "Option::is_none")]

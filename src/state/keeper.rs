@@ -23,12 +23,10 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the section's state is not stored: {reason}")]
 pub struct NotDurable {
-    /// The cause.
     pub reason: Arc<str>,
 }
 
 impl NotDurable {
-    /// For this reason.
     pub fn because(reason: &str) -> Self {
         Self { reason: reason.into() }
     }
@@ -37,13 +35,11 @@ impl NotDurable {
 /// The section that a state belongs to.
 #[derive(Debug, Clone)]
 pub struct Owner {
-    /// Its name.
     pub section: SectionName,
     /// A dry run: nothing is written.
     pub read_only: bool,
 }
 
-/// See the module.
 pub struct Keeper {
     owner: Owner,
     /// The cluster of the object, under the section's fence.

@@ -51,7 +51,6 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// By a configuration.
     pub fn new(daemon: &DaemonConfig, election: Option<&ElectionConfig>) -> Self {
         let namespace = election.map(|election| &election.namespace).or(daemon.state_namespace.as_ref());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

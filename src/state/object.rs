@@ -31,7 +31,6 @@ pub fn needed_access(section: &SectionName, namespace: &str) -> Vec<AccessReques
 
 /// The result of a read.
 pub(super) enum Read {
-    /// There is no object.
     Missing,
     /// The section's state, and the version of its object.
     State(Box<Document>, Arc<str>),

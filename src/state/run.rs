@@ -14,7 +14,6 @@ use super::keeper::Keeper;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::Retry;
 
-/// Back-off after failed requests.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 /// How long the last write may take when the section ends.
 const LAST_WRITE: Duration = Duration::from_secs(5);

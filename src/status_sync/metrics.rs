@@ -25,13 +25,11 @@ pub(super) const ALL: &[Metric] = &[
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// An object was created.
     Created,
     /// Fields of an object were patched.
     Patched,
     /// An object of ours was deleted.
     Deleted,
-    /// The request failed.
     Failed,
 }
 
@@ -67,7 +65,6 @@ impl StatusSyncMetrics {
         self.pass_seconds.record(took);
     }
 
-    /// Counts a write.
     pub fn written(&self, outcome: WriteOutcome) {
         let counter = match outcome {
             WriteOutcome::Created => &self.created,

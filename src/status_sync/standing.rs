@@ -27,7 +27,6 @@ use crate::telemetry::NotReady;
 /// Whether the section may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It may write.
     Clear,
     /// The hub's identity or the section's state has not been read.
     Unread,
@@ -43,12 +42,7 @@ pub enum Objection {
     /// The hub has another identity than before.
     AnotherCluster(Replaced),
     /// The objects on the hub have other UIDs than their rows.
-    OtherObjects {
-        /// The hub's name.
-        cluster: ClusterName,
-        /// How many of them.
-        compared: Compared,
-    },
+    OtherObjects { cluster: ClusterName, compared: Compared },
 }
 
 impl fmt::Display for Objection {
@@ -166,12 +160,10 @@ impl HubStanding {
         self.changed();
     }
 
-    /// The section's state.
     pub fn keeper(&self) -> &Arc<Keeper> {
         &self.keeper
     }
 
-    /// The hub's identity.
     pub fn identity(&self) -> Identity {
         self.cluster.identity()
     }
@@ -186,7 +178,6 @@ impl HubStanding {
         self.changes.subscribe()
     }
 
-    /// Follows the hub's identity.
     pub fn identities(&self) -> watch::Receiver<Identity> {
         self.cluster.identities()
     }

@@ -34,18 +34,10 @@ pub(super) enum Denied {
 pub enum ReadToken {
     /// The file could not be read.
     #[error("failed to read the token file {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is empty, or too long for a token.
     #[error("the token file {} contains no token", path.display())]
-    NoToken {
-        /// The file.
-        path: PathBuf,
-    },
+    NoToken { path: PathBuf },
 }
 
 /// Authorizes one request. A token in the request must be right, even from loopback.

@@ -47,17 +47,13 @@ const LONGEST_REPORT: Duration = Duration::from_secs(5);
 
 /// What the admin server shows.
 pub struct Admin {
-    /// When the process started.
     pub started: Instant,
-    /// Renders the metrics.
     pub metrics: PrometheusHandle,
     /// Refreshes state gauges before each scrape.
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
-    /// Every configured section.
     pub sections: Vec<Arc<dyn Section>>,
     /// The current state of each configured cluster, sorted by name.
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStanding> + Send + Sync>,
-    /// The actor tree.
     pub tree: Arc<dyn Tree>,
     /// File with the token that authorizes changes from other hosts.
     pub admin_token_file: Option<PathBuf>,
@@ -74,7 +70,6 @@ impl Admin {
     }
 }
 
-/// An error response.
 struct Problem {
     status: StatusCode,
     error: String,

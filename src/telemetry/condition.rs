@@ -18,9 +18,7 @@ use crate::config::ClusterName;
 pub enum ClusterState {
     /// Not known yet.
     Starting,
-    /// It answers.
     Available,
-    /// It does not answer.
     Unreachable,
     /// Its credentials can't be loaded, so no request is sent.
     NoCredentials,
@@ -88,7 +86,6 @@ pub enum SectionState {
     Pending,
     /// Some objects are paused.
     Paused,
-    /// It is being detached.
     Detaching,
     /// It was detached for good.
     Detached,
@@ -96,7 +93,6 @@ pub enum SectionState {
     DryRun,
     /// It runs in another replica.
     Elsewhere,
-    /// Everything is in step.
     Ready,
 }
 
@@ -138,20 +134,17 @@ pub struct Facts {
     pub not_ready: Option<NotReady>,
     /// What it has been waiting for longer than usual.
     pub waiting: Option<String>,
-    /// Objects by state.
     pub objects: BTreeMap<ObjectState, usize>,
     /// The watch that is broken although its cluster answers, and why.
     pub broken_watch: Option<String>,
     /// How long it has been unknown whether objects are in step.
     pub unknown_for: Option<Duration>,
-    /// What it currently does.
     pub purpose: Purpose,
 }
 
 /// Why a section can't decide yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotReady {
-    /// What is missing.
     pub reason: String,
     /// Whether the cause is a cluster that does not answer, or did not until just now: then the daemon as a whole still
     /// counts as ready.
@@ -175,7 +168,6 @@ impl Condition {
         Self { state, well: state.is_well(), message: message.into() }
     }
 
-    /// Evaluates the facts.
     pub fn of(facts: &Facts) -> Self {
         let counted = |state| facts.objects.get(&state).copied().unwrap_or_default();
         let any = |state: ObjectState| (counted(state) > 0).then(String::new);

@@ -43,7 +43,6 @@ pub(super) const BUILD_INFO: &str = "towline_build_info";
 /// Processor time of this process.
 pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
-/// When this process started.
 pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
 
 /// Upper bounds of the buckets of histograms that name none, in seconds: from 1 ms, more than a reconcile without writes takes, to
@@ -56,9 +55,7 @@ const SECONDS: [f64; 17] =
 pub enum MetricKind {
     /// A number that only grows.
     Counter,
-    /// A number that changes.
     Gauge,
-    /// Durations, counted in buckets.
     Histogram,
 }
 
@@ -66,7 +63,6 @@ pub enum MetricKind {
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     pub name: &'static str,
-    /// Its type.
     pub kind: MetricKind,
     /// Its description, without a full stop.
     pub help: &'static str,
@@ -80,7 +76,6 @@ impl Metric {
         Self { name, kind: MetricKind::Counter, help, bounds: None }
     }
 
-    /// A number that changes.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, kind: MetricKind::Gauge, help, bounds: None }
     }

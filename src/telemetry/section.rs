@@ -22,7 +22,6 @@ pub trait Section: Send + Sync {
     /// Whether it does its job.
     fn readiness(&self) -> Readiness;
 
-    /// Its state and cause.
     fn condition(&self) -> Condition;
 
     /// Its row in the status table, in terms that all jobs share.
@@ -108,7 +107,6 @@ pub struct Overview {
     pub flow: String,
     /// The plural name of its objects.
     pub subject: String,
-    /// The number of objects.
     pub total: usize,
     /// The number of objects in step.
     pub in_step: usize,
@@ -135,26 +133,16 @@ pub enum Readiness {
 pub enum Refused {
     /// There is nothing to approve, or the section's state does not allow it. A retry helps only after that has changed.
     #[error("{reason}")]
-    Conflict {
-        /// What prevents it.
-        reason: String,
-    },
+    Conflict { reason: String },
     /// The section's job does not support the request.
     #[error("the job {job} does not support this")]
     Unsupported { job: &'static str },
     /// The section does not run in this process, or can't reach a cluster now. A later retry may help.
     #[error("{reason}")]
-    Unavailable {
-        /// What is missing.
-        reason: String,
-    },
+    Unavailable { reason: String },
     /// A step failed. A retry continues from there.
     #[error("failed to {step}")]
-    Failed {
-        step: &'static str,
-        /// Why.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Failed { step: &'static str, source: Box<dyn Error + Send + Sync> },
 }
 
 /// The actor tree, as the admin server sees it.

@@ -30,7 +30,6 @@ const NO_KEY: &str = "a key that is no string, number or boolean";
 /// A place in what is read. It is written out only for faults.
 #[derive(Clone, Copy)]
 pub enum Path<'p> {
-    /// The whole.
     Root,
     /// A field of an object.
     Field(&'p Path<'p>, &'p str),
@@ -76,7 +75,6 @@ pub enum Part<'p> {
     Element,
     /// A key of an object.
     Key {
-        /// The key.
         text: &'p str,
         /// Whether the object has had none.
         is_first: bool,
@@ -100,7 +98,6 @@ pub enum Error {
         line: u64,
         /// The column, from 1.
         column: u64,
-        /// What is there.
         reason: &'static str,
     },
     /// A field is of another type than it should be.
@@ -181,7 +178,6 @@ fn parts(text: &str) -> Vec<(u64, &str)> {
     documents
 }
 
-/// Reads one document.
 struct Reader<'t, 'c, E> {
     parser: Parser<'t, StrInput<'t>>,
     first_line: u64,

@@ -41,7 +41,6 @@ enum Search {
 
 type Loading = (Search, BoxFuture<'static, Result<Found, Refused>>);
 
-/// Credentials in use.
 struct InUse {
     used: Used,
     certificate: Option<Validity>,
@@ -53,12 +52,19 @@ struct InUse {
 
 /// The result of loading credentials.
 pub(in crate::cluster) enum Change {
-    /// A new connection.
-    Connection { connection: Connection, proven: bool },
+    Connection {
+        connection: Connection,
+        proven: bool,
+    },
     /// The connection has a new token.
-    Token { proven: bool },
+    Token {
+        proven: bool,
+    },
     /// No new credentials. `kept`: those in use stay.
-    None { reason: String, kept: bool },
+    None {
+        reason: String,
+        kept: bool,
+    },
 }
 
 /// What a keeper does next.

@@ -13,7 +13,6 @@ const MOST_BUILT: usize = 64 << 20;
 /// Why a text is no kubeconfig. It shows no value.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAKubeconfig {
-    /// It can't be read.
     #[error("not a kubeconfig: {0}")]
     Unreadable(#[from] yaml::Error),
     /// Its documents don't belong together.

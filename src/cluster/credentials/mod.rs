@@ -213,7 +213,6 @@ fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
     Ok(Loaded::new(config, files))
 }
 
-/// Loads the credentials.
 pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
     match &config.access {
         ClusterAccess::InCluster => load_in_cluster(files_of(config)),

@@ -24,7 +24,6 @@ const MOST_PRINTED: u64 = 1 << 20;
 /// The most bytes that are built of it, about.
 const MOST_BUILT: usize = 16 << 20;
 
-/// A credential plugin.
 #[derive(Clone)]
 pub(in crate::cluster) enum Plugin {
     /// With kubectl's interface.
@@ -33,9 +32,7 @@ pub(in crate::cluster) enum Plugin {
     Provider(Box<AuthProviderConfig>),
 }
 
-/// What a plugin issued.
 pub(in crate::cluster) struct Issued {
-    /// A bearer token.
     pub(in crate::cluster) token: Option<SecretString>,
     /// A client certificate and its key, as PEM.
     pub(in crate::cluster) certificate: Option<(String, SecretString)>,

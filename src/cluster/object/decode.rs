@@ -79,7 +79,6 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// The object's portable part.
     pub fn portable(mut self, kind: &BuiltIn) -> Decoded {
         kind.reduce(&mut self.decoded.object, &self.managers);
         self.decoded

@@ -34,7 +34,6 @@ impl Element<'_> {
         Ok(ObjectKey::new(metadata.namespace, metadata.name))
     }
 
-    /// The object.
     pub fn read<'e, T: Deserialize<'e>>(&'e self) -> serde_json::Result<T> {
         serde_json::from_slice(self.0)
     }

@@ -6,7 +6,6 @@ use crate::config::{ClusterName, ResourceId};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchId {
     pub cluster: ClusterName,
-    /// The kind.
     pub resource: ResourceId,
     /// The only namespace that is watched, for which a role in that namespace is enough; empty: all namespaces.
     pub namespace: String,

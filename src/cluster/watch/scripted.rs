@@ -189,7 +189,6 @@ impl Watch {
         self.take(Event::Apply(decoded(object)), 0).await;
     }
 
-    /// An object was deleted.
     pub(crate) async fn gone(&self, object: &Value) {
         self.take(Event::Delete(decoded(object)), 0).await;
     }

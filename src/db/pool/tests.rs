@@ -31,7 +31,6 @@ async fn welcome(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Answers one statement.
 async fn answer(stream: &mut TcpStream) {
     let mut asked = Vec::new();
     while !asked.ends_with(b"S\0\0\0\x04") {

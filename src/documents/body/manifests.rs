@@ -15,7 +15,6 @@ const MOST: usize = 1_000;
 /// The group and version of Hive's manifests.
 const HIVE: &str = "hive.openshift.io/v1";
 
-/// A document to apply.
 #[derive(Clone, PartialEq)]
 pub struct Manifest {
     pub kind: Kind,

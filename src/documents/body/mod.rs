@@ -37,7 +37,6 @@ pub(super) const LEVELS: usize = 100;
 pub struct Body(Map<String, Value>);
 
 impl Body {
-    /// Reads JSON.
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
         Self::charged(text, &|_| Ok(()))
     }

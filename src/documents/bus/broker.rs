@@ -62,7 +62,6 @@ pub trait BusObserver: Send + Sync {
     fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
 }
 
-/// Observes nothing.
 impl BusObserver for () {
     fn published(&self, _: &'static str, _: u64) {}
 

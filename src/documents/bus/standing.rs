@@ -5,27 +5,23 @@ use std::fmt;
 /// What a connection is for. Each purpose has one at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Publishes events.
     Relay,
     /// Publishes and receives which clusters have work.
     Worker,
 }
 
-/// How a connection stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It can be used.
     Ready,
     /// The broker takes no messages, since its memory or disk is short.
     Blocked,
     /// An exchange or a queue exists with other arguments: the broker is not used.
     Refused(String),
-    /// There is none.
+    /// There is no connection, for this reason.
     Away(String),
 }
 
 impl Purpose {
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",

@@ -107,7 +107,6 @@ impl Claims {
         ChildSpec::new("claims", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
     }
 
-    /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         // What an earlier instance held, nobody has renewed since.
         self.candidates.iter().for_each(|candidate| candidate.lose("restarted"));

@@ -71,7 +71,7 @@ impl Candidate {
         }
     }
 
-    /// The same on purpose.
+    /// Closes the fence on purpose, without a warning.
     pub(super) fn give_up(&self) {
         self.fence.close();
         self.grant.send_replace(None);

@@ -41,7 +41,6 @@ pub struct Grant {
     pub token: i64,
     /// Where the last holder was in the log.
     pub cursor: i64,
-    /// When it was granted.
     pub since: Instant,
     pub(super) claim: cluster::Claim,
 }
@@ -65,7 +64,6 @@ impl Holder {
         Self(format!("{host}-{}", suffix.get(..8).unwrap_or(&suffix)).into())
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -94,7 +92,6 @@ impl Leadership {
         self.role
     }
 
-    /// The present grant.
     pub fn grant(&self) -> Option<Grant> {
         self.grants.borrow().clone().filter(|grant| grant.check().is_ok())
     }

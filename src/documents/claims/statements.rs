@@ -45,13 +45,9 @@ const HAND_BACK_WORK: &str = "with mine as materialized (select w.cluster from t
 /// A statement on claims that are held: their names or clusters, with their tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Statement {
-    /// Renews leader claims.
     RenewRoles,
-    /// Ends leader claims.
     HandBackRoles,
-    /// Renews work claims.
     RenewWork,
-    /// Gives work back.
     HandBackWork,
 }
 

@@ -30,7 +30,6 @@ use wanted::Wanted;
 /// What a client wants of a document.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which document.
     pub key: Key,
     /// What to do with it.
     pub action: Action,
@@ -65,7 +64,6 @@ pub enum Part {
 
 /// What a decision needs beside the document and the request.
 pub struct Context<'c> {
-    /// Seals and opens.
     pub keyring: &'c Keyring,
     /// Values that are drawn for this decision.
     pub fresh: Fresh,
@@ -91,7 +89,6 @@ pub struct Fresh {
 /// What a request makes of a document.
 #[derive(Clone, PartialEq)]
 pub struct Decision {
-    /// In a word.
     pub verdict: Verdict,
     /// The document as the client will see it. Version and times come from the write, see [`Decision::written`].
     pub document: Document,
@@ -102,20 +99,15 @@ pub struct Decision {
 /// What a request has made of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It was created.
     Created,
-    /// It was changed.
     Changed,
-    /// Nothing had to change.
     Unchanged,
-    /// It is gone.
     Deleted,
     /// It will be gone as soon as it has no finalizers.
     Deleting,
 }
 
 impl Fresh {
-    /// Draws them.
     pub fn draw() -> Self {
         let [request, id, sync] = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
         Self { request, id, sync, nonce: rand::random(), now: jiff::Timestamp::now().into() }

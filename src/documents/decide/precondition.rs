@@ -5,7 +5,6 @@ use crate::documents::body::Body;
 use crate::documents::problem::{Problem, ProblemKind};
 use crate::documents::validate::{Faults, Identity, identity, version_of};
 
-/// The condition in `If-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IfMatch {
     /// `*`: the document exists.

@@ -19,7 +19,6 @@ pub(super) const NAMES: &str = "keys";
 
 /// A change of the sealed field. It has no `Debug`.
 pub(super) enum Edit {
-    /// A new kubeconfig.
     Kubeconfig(SecretString),
     /// Values by name, `None` for those that are removed.
     Data {

@@ -36,9 +36,7 @@ const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// A page that is asked for.
 #[derive(Clone, Debug)]
 pub struct ListQuery {
-    /// Which documents.
     pub filter: Filter,
-    /// How much of each.
     pub fields: Fields,
     /// Most items, from 1 to [`MAX_LIMIT`]; other values are replaced by the nearest of these.
     pub limit: u32,

@@ -19,7 +19,6 @@ impl<R> Ordered<R> {
         Self { taken: 0, early: BTreeMap::new() }
     }
 
-    /// A row has arrived.
     pub(super) fn put(&mut self, number: i64, row: R) {
         self.early.insert(number, row);
     }

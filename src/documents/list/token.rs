@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::documents::filter::{Filter, wrong};
 use crate::documents::problem::Problem;
 
-/// Longest token.
 const MAX_LENGTH: usize = 1024;
 
 /// The place behind a page.
@@ -39,7 +38,6 @@ impl Continue {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&content).unwrap_or_default())
     }
 
-    /// Reads a client's token.
     pub fn decode(token: &str, filter: &Filter) -> Result<Self, Problem> {
         let wrong = |reason: &str| wrong("continue", reason);
         if token.len() > MAX_LENGTH {

@@ -21,7 +21,7 @@ use crate::documents::aside::Aside;
 use crate::documents::renumber::renumber;
 use crate::documents::whole;
 
-/// What every write notifies.
+/// The channel that every write notifies.
 const CHANNEL: &str = "towline";
 /// A notification may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +37,6 @@ const FILL_ROWS: i64 = 10_000;
 const QUERY: &str = "tail";
 
 impl Tail {
-    /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         let database = self.0.database.clone().answering_within(ANSWER_WITHIN);
         let listener = Listener::new(database, "tail", &[CHANNEL]);
@@ -58,7 +57,6 @@ struct Reader<'t> {
 
 /// How a read ended.
 enum Outcome {
-    /// There are more rows.
     More,
     /// At the end of the log.
     End,

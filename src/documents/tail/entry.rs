@@ -36,7 +36,6 @@ pub(in crate::documents) struct Entry {
     pub(in crate::documents) name: String,
     /// An error if the document is none or labels are not texts: a foreign program wrote it. Every further attempt fails in the same way.
     pub(super) change: Result<Change, UnreadableRow>,
-    /// When it was read.
     pub(super) read_at: Instant,
 }
 
@@ -62,7 +61,6 @@ pub(in crate::documents) enum EntryError {
     /// It does not have the expected columns.
     #[error(transparent)]
     Columns(#[from] db::Error),
-    /// This process is ending.
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
 }

@@ -13,7 +13,6 @@ pub(super) struct Head {
     pub(super) newest: i64,
 }
 
-/// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The rows are the next ones.

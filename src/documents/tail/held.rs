@@ -81,7 +81,6 @@ impl Held {
         Share { held: self.clone(), party, bytes, granted: bytes, room: None }
     }
 
-    /// What is held.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.0.lock().by_party.values().sum()
@@ -89,7 +88,6 @@ impl Held {
 }
 
 impl Share {
-    /// What it has.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

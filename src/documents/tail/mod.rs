@@ -36,7 +36,6 @@ pub(super) use entry::{COLUMNS, Entry, EntryError};
 pub use event::{Ending, Event};
 pub use watch::{Watch, WatchQuery};
 
-/// Size of the ring.
 const RING_BYTES: usize = 32 * 1024 * 1024;
 /// What watches may have read above their limits while their clients have not taken it, all together: four of the largest documents.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
@@ -122,7 +121,6 @@ impl Tail {
         }))
     }
 
-    /// Its state now.
     pub fn state(&self) -> TailState {
         let ring = self.0.ring.read();
         let progress = self.0.progress.borrow();

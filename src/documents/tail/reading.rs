@@ -23,7 +23,6 @@ pub(super) enum Wanted {
     Window { filter: Arc<Filter>, after: i64, until: i64 },
 }
 
-/// What was read.
 pub(super) enum Found {
     Page(Page<Vec<Object>>),
     Window(Window),

@@ -33,7 +33,6 @@ type Reading = BoxFuture<'static, Result<(Found, Share), ListError>>;
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
 pub struct WatchQuery {
-    /// Which documents.
     pub filter: Filter,
     /// How much of each will be shown. With [`Fields::Metadata`] the objects of the state may lack the rest.
     pub fields: Fields,

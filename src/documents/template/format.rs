@@ -6,7 +6,6 @@ use super::render::Datum;
 
 /// Largest width and precision in a format.
 pub(super) const WIDEST: usize = 1_000;
-/// What flags look like.
 const FLAGS: [char; 5] = ['-', '+', '#', ' ', '0'];
 
 /// A part of a format.
@@ -110,7 +109,6 @@ fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 impl Verb<'_> {
-    /// Appends a value.
     pub(super) fn print(&self, value: &Datum, into: &mut String) {
         let is_value = self.letter == Letter::Value;
         match (self.letter, value) {

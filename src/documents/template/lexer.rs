@@ -19,7 +19,6 @@ pub(super) enum Word {
     /// A variable, without `$`.
     Variable(String),
     Text(String),
-    /// A whole number.
     Integer(i64),
     /// `:=`.
     Declare,

@@ -53,13 +53,10 @@ pub enum Node {
     },
 }
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
     Text(String),
-    /// A whole number.
     Integer(i64),
-    /// A truth value.
     Boolean(bool),
     /// A variable, without `$`.
     Variable(String),
@@ -76,7 +73,6 @@ pub enum Function {
     FromClusterLabel,
     /// Whether the first value equals one of the others.
     Equal,
-    /// Whether two values differ.
     NotEqual,
     /// The first value that is false, or the last.
     And,
@@ -84,7 +80,6 @@ pub enum Function {
     Or,
     /// The opposite of a value's truth.
     Not,
-    /// Formats values.
     Printf,
 }
 
@@ -122,7 +117,6 @@ impl Template {
         parser::parse(text).map(|nodes| Self { nodes })
     }
 
-    /// Its parts, in order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }

@@ -28,7 +28,7 @@ struct Parser {
 
 /// What ended a block.
 enum Ending {
-    /// The template's.
+    /// The end of the template.
     Text,
     /// `end`.
     Block,

@@ -28,11 +28,7 @@ pub struct TextBudget {
 pub enum Unrenderable {
     /// A function was given a value of another type.
     #[error("`{function}` with {found}, where it takes a string")]
-    WrongType {
-        function: Function,
-        /// What it was given.
-        found: &'static str,
-    },
+    WrongType { function: Function, found: &'static str },
     /// Values of different types don't compare.
     #[error("`{function}` with {left} and {right}, which don't compare")]
     Incomparable {
@@ -56,7 +52,6 @@ pub enum Unrenderable {
     TooMuch,
 }
 
-/// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Datum {
     Text(Rc<str>),

@@ -20,7 +20,6 @@ pub(in crate::documents) struct Faults {
 }
 
 impl Faults {
-    /// Adds a fault.
     pub(in crate::documents) fn push(&mut self, fault: Fault) {
         if self.found.len() < MOST {
             self.found.push(fault);
@@ -73,7 +72,6 @@ impl Faults {
         self.is_busy = true;
     }
 
-    /// Whether there are none.
     pub(in crate::documents) fn is_empty(&self) -> bool {
         self.found.is_empty() && !self.is_busy
     }

@@ -71,7 +71,6 @@ pub fn is_forbidden_kind(group: &str, kind: &str) -> bool {
     group == FORBIDDEN_GROUP && FORBIDDEN_KINDS.contains(&kind)
 }
 
-/// Checks resources.
 pub(super) fn resources(
     resources: &[Value],
     parent: &Path<'_>,

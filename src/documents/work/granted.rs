@@ -12,7 +12,6 @@ use crate::documents::{Holder, WorkClaim};
 /// A claim on a cluster. It is renewed until it is dropped or lost. Dropping it closes its fence; without
 /// [`WorkQueue::done`](super::WorkQueue::done) its row returns when the claim ends in the database.
 pub struct Work {
-    /// The cluster's id.
     pub cluster: Uuid,
     /// `namespace/name`, as operators know it; the id if its document is gone.
     pub name: String,

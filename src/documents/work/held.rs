@@ -29,7 +29,6 @@ struct Entry {
 /// A work claim that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldClaim {
-    /// The cluster's id.
     pub cluster: Uuid,
     /// The number of the grant.
     pub token: i64,
@@ -51,7 +50,6 @@ impl HeldWork {
         Self { clock, lifetime, entries: watch::Sender::default() }
     }
 
-    /// How long they last.
     pub(super) fn lifetime(&self) -> Lifetime {
         self.lifetime
     }
@@ -82,7 +80,6 @@ impl HeldWork {
         Some((Registration { held: self.clone(), cluster, token, fence }, claim))
     }
 
-    /// What is held.
     pub(in crate::documents) fn list(&self) -> Vec<HeldClaim> {
         let of = |(cluster, entry): (&Uuid, &Entry)| HeldClaim {
             cluster: *cluster,
@@ -148,7 +145,6 @@ impl Entry {
 }
 
 impl Registration {
-    /// The claim's fence.
     pub(super) fn fence(&self) -> &Fence {
         &self.fence
     }

@@ -20,7 +20,6 @@ pub struct Turns {
 }
 
 impl Shares {
-    /// All permits.
     pub fn permits(self) -> u32 {
         self.urgent_first.saturating_add(self.oldest)
     }

@@ -74,7 +74,6 @@ pub trait WriterObserver: Send + Sync {
     fn sends(&self, items: usize);
 }
 
-/// Observes nothing.
 impl WriterObserver for () {
     fn sends(&self, _: usize) {}
 }
@@ -113,7 +112,6 @@ impl From<Item> for Prepared {
     }
 }
 
-/// An item that waits.
 struct Waiting {
     request: Uuid,
     /// As JSON.
@@ -190,7 +188,6 @@ impl Writer {
         ChildSpec::new("writer", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER).gauge(gauge)
     }
 
-    /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         let Self { database, tail, inbox, observer } = self;
         let mut batches = Batches::new(inbox);

@@ -92,7 +92,6 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// The room for answers.
     pub(in crate::hub) fn of_answers() -> Self {
         Self(Room::new(ANSWERS, "large answers are under way"))
     }

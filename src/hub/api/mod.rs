@@ -150,7 +150,6 @@ fn with_headers(mut answer: Response) -> Response {
     answer
 }
 
-/// Carries out a request.
 async fn carry_out(
     api: &Arc<Api>,
     operation: &Operation,

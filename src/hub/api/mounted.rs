@@ -18,7 +18,6 @@ use crate::hub::metrics::Route;
 use crate::hub::problem;
 use crate::job::routes::{ApiRequest, ApiRoute, RoomCharge};
 
-/// A route's method.
 pub(super) fn method(api: &Arc<Api>, route: &Arc<ApiRoute>) -> MethodRouter {
     let filter = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::TRACE);
     let (api, route) = (Arc::clone(api), Arc::clone(route));
@@ -87,11 +86,8 @@ pub(in crate::hub) mod tests {
     struct Specimen {
         /// The variables of the path.
         path: String,
-        /// What the query said.
         query: Vec<String>,
-        /// The body.
         body: String,
-        /// A part.
         part: SpecimenPart,
     }
 
@@ -103,14 +99,12 @@ pub(in crate::hub) mod tests {
 
     #[derive(Serialize, ToSchema)]
     struct Specimens {
-        /// Their number.
         count: u32,
     }
 
     #[derive(ToSchema)]
     #[expect(dead_code, reason = "only its schema is used")]
     struct SpecimenBody {
-        /// A text.
         text: String,
     }
 

@@ -10,13 +10,10 @@ use crate::hub::tokens::Role;
 pub enum Action {
     /// A list, or a watch.
     List,
-    /// A new document.
     Create,
-    /// A document.
     Read,
     /// Another content for a document.
     Replace,
-    /// Changes of a document.
     Patch,
     /// The end of a document.
     Delete,
@@ -36,7 +33,6 @@ pub struct Operation {
     pub path: String,
     /// The kind of documents; none for those of no kind in particular.
     pub kind: Option<Kind>,
-    /// What it does.
     pub action: Action,
 }
 

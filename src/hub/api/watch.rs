@@ -55,7 +55,6 @@ impl Watchers {
         Self { most, by_token: Mutex::default() }
     }
 
-    /// The number of watches.
     pub(in crate::hub) fn count(&self) -> usize {
         self.by_token.lock().0
     }
@@ -95,7 +94,6 @@ impl Drop for Counted {
     }
 }
 
-/// Bytes to be written.
 enum Chunk {
     /// Those of small events, or of an object of a page or window, which has room until it is taken.
     Held(Bytes),

@@ -15,18 +15,14 @@ use crate::cluster::ObjectKey;
 /// What every body says of its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::inventory) struct Sender {
-    /// `email`.
     pub(in crate::inventory) email: String,
-    /// `org_id`.
     pub(in crate::inventory) org_id: String,
-    /// `context_name`.
     pub(in crate::inventory) context_name: String,
 }
 
 /// What a body says of its release.
 #[derive(Clone, Debug)]
 pub(in crate::inventory) struct Told<'a> {
-    /// Namespace and name.
     pub(in crate::inventory) key: &'a ObjectKey,
     /// The id of the release.
     pub(in crate::inventory) app_id: &'a str,

@@ -26,16 +26,13 @@ const MOST: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum Content {
     Pod,
-    /// Services.
     Service,
     /// Persistent volume claims.
     Volume,
-    /// Ingresses.
     Ingress,
 }
 
 impl Content {
-    /// All of them.
     pub(in crate::inventory) const ALL: [Self; 4] = [Self::Pod, Self::Service, Self::Volume, Self::Ingress];
 
     /// Its place among them.

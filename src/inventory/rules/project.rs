@@ -37,7 +37,6 @@ pub(in crate::inventory) struct Spec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(in crate::inventory) struct Switch {
-    /// Whether it is on.
     pub(in crate::inventory) enable: bool,
 }
 
@@ -109,9 +108,7 @@ impl Ignored {
 /// The project that counts, and those that are ignored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::inventory) struct Choice {
-    /// The one that counts.
     pub(in crate::inventory) chosen: Option<Project>,
-    /// The others.
     pub(in crate::inventory) ignored: Vec<(Project, Ignored)>,
 }
 

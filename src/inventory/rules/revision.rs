@@ -20,7 +20,6 @@ const VERSION: &str = "version";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum Stage {
     Deployed,
-    /// It has failed.
     Failed,
     /// Helm is working on it, or was interrupted there: `pending-…`, `uninstalling`.
     UnderWay,

@@ -138,11 +138,9 @@ pub(in crate::inventory) fn others(status: &Value) -> impl Iterator<Item = &Valu
 pub(in crate::inventory) struct Condition {
     /// Its type.
     pub(in crate::inventory) kind: &'static str,
-    /// Whether it is true.
     pub(in crate::inventory) is_true: bool,
     /// Why, in one word; empty if there is nothing to say.
     pub(in crate::inventory) reason: String,
-    /// Why, in a sentence.
     pub(in crate::inventory) message: String,
 }
 
@@ -200,7 +198,6 @@ pub(in crate::inventory) struct Registered {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::inventory) struct Remembered {
     pub(in crate::inventory) cluster_id: Option<String>,
-    /// The registration.
     pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,
@@ -262,7 +259,6 @@ fn entry(value: &Value) -> Option<(ObjectKey, Entry)> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::inventory) struct Written {
     pub(in crate::inventory) cluster_id: String,
-    /// The registration.
     pub(in crate::inventory) registered: Registered,
     /// The releases.
     pub(in crate::inventory) entries: BTreeMap<ObjectKey, Entry>,

@@ -21,13 +21,11 @@ use crate::config::{ClusterConfig, ClusterName, same_cluster};
 /// Whether a kind's objects have namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// They do.
     Namespaced,
     /// They don't, so prefixes and suffixes of namespaces mean nothing.
     Cluster,
 }
 
-/// Two sections overlap.
 struct Overlap {
     /// A namespace that is in both; none for a cluster-scoped kind.
     namespace: Option<String>,

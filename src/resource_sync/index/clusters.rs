@@ -28,7 +28,7 @@ pub(crate) struct KnownClusters {
     pub(crate) epochs: Option<[Option<u64>; 2]>,
     /// The last objection, with the clusters and the number of lists that it is about.
     objection: Option<([Seen; 2], u64, Objection)>,
-    /// Whether it was logged.
+    /// The last objection was logged.
     is_told: bool,
 }
 

@@ -176,7 +176,6 @@ impl Expected {
         self.expect_absence(uid);
     }
 
-    /// Removes all expectations.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

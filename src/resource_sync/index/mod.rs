@@ -87,7 +87,6 @@ pub(crate) struct Before {
 /// The state of a section.
 #[derive(Default)]
 pub(crate) struct Index {
-    /// The pairs.
     pub(crate) table: Table,
     /// The guard against mass changes.
     pub(crate) guard: Guard,
@@ -97,13 +96,11 @@ pub(crate) struct Index {
     pub(crate) requests: Requests,
     /// Namespaces that are being created or deleted.
     pub(crate) namespaces: NamespaceWork,
-    /// The two clusters.
     pub(crate) clusters: KnownClusters,
     /// The section's mode and the progress of its run.
     pub(crate) phase: Phase,
     /// Signs of another daemon that runs the section.
     pub(crate) twin: Twin,
-    /// Leftovers of earlier configurations.
     pub(crate) left: Left,
     /// How many pairs of its own the section has, and when they were counted.
     own_pairs: Option<(Instant, usize)>,

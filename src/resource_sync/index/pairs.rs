@@ -26,7 +26,6 @@ impl<P> Pairs<P> {
         self.0.entry(Arc::clone(&key.local.namespace)).or_default().entry(key.clone()).or_insert_with(make)
     }
 
-    /// Forgets a pair.
     pub(crate) fn remove(&mut self, key: &PairKey) {
         if let Some(pairs) = self.0.get_mut(&key.local.namespace) {
             pairs.remove(key);

@@ -21,7 +21,6 @@ pub(crate) enum Mode {
 pub(crate) struct Phase {
     /// The mode, which outlives the run.
     pub(crate) mode: Mode,
-    /// When the run began.
     pub(crate) began: Option<Instant>,
     /// All pairs have been requested once.
     pub(crate) has_begun: bool,
@@ -37,7 +36,6 @@ impl Phase {
         *self = Self { mode: self.mode, began: Some(now), is_noting, ..Self::default() };
     }
 
-    /// Ends the run.
     pub(crate) fn end(&mut self) {
         *self = Self { mode: self.mode, ..Self::default() };
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use crate::resource_sync::rules::names::PairKey;
 
-/// The keys.
 #[derive(Debug, Default)]
 pub(crate) struct RequeueSet {
     /// Each key with the number of its last insertion.

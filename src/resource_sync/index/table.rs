@@ -28,16 +28,13 @@ pub(crate) struct Failure {
     /// The local key.
     pub(crate) key: ObjectKey,
     pub(crate) step: &'static str,
-    /// The kind of error.
     pub(crate) kind: &'static str,
-    /// The error.
     pub(crate) reason: String,
 }
 
 /// Another client keeps undoing what the section writes for a pair.
 #[derive(Debug)]
 pub(crate) struct Contention {
-    /// Since when.
     since: Instant,
     /// When a part was last written again, or left out.
     last: Instant,
@@ -168,12 +165,10 @@ impl Table {
         self.pairs.get_mut(key)
     }
 
-    /// All keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &PairKey> {
         self.pairs.iter().map(|(key, _)| key)
     }
 
-    /// All pairs.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&PairKey, &Pair)> {
         self.pairs.iter()
     }

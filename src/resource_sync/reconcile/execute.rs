@@ -71,7 +71,6 @@ pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed)
     }
 }
 
-/// The kind of namespaces.
 pub(crate) fn namespaces() -> Kind {
     Kind::core("Namespace", "namespaces", false)
 }

@@ -36,7 +36,6 @@ use crate::telemetry::{
 /// How many objects are listed by name.
 const MOST_LISTED: usize = 50;
 
-/// The section's dispatcher.
 pub type SyncDispatcher = Dispatcher<PairReconcilers, QueueMetrics>;
 
 /// A section as the admin server sees it.
@@ -65,7 +64,7 @@ struct Report {
     /// The number of objects that the guard holds, by harm.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     held: BTreeMap<&'static str, usize>,
-    /// The first of those.
+    /// The first objects that the guard holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     held_first: Vec<ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]

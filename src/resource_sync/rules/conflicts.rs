@@ -237,7 +237,6 @@ pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect>
 struct Conflict {
     /// What was copied by the last write for the present order.
     source: Option<u64>,
-    /// The last rewrites.
     rewrites: VecDeque<Instant>,
     is_slow: bool,
 }

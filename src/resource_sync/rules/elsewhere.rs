@@ -41,9 +41,7 @@ impl KnownCluster {
 /// What is known of both.
 #[derive(Debug, Clone, Default)]
 pub struct Clusters {
-    /// The remote cluster.
     pub remote: KnownCluster,
-    /// The local cluster.
     pub local: KnownCluster,
 }
 

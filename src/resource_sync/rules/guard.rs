@@ -49,7 +49,6 @@ pub struct Bounds {
     pub blocked: bool,
 }
 
-/// What threatens a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threat {
     pub harm: Harm,
@@ -109,7 +108,6 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Records a suspect.
     pub fn suspect(&mut self, key: PairKey, threat: Threat, now: Instant) {
         let Threat { harm, own, to_namespace_only } = threat;
         let emptied = self.emptied.get(&key.local.namespace).filter(|_| to_namespace_only);
@@ -159,7 +157,6 @@ impl Guard {
         }
     }
 
-    /// Decides about a suspect.
     pub fn verdict(&mut self, key: &PairKey, bounds: Bounds, now: Instant) -> Verdict {
         let Some(suspect) = self.suspects.get(key).copied() else { return Verdict::Confirm };
         if !suspect.approved && self.is_above(bounds, now, self.certain, self.certain_own) {

@@ -216,7 +216,6 @@ impl Marks {
         annotations
     }
 
-    /// Who owns the namespace.
     pub fn namespace_owner(&self, namespace: &Object) -> NamespaceOwner {
         if namespace.annotation(&self.owner).is_none() {
             return NamespaceOwner::Nobody;
@@ -255,9 +254,7 @@ pub fn is_released_mark(annotation: &str) -> bool {
 /// The annotation of an object about a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause<'a> {
-    /// It is not paused.
     No,
-    /// It is paused.
     Yes,
     /// The value is neither true nor false. The pair is paused, since a pause can be undone.
     Unclear(&'a str),

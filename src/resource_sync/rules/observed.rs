@@ -28,25 +28,20 @@ pub enum Absence {
     LeftSelector(Arc<Object>),
 }
 
-/// The remote side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remote {
     /// It is in the cache.
     Present(Arc<Object>),
-    /// It is not.
+    /// It is not in the cache.
     Absent(Absence),
 }
 
-/// The local namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespace {
     /// The kind is cluster-scoped.
     None,
-    /// It does not exist.
     Missing,
-    /// It exists.
     Present {
-        /// Its metadata.
         object: Arc<Object>,
         /// Its owner marks are this section's, and proved to be.
         ours: bool,
@@ -59,16 +54,13 @@ pub enum Namespace {
 pub struct Observed {
     /// Keys of the two objects, whether they exist or not.
     pub pair: PairKey,
-    /// The remote object.
     pub remote: Remote,
-    /// The local object.
     pub local: Option<Arc<Object>>,
     /// The local object was just created: its status is unknown until the watch shows it.
     pub local_status_unknown: bool,
     /// A write of ours, or a change before it, has changed the remote object's generation: until the watch shows the object it is
     /// unknown which generation the local object reflects.
     pub remote_generation_unknown: bool,
-    /// The local namespace.
     pub namespace: Namespace,
     /// Another remote object, of this or another section, maps to the local namespace and is not being deleted.
     pub namespace_in_use: bool,

@@ -33,7 +33,6 @@ pub enum Harm {
 }
 
 impl Harm {
-    /// Every harm.
     pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
 
     /// The harm in a sentence, after "objects to".
@@ -57,7 +56,6 @@ impl Harm {
     }
 }
 
-/// Name of [`Step::UploadSecret`].
 pub const UPLOAD_SECRET: &str = "upload_secret";
 
 /// One request to one cluster.
@@ -77,9 +75,7 @@ pub enum Step {
     UploadSecret(Arc<str>),
     /// Notes the hash on the local secret of this name.
     NoteSecretHash(Arc<str>),
-    /// Makes the local namespace.
     CreateNamespace,
-    /// Makes the local object.
     CreateLocal,
     /// Brings the local object in step.
     PatchLocal(LocalChange),
@@ -94,7 +90,6 @@ pub enum Step {
     },
     /// Notes on the remote object why the local cluster rejects its content; `None` removes the note.
     NoteError(Option<Arc<str>>),
-    /// Deletes the local object.
     DeleteLocal,
     /// Deletes a namespace of ours after its last object.
     DeleteNamespace,

@@ -16,7 +16,6 @@ use crate::cluster::Object;
 /// Which object is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// The remote object.
     Remote,
     /// The local namespace.
     Namespace,
@@ -25,7 +24,6 @@ pub enum Place {
 /// A renewal of the marks of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
-    /// The object.
     pub place: Place,
     /// Annotations to set.
     annotations: BTreeMap<Arc<str>, Arc<str>>,

@@ -26,7 +26,6 @@ pub enum RemoteSecret {
 #[derive(Debug, Clone)]
 pub struct SecretView {
     pub name: Arc<str>,
-    /// The secret.
     pub object: Arc<Object>,
     /// Hash of its content.
     pub hash: Arc<str>,

@@ -18,7 +18,6 @@ const NAMED: usize = 5;
 pub struct Unkept {
     /// The first of them, as paths: `spec.rules[0].port`.
     pub named: Vec<String>,
-    /// How many there are.
     pub count: usize,
 }
 

@@ -205,7 +205,6 @@ impl Section {
         &self.config.name
     }
 
-    /// Its configuration.
     pub fn config(&self) -> &SyncConfig {
         &self.config
     }

@@ -25,7 +25,6 @@ use crate::state::Identities;
 /// Whether a section may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It may.
     Clear,
     /// It is not known yet which clusters they are.
     Unread,
@@ -39,12 +38,7 @@ pub enum Standing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
     /// Both names lead to one cluster.
-    OneCluster {
-        /// The remote's name.
-        remote: ClusterName,
-        /// The local cluster's name.
-        local: ClusterName,
-    },
+    OneCluster { remote: ClusterName, local: ClusterName },
     /// Another cluster than before answers under a name.
     AnotherCluster(Replaced),
     /// Pairs that were in step lack their local object, and nothing proves that the local cluster is the same as before.

@@ -22,7 +22,6 @@ pub struct RolledUp {
 /// The progress after a row.
 #[derive(Debug)]
 pub enum Reading {
-    /// A row was read.
     Row,
     /// A row of the next object was read, so this object is complete.
     Object(RolledUp),
@@ -52,7 +51,6 @@ impl<'d> StatusRows<'d> {
         Ok(Self { rows, assembly: Assembly { family, current: None } })
     }
 
-    /// Reads the next row.
     pub async fn next(&mut self) -> Result<Reading, Error> {
         let Some(row) = self.rows.next().await? else { return Ok(Reading::End(self.assembly.complete())) };
         let id: &str = self.rows.column(&row, 0)?;

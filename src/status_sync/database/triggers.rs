@@ -44,7 +44,6 @@ pub struct Trigger {
     pub events: i16,
     /// Whether it calls our function.
     pub is_ours: bool,
-    /// Whether it is disabled.
     pub disabled: bool,
 }
 
@@ -174,7 +173,6 @@ pub async fn remove_by(database: DatabaseSource) -> Result<Removed, db::Error> {
     }
 }
 
-/// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Whether there was a function.

@@ -54,7 +54,6 @@ pub(super) struct Apply<'p> {
 }
 
 impl<'p> Apply<'p> {
-    /// Begins without any write.
     pub(super) fn new(context: &'p FamilyContext, scope: &'p Scope, state: &'p mut PollerState) -> Self {
         Self { context, scope, state, tasks: JoinSet::new(), owned: OwnedIndex::default(), updated: Instant::now() }
     }

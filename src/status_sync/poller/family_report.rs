@@ -26,7 +26,7 @@ pub struct FamilyReport {
     pub waiting: BTreeMap<&'static str, usize>,
     /// Rows that could not be read in the last pass, or not completely.
     pub bad_rows: usize,
-    /// The first of them.
+    /// The first of the bad rows.
     pub bad_row_examples: Vec<String>,
     /// Objects of other owners that have the names of ours. They are left alone.
     pub foreign: Sample,
@@ -44,7 +44,7 @@ pub struct FamilyReport {
     pub unanswered_since: Option<Instant>,
     /// For how many objects clearing is held.
     pub mass_clear_held: Option<usize>,
-    /// These objects.
+    /// The objects whose clearing is held.
     pub held: Arc<[ObjectKey]>,
     /// Kind and text of the error that ended the last pass.
     pub failure: Option<(&'static str, String)>,

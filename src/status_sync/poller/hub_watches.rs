@@ -17,7 +17,6 @@ pub(super) struct HubWatches {
 }
 
 impl HubWatches {
-    /// All watches.
     pub(super) fn watches(&self) -> impl Iterator<Item = &Arc<Watch>> {
         std::iter::once(&self.target).chain(&self.owner)
     }

@@ -12,7 +12,6 @@ use crate::cluster::{Demand, ObjectKey};
 use crate::status_sync::rules::{Guard, RowId};
 use crate::status_sync::standing::Standing;
 
-/// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassOutcome {
     /// It read everything, and tried to write every difference.

@@ -145,7 +145,6 @@ impl Reporter {
         }
     }
 
-    /// Reports a failed write.
     pub(super) fn write_failed(&self, write: &Written, error: &ClusterError) {
         let family = self.family.as_str();
         if error.is_unreachable() || matches!(error.retry(), Retry::Reread) {

@@ -60,12 +60,10 @@ impl Table {
         self.requeue_set.retain(|id| self.entries.contains_key(id));
     }
 
-    /// An entry.
     pub(super) fn get(&self, id: RowId) -> Option<&RowState> {
         self.entries.get(&id)
     }
 
-    /// An entry.
     pub(super) fn get_mut(&mut self, id: RowId) -> Option<&mut RowState> {
         self.entries.get_mut(&id)
     }

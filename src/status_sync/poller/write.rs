@@ -31,7 +31,6 @@ enum Step {
 /// The outcome of one change.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// The object.
     pub(super) key: ObjectKey,
     /// The kind of the change, for metrics and the log.
     pub(super) verb: Verb,

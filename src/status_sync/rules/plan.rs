@@ -60,12 +60,10 @@ pub fn matching_row<R: Copy + PartialEq>(rows: &[R], uid: Option<R>) -> Option<R
     }
 }
 
-/// One write.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Sets fields of an existing object.
     Patch {
-        /// The object.
         key: ObjectKey,
         /// The desired fields. Fields of ours that are not among them are removed.
         fields: Fields,
@@ -75,9 +73,7 @@ pub enum Change {
     },
     /// Creates an object. Where our fields are in the status, a second request sets them.
     Create {
-        /// The object.
         key: ObjectKey,
-        /// Its desired fields.
         fields: Fields,
         mark: Mark,
         /// Name and live UID of its owner.
@@ -91,7 +87,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// The object.
     pub fn key(&self) -> &ObjectKey {
         match self {
             Self::Patch { key, .. } | Self::Create { key, .. } => key,

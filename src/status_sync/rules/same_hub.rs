@@ -38,7 +38,6 @@ pub enum Progress {
     /// It cannot compare them, for an unknown time: its kind is not served, a permission is missing, or its tables
     /// cannot be read.
     Impossible,
-    /// It has compared them.
     Done(Compared),
 }
 
@@ -50,7 +49,6 @@ pub struct Part {
     pub progress: Progress,
 }
 
-/// The judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The hub has the identity that is remembered.

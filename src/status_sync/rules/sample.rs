@@ -20,7 +20,6 @@ impl Sample {
         }
     }
 
-    /// Adds another sample.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         let room = NAMED.saturating_sub(self.examples.len());

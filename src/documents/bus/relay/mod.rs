@@ -32,7 +32,7 @@ use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
 use crate::documents::renumber::renumber;
 
-/// What every write notifies.
+/// The channel that every write notifies.
 const CHANNEL: &str = "towline";
 /// A notification may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ const CONFIRMS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Why events wait.
 const IS_REFUSED: &str = "the broker refuses events, perhaps since a queue is full";
-/// The same.
+/// Why events wait.
 const IS_UNCONFIRMED: &str = "the broker does not confirm events";
 
 /// The relay. Its clones are instances that take over from each other.
@@ -58,7 +58,7 @@ pub struct Relay {
     broker: Broker,
 }
 
-/// Relays under a grant.
+/// The relay under a grant.
 struct Under<'r> {
     of: &'r Relay,
     grant: &'r Grant,
@@ -99,7 +99,6 @@ impl Relay {
         ChildSpec::new("relay", move |scope| self.clone().run(scope))
     }
 
-    /// The actor's body.
     pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
         loop {
             scope.set_state("waiting");

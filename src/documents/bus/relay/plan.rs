@@ -28,7 +28,6 @@ pub(super) struct Head {
     pub(super) is_elsewhere: bool,
 }
 
-/// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The rows are the next ones.

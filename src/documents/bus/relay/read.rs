@@ -23,7 +23,6 @@ const BYTES: i64 = 8 << 20;
 /// And as messages: a document that compresses well is much larger then. Ending a read early costs its connection.
 const MESSAGE_BYTES: usize = 32 << 20;
 
-/// What was read.
 pub(super) struct Read {
     pub(super) head: Head,
     pub(super) rows: Vec<Row>,

@@ -66,7 +66,6 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) delay: Duration,
     /// How long an operation of Helm takes at most.
     pub(in crate::inventory) helm_timeout: Duration,
-    /// How bodies are sent.
     pub(in crate::inventory) wire: Wire,
     /// The most releases that are reported.
     pub(in crate::inventory) max_releases: usize,
@@ -95,7 +94,6 @@ struct Retry {
 }
 
 impl Retry {
-    /// Another attempt has failed.
     fn failed(&mut self, asked: Option<Duration>, now: Instant, random: &mut impl Rng) {
         let backoff = BACKOFF.delay(self.attempts, random);
         let delay = asked.map_or(backoff, |asked| asked.max(backoff));
@@ -133,9 +131,7 @@ impl Wake {
 /// The project's status, as far as this process knows it.
 #[derive(Debug, Default)]
 struct StatusState {
-    /// What was written last.
     written: Option<Written>,
-    /// What is being written.
     writing: Option<Written>,
     /// When the last write ended.
     ended: Option<Instant>,

@@ -16,7 +16,6 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 /// Why a record was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum ReadFailure {
-    /// It can't be decoded.
     Undecodable(Undecodable),
     /// It has changed meanwhile, or is gone; the watch will show that.
     Changed,

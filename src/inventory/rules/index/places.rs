@@ -24,7 +24,6 @@ pub(super) enum Excluded {
 }
 
 impl Excluded {
-    /// In words, for operators.
     pub(super) fn explanation(self) -> &'static str {
         match self {
             Self::MaxReleases => "there are more releases than can be reported",

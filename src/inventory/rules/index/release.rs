@@ -22,7 +22,6 @@ pub(super) struct Known {
     /// The version of the object that stores it.
     pub(super) version: Arc<str>,
     pub(super) revision: u64,
-    /// What it says.
     pub(super) facts: Facts,
     /// What its manifest lists of objects that do not name the release themselves.
     pub(super) unlabelled: BTreeSet<Arc<str>>,

@@ -23,7 +23,6 @@ const CONDITIONS_EVERY: Duration = Duration::from_secs(10);
 /// Whether the caches can be relied on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::inventory) enum View<'o> {
-    /// They are complete.
     Complete,
     /// A list is in progress.
     Listing,
@@ -36,7 +35,6 @@ pub(in crate::inventory) enum View<'o> {
 pub(in crate::inventory) struct Obstacle {
     /// `Stopped`, `NotListed`.
     pub(in crate::inventory) reason: &'static str,
-    /// In words.
     pub(in crate::inventory) message: String,
 }
 
@@ -48,10 +46,8 @@ pub(in crate::inventory) enum PostKey {
     Release(ObjectKey),
 }
 
-/// A body to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) struct Post {
-    /// What it is about.
     pub(in crate::inventory) key: PostKey,
     /// The path behind the API's URL.
     pub(in crate::inventory) path: String,
@@ -61,12 +57,10 @@ pub(in crate::inventory) struct Post {
     pub(in crate::inventory) idempotency_key: String,
 }
 
-/// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) enum Step {
     /// Reads the record of a release.
     Read {
-        /// The release.
         key: ObjectKey,
         /// The object that stores it.
         object: ObjectKey,

@@ -48,7 +48,6 @@ pub(in crate::inventory) struct Problem {
 pub(in crate::inventory) struct Explanation(pub(in crate::inventory) Vec<String>);
 
 impl Index {
-    /// The releases in numbers.
     pub(in crate::inventory) fn summary(&self) -> Summary {
         let mut summary = Summary {
             undelivered: self.undelivered().map(|(reason, message)| format!("{reason}: {message}")),

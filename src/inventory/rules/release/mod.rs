@@ -54,7 +54,6 @@ pub(in crate::inventory) struct Recorded {
 pub(crate) enum Storage {
     #[default]
     Secret,
-    /// In a `ConfigMap`.
     ConfigMap,
 }
 

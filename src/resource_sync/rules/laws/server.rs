@@ -30,7 +30,6 @@ pub(super) enum Sort {
     Namespace,
 }
 
-/// The writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Towline,

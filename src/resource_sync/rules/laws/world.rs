@@ -52,7 +52,6 @@ pub(super) enum Move {
     Control { remote: bool },
 }
 
-/// The whole world.
 pub(super) struct World {
     pub(super) policy: Policy,
     /// The kind has a spec, and no other field.
@@ -137,7 +136,6 @@ impl World {
         }
     }
 
-    /// The possible next moves.
     pub(super) fn moves(&mut self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (index, watch) in self.watches.iter().enumerate() {

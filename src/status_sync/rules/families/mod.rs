@@ -23,7 +23,6 @@ pub use subscription_statuses::SubscriptionStatuses;
 /// The desired fields of one object. Fields of ours that are not in it must be absent.
 pub type Fields = BTreeMap<&'static str, Value>;
 
-/// One reported row.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusRow<'r> {
     /// The leaf hub that reported it.

@@ -9,7 +9,6 @@ use super::super::*;
 use super::world::{World, settings};
 use crate::inventory::rules::revision::Stage;
 
-/// What happens next.
 #[derive(Clone, Debug)]
 enum Event {
     Install(usize),
