@@ -86,8 +86,11 @@ pub(in crate::hub) mod tests {
     struct Specimen {
         /// The variables of the path.
         path: String,
+        /// What the query said.
         query: Vec<String>,
+        /// The body.
         body: String,
+        /// A part.
         part: SpecimenPart,
     }
 
@@ -99,12 +102,14 @@ pub(in crate::hub) mod tests {
 
     #[derive(Serialize, ToSchema)]
     struct Specimens {
+        /// Their number.
         count: u32,
     }
 
     #[derive(ToSchema)]
     #[expect(dead_code, reason = "only its schema is used")]
     struct SpecimenBody {
+        /// A text.
         text: String,
     }
 
