@@ -28,16 +28,12 @@ use crate::telemetry::{self, Admin, Section, Tree, VERSION};
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
 const WORKER_THREADS: usize = 1;
 
-/// Why the daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The log can't be set up.
     #[error("failed to set up the log")]
     Log(#[source] telemetry::InstallLog),
-    /// The metrics can't be set up.
     #[error("failed to set up metrics")]
     Metrics(#[source] telemetry::InstallMetrics),
-    /// The admin address can't be listened on.
     #[error("failed to listen on {address}")]
     Listen {
         /// `daemon.listen`.

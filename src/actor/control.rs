@@ -58,15 +58,11 @@ pub(super) struct Exit {
     pub(super) drained: DrainReport,
 }
 
-/// Why a child was not started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The supervisor is draining, escalating or gone.
     #[error("failed to start {child}: its supervisor has ended or is about to")]
-    Ending {
-        /// The child that was to be started.
-        child: Name,
-    },
+    Ending { child: Name },
     /// A child of this name has not ended yet.
     #[error("failed to start {child}: a child of this name is running")]
     NameTaken { child: Name },

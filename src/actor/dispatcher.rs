@@ -51,7 +51,6 @@ pub trait Reconciler: Send + 'static {
 
 /// Creates reconcilers for keys that have none when they run.
 pub trait ReconcilerFactory<K>: Send + Sync + 'static {
-    /// The type of the reconcilers.
     type Reconciler: Reconciler;
 
     /// Creates the reconciler for one key. A panic counts as a panic of the run.
@@ -121,7 +120,6 @@ impl<F, O> Dispatcher<F, O> {
         Self { factory, observer, limits, board: Arc::default() }
     }
 
-    /// The queue as it is now.
     pub fn snapshot(&self) -> Snapshot {
         let board = self.board.lock();
         Snapshot { oldest: board.oldest_since.map(|since| since.elapsed()), ..board.counts }

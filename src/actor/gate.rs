@@ -94,7 +94,6 @@ impl Gate {
         *self.wanted.borrow()
     }
 
-    /// Whether the child should not run.
     pub(super) fn is_closed(&self) -> bool {
         self.wanted() != Wanted::Run
     }

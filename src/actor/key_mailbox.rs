@@ -20,10 +20,8 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requested {
-    /// The key has been queued.
     Queued,
     /// The key was queued already: one run serves both requests.
     Merged,
@@ -119,7 +117,6 @@ impl<K: Key> KeyInbox<K> {
         self.0.next().await
     }
 
-    /// The next key, if there is one.
     pub fn try_next(&mut self) -> Option<K> {
         self.0.try_next()
     }

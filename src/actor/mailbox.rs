@@ -36,7 +36,6 @@ pub struct Mailbox<M: Send + 'static>(Sender<VecDeque<M>>);
 /// a clone. The mailbox is closed when the last inbox is dropped.
 pub struct Inbox<M: Send + 'static>(Reader<VecDeque<M>>);
 
-/// The result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Offered {

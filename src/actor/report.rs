@@ -13,7 +13,6 @@ pub struct ActorReport {
     pub name: String,
     /// What it is doing: what the body set last (`running` if it set nothing), or `draining`, `backing off`, `waiting`, `ended`.
     pub state: String,
-    /// How often its supervisor has restarted it.
     pub restarts: u64,
     /// Why its last instance ended; `None` while the first one runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -17,7 +17,6 @@ pub(super) struct Slot {
     pub(super) restarts: Restarts,
     pub(super) last_exit: Option<ExitReason>,
     pub(super) phase: Phase,
-    /// The gate of a gated child.
     pub(super) gate: Option<Gate>,
     /// The running instance was asked to end because its gate was closed.
     pub(super) is_closing: bool,

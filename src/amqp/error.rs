@@ -11,12 +11,10 @@ use crate::http::TrustError;
 /// Why a connection can't be made or was lost, or a request was refused. None shows a password.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no usable URL.
     #[error(transparent)]
     Url(#[from] UnusableUrl),
     #[error("failed to set up TLS to the broker")]
     Tls(#[source] TrustError),
-    /// There was no answer in time.
     #[error("the broker did not answer within {} s", within.as_secs())]
     Silent { within: Duration },
     /// The broker sends nothing any more.

@@ -20,7 +20,6 @@ pub struct AmqpUrl {
     pub(super) files: TlsFiles,
 }
 
-/// Files of the URL's parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsFiles {
     /// `cacertfile`: authorities to trust beside the system's.
@@ -32,18 +31,14 @@ pub(super) struct TlsFiles {
 /// What is wrong with a URL. It does not repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrl {
-    /// It has no such form.
     #[error("it is no URL with a scheme and a host")]
     Form,
     #[error("its scheme is neither amqp nor amqps")]
     Scheme,
-    /// A part that is not percent-encoded UTF-8.
     #[error("its {0} is not percent-encoded UTF-8")]
     Encoding(&'static str),
-    /// The virtual host has a slash.
     #[error("a slash in the virtual host is written %2F")]
     VirtualHost,
-    /// A parameter that is not known.
     #[error("parameter {0}; cacertfile, certfile and keyfile are known")]
     Parameter(String),
     #[error("certificates are for amqps:// only")]

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{Cluster, Error, Kind, Verb};
 
-/// A question about a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest {
     pub verb: Verb,
@@ -81,7 +80,6 @@ struct ReviewStatus {
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl AccessRequest {
-    /// The body of the review.
     fn review(&self) -> Value {
         json!({
             "apiVersion": "authorization.k8s.io/v1",

@@ -30,14 +30,12 @@ pub struct Session {
     pub epoch: u64,
 }
 
-/// The limits of a cluster's requests.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// The deadline of a request that is not a watch.
     pub(super) request_timeout: Duration,
     /// The API server ends a watch after this time.
     pub(super) watch_timeout: Duration,
-    /// The most requests in flight.
     pub(super) max_in_flight: NonZeroUsize,
 }
 

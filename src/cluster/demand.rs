@@ -22,7 +22,6 @@ use super::watch::Watch;
 /// a few milliseconds apart, and a list takes about as long.
 const SHARED_WITHIN: Duration = Duration::from_millis(50);
 
-/// The progress of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     /// How many demands there are.
@@ -37,7 +36,6 @@ struct Progress {
     waiting_since: Option<Instant>,
 }
 
-/// The demands on one watch.
 #[derive(Default)]
 pub(super) struct Demands {
     progress: watch::Sender<Progress>,
@@ -91,12 +89,10 @@ impl Demands {
         self.progress.send_modify(|_| {});
     }
 
-    /// Waits until there is a demand.
     pub(super) async fn somebody(&self) {
         self.until(|progress| progress.wanted > 0).await;
     }
 
-    /// Waits until there is no demand.
     pub(super) async fn nobody(&self) {
         self.until(|progress| progress.wanted == 0).await;
     }

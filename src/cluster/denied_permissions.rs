@@ -27,7 +27,6 @@ type Permission = (Verb, String);
 /// Where it was denied: the namespace, and for kinds that RBAC grants by name (secrets) the name.
 type Place = (String, String);
 
-/// The denied permissions of a cluster.
 #[derive(Default)]
 pub(super) struct DeniedPermissions {
     state: Mutex<State>,
@@ -135,7 +134,6 @@ impl DeniedPermissions {
         !self.state.lock().denied.is_empty()
     }
 
-    /// How many grants there were.
     pub(super) fn grants(&self) -> u64 {
         *self.granted.borrow()
     }

@@ -96,12 +96,10 @@ pub enum Error {
     /// cluster has no fault.
     #[error(transparent)]
     LeaseExpired(#[from] Expired),
-    /// The answer could not be decoded.
     #[error("failed to decode the answer: {source}")]
     Decode { source: Cause },
 }
 
-/// How to retry after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     Backoff,
@@ -109,9 +107,7 @@ pub enum Retry {
     Reread,
     /// After the time that the server asks for.
     After(Duration),
-    /// When the cluster answers again.
     WhenAvailable,
-    /// When the permission is granted.
     WhenAllowed,
     /// Not in this term: the next replica that acquires the section's lease starts over.
     WhenElected,

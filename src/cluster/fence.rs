@@ -71,12 +71,10 @@ impl Fence {
         self.0.ends.store(0, Ordering::SeqCst);
     }
 
-    /// Whether a term is in progress.
     pub fn is_held(&self) -> bool {
         self.0.ends.load(Ordering::SeqCst) > nanos(self.now())
     }
 
-    /// The remaining time of the term.
     pub fn remaining(&self) -> Duration {
         Duration::from_nanos(self.0.ends.load(Ordering::SeqCst)).saturating_sub(self.now())
     }

@@ -56,7 +56,6 @@ impl fmt::Display for KindId {
     }
 }
 
-/// Why there is no kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KindError {
     /// The cluster says that its group has the kind in no version.

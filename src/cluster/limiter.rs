@@ -55,7 +55,6 @@ impl Answer {
     }
 }
 
-/// The limiter of one cluster.
 pub(super) struct Limiter {
     semaphore: Arc<Semaphore>,
     most: usize,

@@ -19,7 +19,6 @@ pub struct Metadata {
     pub key: ObjectKey,
     pub uid: Arc<str>,
     pub resource_version: Arc<str>,
-    /// That it is being deleted.
     pub deletion: Option<Deletion>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,

@@ -85,13 +85,11 @@ pub enum Verb {
     Watch,
     Create,
     Update,
-    /// Change parts of an object.
     Patch,
     Delete,
 }
 
 impl Verb {
-    /// The name of the verb.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

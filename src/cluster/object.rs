@@ -27,7 +27,6 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// A key from its two parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -83,7 +82,6 @@ impl fmt::Debug for CanonicalJson {
     }
 }
 
-/// The controlling owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerRef {
     pub uid: Arc<str>,
@@ -103,7 +101,6 @@ pub struct Object {
     pub generation: i64,
     /// When it was created, to the second; `None` if the server does not say.
     pub created: Option<jiff::Timestamp>,
-    /// Whether it is being deleted.
     pub deleting: bool,
     pub finalizers: Vec<Arc<str>>,
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
@@ -121,7 +118,6 @@ pub struct Object {
     pub content: CanonicalJson,
     /// The content with what of the control plane's has to be sent back with an update, where there is any.
     pub whole: Option<CanonicalJson>,
-    /// `status`, if there is one.
     pub status: Option<CanonicalJson>,
     /// Of the [built-in kinds](crate::cluster::BuiltIn): a controller of its own cluster writes the status.
     pub has_own_status: bool,
@@ -130,12 +126,10 @@ pub struct Object {
 }
 
 impl Object {
-    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(AsRef::as_ref)
     }
 
-    /// Whether it has the finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|held| &**held == finalizer)
     }

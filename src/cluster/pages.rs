@@ -119,7 +119,6 @@ impl Pages {
         Self { largest: bytes, ..self }
     }
 
-    /// Whether there is another page.
     pub fn has_next(&self) -> bool {
         self.next.is_some()
     }

@@ -134,7 +134,6 @@ impl<'a> Request<'a> {
         Self::new(Verb::Create, kind, key, Payload::json(body))
     }
 
-    /// Changes parts of an object.
     pub fn patch(kind: &'a Kind, key: &'a ObjectKey, patch: Payload) -> Self {
         Self::new(Verb::Patch, kind, key, patch)
     }

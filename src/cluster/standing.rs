@@ -47,7 +47,6 @@ impl Cluster {
         self.shared.availability.subscribe()
     }
 
-    /// Whether requests can be sent now.
     pub fn is_available(&self) -> bool {
         *self.shared.availability.borrow() == Availability::Available
     }

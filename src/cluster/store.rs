@@ -67,7 +67,6 @@ impl Store {
         self.contents.write().trackers.push(tracker);
     }
 
-    /// The object of a key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.contents.read().objects.get(key).cloned()
     }
@@ -177,7 +176,6 @@ impl Store {
         self.contents.read().objects.0.get(namespace).map_or(0, HashMap::len)
     }
 
-    /// How many objects there are.
     pub fn len(&self) -> usize {
         self.contents.read().objects.all().count()
     }

@@ -43,7 +43,6 @@ impl Faults {
         &self.0
     }
 
-    /// Whether there is no fault.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -68,7 +67,6 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault at a path.
     pub fn new(path: impl Into<String>, problem: Problem) -> Self {
         Self { path: path.into(), problem }
     }
@@ -110,7 +108,6 @@ pub enum Problem {
         /// Their names, in the direction of the sync.
         sections: Vec<SectionName>,
     },
-    /// A required key is missing.
     #[error("missing; allowed: {allowed}")]
     Missing { allowed: String },
     /// A value of the wrong type, or one that is not allowed.

@@ -20,7 +20,6 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// `apiVersion` of the kind's objects.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }

@@ -54,11 +54,9 @@ impl Setting for LabelSelector {
     }
 }
 
-/// A requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     pub key: String,
-    /// What its value must be.
     pub test: Test,
 }
 

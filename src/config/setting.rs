@@ -167,7 +167,6 @@ fn in_seconds(text: &str) -> Option<String> {
     text.parse::<u32>().ok().map(|seconds| format!("{seconds}s"))
 }
 
-/// A duration that is not zero.
 pub struct PositiveDuration(Duration);
 
 impl Setting for PositiveDuration {

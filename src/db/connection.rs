@@ -230,7 +230,6 @@ impl Connection {
         Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text, params).await
     }
 
-    /// All rows of a statement.
     pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }

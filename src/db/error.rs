@@ -16,7 +16,6 @@ pub type Source = Arc<dyn std::error::Error + Send + Sync>;
 /// Why a database operation failed. A retry with back-off may succeed, except for `Encode`.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The connection was not established.
     #[error("failed to connect to the database")]
     Connect {
         /// The driver's error, the server's error, or why the connection string can't be used.
@@ -40,7 +39,6 @@ pub enum Error {
     /// The next row did not arrive in time: the statement was cancelled and its connection closed.
     #[error("statement {query} was cancelled: no answer within {}", humantime::format_duration(*.within))]
     Silent { query: &'static str, within: Duration },
-    /// The account lacks a privilege.
     #[error("permission denied for statement {query}")]
     Forbidden {
         query: &'static str,
@@ -144,7 +142,6 @@ impl Error {
         Self::Connect { source: Arc::new(source) }
     }
 
-    /// Classifies an error of connecting.
     pub(super) fn of_connecting(error: tokio_postgres::Error) -> Self {
         match ServerError::of(&error) {
             Some(refused) if refused.is_account() => Self::Unauthorized { source: Arc::new(refused) },

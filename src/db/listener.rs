@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::{Database, Error, Messages, Session};
 use crate::actor::Backoff;
 
-/// Back-off between attempts to reconnect.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// A connection that lasted this long resets the back-off.
 const GOOD: Duration = Duration::from_secs(30);

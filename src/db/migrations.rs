@@ -51,7 +51,6 @@ pub enum Error {
         /// The last one that this program has.
         known: i32,
     },
-    /// Another process holds the lock.
     #[error("another process is migrating the schema and did not finish within {}", humantime::format_duration(*.within))]
     Locked { within: Duration },
     /// A migration failed and was rolled back. Those before it have been applied.
@@ -69,7 +68,6 @@ pub enum Error {
         /// Its rows, or the number of updated rows.
         rows: u64,
     },
-    /// No schema of the search path exists.
     #[error("no schema of the account's search_path exists")]
     NoSchema,
     /// The database did not answer, or not as expected.

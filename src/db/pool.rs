@@ -91,7 +91,6 @@ impl Database {
         self.current.place()
     }
 
-    /// The number of connections now.
     pub fn state(&self) -> PoolState {
         let state = self.pool.state();
         let in_use = state.connections.saturating_sub(state.idle_connections);
@@ -110,7 +109,6 @@ impl Database {
         Rows::ask(held, Deadline::of_rows(self.answer_within), query, text, params).await
     }
 
-    /// All rows of a statement.
     pub async fn all(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }

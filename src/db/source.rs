@@ -16,19 +16,13 @@ pub enum DatabaseSource {
     File(PathBuf),
 }
 
-/// Why the URL can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableUrl {
-    /// The file can't be read.
     #[error("failed to read the database URL from {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The content of the file is not a URL.
     #[error("invalid database URL in {}", path.display())]
-    Parse {
-        path: PathBuf,
-        /// What is wrong with it.
-        source: InvalidUrl,
-    },
+    Parse { path: PathBuf, source: InvalidUrl },
 }
 
 impl DatabaseSource {

@@ -132,7 +132,6 @@ impl<'c> Rows<'c> {
         Ok(self.stream.rows_affected().unwrap_or_default())
     }
 
-    /// A column of a row.
     pub fn column<'r, T: FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
         column(self.query, row, index)
     }

@@ -36,7 +36,6 @@ impl<'c> Transaction<'c> {
         Rows::ask(held.lend(), deadline, query, text, params).await
     }
 
-    /// All rows of a statement.
     pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }

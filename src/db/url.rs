@@ -82,13 +82,11 @@ pub enum InvalidUrl {
     /// A parameter of a URL that is not `name=value`, or has an invalid escape.
     #[error("a parameter after the ? is not of the form name=value, or has an invalid escape (% is %25)")]
     Parameters,
-    /// Keywords that are not `keyword=value`.
     #[error(
         "a keyword is not of the form keyword=value, or a quote is not closed (put values with blanks in single quotes, and \
          \\ before ' and \\)"
     )]
     Keywords,
-    /// A parameter that libpq does not have.
     #[error("its parameter {position} is unknown{}", hint(suggestion.as_deref()))]
     Unknown {
         /// Its position, from 1. Its name is not repeated.

@@ -33,7 +33,6 @@ pub struct Compacted {
 
 /// Observes compaction. It must not block.
 pub trait CompactionObserver: Send + Sync {
-    /// A step has been made.
     fn compacted(&self, step: Compacted);
 }
 

@@ -39,7 +39,6 @@ pub struct Document {
     /// Version of its last change.
     pub version: i64,
     pub created_at: Timestamp,
-    /// When it was last changed.
     pub updated_at: Timestamp,
     /// When its deletion was requested.
     pub deleted_at: Option<Timestamp>,
@@ -78,7 +77,6 @@ struct Columns {
 }
 
 impl Key {
-    /// The key of a document.
     pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }

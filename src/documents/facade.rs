@@ -148,7 +148,6 @@ struct Asked {
 /// What is to be done about a request.
 struct Decided<I> {
     decision: Decision,
-    /// What is to be written.
     item: Option<I>,
     length: usize,
     /// Bytes of the answer, up to the digits of the version and the times.
@@ -156,7 +155,6 @@ struct Decided<I> {
     memory: Share,
 }
 
-/// Why there is no decision.
 enum Undecided {
     /// It needs so many bytes.
     NoRoom(usize),

@@ -37,7 +37,6 @@ pub enum Fields {
 }
 
 impl Filter {
-    /// All documents of a kind.
     pub fn of(kind: Kind) -> Self {
         Self { kind, namespace: None, name: None, selector: LabelSelector::default() }
     }

@@ -26,13 +26,11 @@ pub struct Item {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkClaim {
     pub cluster: Uuid,
-    /// The process that holds it.
     pub holder: String,
     /// The number of the grant.
     pub token: i64,
 }
 
-/// A change of one document.
 #[derive(Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Its kind, by its plural.
@@ -54,7 +52,6 @@ pub struct Change {
 /// The version that a change requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The document does not exist.
     Absent,
     Version(i64),
     /// Whatever it is, or none: for the `ClusterSync` of a cluster alone.

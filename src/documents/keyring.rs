@@ -44,17 +44,14 @@ struct SealingKey {
 pub enum InvalidKeys {
     #[error("there is no key; each line has an id, a space, and 32 bytes in base64")]
     Empty,
-    /// A line is no key.
     #[error("line {line} is no key: {reason}")]
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What is wrong with it.
         reason: &'static str,
     },
 }
 
-/// Why a sealed value can't be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// Its key is not in the key file.
@@ -68,13 +65,11 @@ pub enum OpenError {
     Unknown,
 }
 
-/// Why a value can't be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// It is longer than the cipher takes.
     #[error("the value can't be sealed")]
     TooLong,
-    /// There are no keys yet.
     #[error("the value can't be sealed: keys_file could not be read yet")]
     Unread,
 }
@@ -155,7 +150,6 @@ impl Keyring {
         Ok([SealedWith::Key(&key.id).head().as_slice(), &nonce, &ciphertext].concat())
     }
 
-    /// Opens a stored value of a document.
     pub fn open(&self, kind: Kind, id: Uuid, stored: &[u8]) -> Result<SecretSlice<u8>, OpenError> {
         if let Some((&PLAIN, value)) = stored.split_first() {
             return Ok(SecretSlice::from(value.to_vec()));

@@ -50,12 +50,10 @@ impl Kind {
         }
     }
 
-    /// The kind with this plural.
     pub fn of_plural(plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.plural() == plural)
     }
 
-    /// The kind with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }

@@ -11,7 +11,6 @@ pub struct NamespacePattern {
 }
 
 impl NamespacePattern {
-    /// What it has to be.
     pub const ALLOWED: &str = "a namespace, a prefix such as \"team-*\", or \"*\"";
 
     pub fn parse(text: &str) -> Option<Self> {

@@ -24,7 +24,6 @@ pub(super) const OWNERLESS: &str = "none: owners are known by UIDs, which anothe
 /// Why a text is no patch. It shows nothing of the text but the names of fields.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPatch {
-    /// There is nothing in it.
     #[error("nothing")]
     Nothing,
     /// It has more than one YAML document.
@@ -39,7 +38,6 @@ pub enum InvalidPatch {
     /// The operations are none of a JSON patch.
     #[error("a list that is no JSON patch{0}")]
     Operations(String),
-    /// It gives the object owners.
     #[error("owners of the object")]
     Owners,
     #[error("{0} as the patch")]

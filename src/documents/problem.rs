@@ -67,7 +67,6 @@ pub struct Fault {
 /// The kinds of problems: a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// The request can't be read.
     Malformed,
     /// A parameter is unknown, repeated or has a wrong value.
     Parameter,
@@ -95,7 +94,6 @@ pub enum ProblemKind {
     TooLarge,
     /// The body has a media type or an encoding that is not accepted.
     MediaType,
-    /// The document is not valid.
     Invalid,
     /// A request that replaces a document must say which version.
     PreconditionRequired,
@@ -108,7 +106,6 @@ pub enum ProblemKind {
 }
 
 impl Problem {
-    /// A problem without further details.
     pub fn new(kind: ProblemKind, title: impl Into<String>) -> Self {
         Self { kind, title: title.into(), faults: Vec::new(), retry_after: None, cause: None }
     }
@@ -131,7 +128,6 @@ impl Problem {
 }
 
 impl Fault {
-    /// A fault at this place.
     pub fn new(pointer: impl Into<String>, found: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), found: found.into(), allowed: None, suggestion: None }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::db::migrations::{self, Migration, Migrations, Status};
 use crate::db::{self, Database, column};
 
-/// The migrations of the schema.
 pub const SCHEMA: Migrations = Migrations::new(
     "towline_meta",
     &[Migration {

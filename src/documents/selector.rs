@@ -33,7 +33,6 @@ impl Parameters {
         format!("${}", self.0.len())
     }
 
-    /// As the statement takes them.
     pub(super) fn as_params(&self) -> Vec<Param<'_>> {
         fn param(parameter: &Parameter) -> Param<'_> {
             match parameter {

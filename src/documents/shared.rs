@@ -18,7 +18,6 @@ pub struct Shared {
     pub keyring: watch::Receiver<Arc<Keyring>>,
     /// The message broker, with the bus `amqp`.
     pub broker: Option<Broker>,
-    /// Whether the schema is there.
     pub schema: watch::Receiver<SchemaState>,
 }
 

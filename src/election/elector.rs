@@ -33,7 +33,6 @@ const LAST_RENEWAL: Duration = Duration::from_secs(1);
 /// How often a release is attempted when the record turns out to have been renewed just before.
 const RELEASES: usize = 3;
 
-/// What an elector works with.
 pub(super) struct Elector {
     pub(super) identity: Arc<str>,
     pub(super) lease_duration: Duration,
@@ -92,7 +91,6 @@ enum End {
 }
 
 impl Elector {
-    /// The body of the actor.
     pub(super) async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         self.stop_section().await;
         let mut own = OwnAcquisitions::default();

@@ -50,7 +50,6 @@ pub async fn try_lease(config: &ElectionConfig, cluster: &Cluster) -> Result<(),
     }
 }
 
-/// The election of this replica.
 pub struct Election {
     config: ElectionConfig,
     identity: Arc<str>,
@@ -89,7 +88,6 @@ impl Election {
         self.sections.iter().find(|lease| lease.section == *section)
     }
 
-    /// The fence of a section's requests.
     pub fn fence(&self, section: &SectionName) -> Option<Fence> {
         self.section_lease(section).map(|lease| lease.fence.clone())
     }

@@ -28,7 +28,6 @@ pub(super) fn leases_id() -> ResourceId {
     ResourceId { plural: "leases".into(), version: "v1".into(), group: "coordination.k8s.io".into() }
 }
 
-/// The name of a section's Lease.
 pub(super) fn lease_name(section: &SectionName) -> String {
     format!("{PREFIX}{section}")
 }
@@ -44,7 +43,6 @@ pub(super) struct SectionRecord {
     pub(super) transitions: i32,
     /// When the holder acquired it, by the holder's clock. It distinguishes two terms of one holder. `None` if it was released.
     pub(super) acquired: Option<Arc<str>>,
-    /// The version of the record.
     pub(super) version: Arc<str>,
 }
 

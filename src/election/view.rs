@@ -173,7 +173,6 @@ impl Observed {
         step * number(self.mine.len()) + step.min(self.lease_duration / LARGEST_SPREAD_PART) * place / 1_000
     }
 
-    /// Which replica holds a section.
     fn holder(&self, section: &str, now: Instant) -> Option<&Arc<str>> {
         let seen = self.sections.get(section)?;
         seen.holder().filter(|_| now < seen.free_at())

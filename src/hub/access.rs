@@ -36,7 +36,6 @@ pub enum Access {
 pub enum Caller {
     /// Somebody on this machine.
     Local,
-    /// The bearer of a token.
     Bearer {
         digest: TokenDigest,
         /// The grants in force when the request came.
@@ -45,7 +44,6 @@ pub enum Caller {
 }
 
 impl Access {
-    /// Whether callers need a token.
     pub fn has_tokens(&self) -> bool {
         matches!(self, Self::Tokens(_))
     }

@@ -19,7 +19,7 @@ use crate::job::progress::telling;
 
 /// Before a watch is begun again that has ended without an event.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The same, after several attempts.
+/// The longest such wait, after several attempts.
 const LONGEST_RECONNECT: Duration = Duration::from_secs(10);
 
 /// `towline apply`.

@@ -12,7 +12,6 @@ const MESSAGE: usize = 140;
 /// The conditions of a `ClusterSync` that an operator should know, the one that explains the others first.
 const CONDITIONS: [&str; 6] = ["Paused", "Unreachable", "AnotherCluster", "Duplicate", "Held", "Failed"];
 
-/// The headings of a kind.
 pub(super) fn headings(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     let (own, wide): (&[_], &[_]) = match kind {
         Kind::Cluster => (&["PAUSED"], &["LABELS"]),
@@ -25,7 +24,6 @@ pub(super) fn headings(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     [of_names, own, &["AGE"], if is_wide { wide } else { &[] }].concat()
 }
 
-/// A document of a kind.
 pub(super) fn row(kind: Kind, document: &Value, is_wide: bool, now: Timestamp) -> Vec<String> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).map(one_line).unwrap_or_default();
     let count = |pointer: &str| document.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len).to_string();

@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::documents::{Fault, Problem, ProblemKind};
 use crate::http::Refusal;
 
-/// The media type of problems.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// `Retry-After` where a problem names no time: an overload or a failover of the database lasts that long or longer.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -42,7 +41,6 @@ impl IntoResponse for Refused {
     }
 }
 
-/// The status of a kind of problem.
 pub(super) fn status(kind: ProblemKind) -> StatusCode {
     match kind {
         ProblemKind::Malformed | ProblemKind::Parameter => StatusCode::BAD_REQUEST,

@@ -17,7 +17,6 @@ const LARGEST: u64 = 4 << 20;
 /// Why a file can't be used. Its content is never repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It could not be read.
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// It is far larger than it can be.

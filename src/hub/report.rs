@@ -13,7 +13,6 @@ use crate::db;
 use crate::documents::{Purpose, SchemaState, Standing};
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
 
-/// The report of the section.
 pub(super) struct HubReport(pub(super) Arc<Hub>);
 
 impl HubReport {

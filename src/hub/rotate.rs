@@ -27,10 +27,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Why the fields could not be encrypted again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RotateError {
-    /// The database does not answer.
     #[error("failed to read or replace sealed fields")]
     Database(#[from] db::Error),
-    /// A field can't be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
     /// A row of an unknown kind or with an invalid id: a newer release wrote it.

@@ -19,7 +19,6 @@ pub enum Role {
     Admin,
 }
 
-/// The namespaces of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
     Name(String),
@@ -144,7 +143,6 @@ impl Grants {
         Self::parse(text).map_err(|faults| faults.to_string())
     }
 
-    /// The grants of a token.
     pub fn of(&self, digest: &TokenDigest) -> Option<&[Grant]> {
         self.0.get(digest).map(Vec::as_slice)
     }

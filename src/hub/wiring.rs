@@ -103,7 +103,6 @@ pub(super) fn wire(config: &HubConfig) -> Arc<Hub> {
     })
 }
 
-/// Reads the content of `keys_file`.
 pub(super) fn read_keys(text: &SecretString) -> Result<Keyring, String> {
     Keyring::parse(text).map_err(|error| error.to_string())
 }

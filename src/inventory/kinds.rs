@@ -14,7 +14,6 @@ pub(super) const SECRET: &str = "uuid";
 /// The name of the projections.
 const PROJECTION: &str = "inventory";
 
-/// The kind of the projects.
 pub(super) fn id_of_projects() -> ResourceId {
     ResourceId { plural: "hosstedprojects".into(), version: "v1".into(), group: "hossted.com".into() }
 }

@@ -64,7 +64,6 @@ struct Means {
 }
 
 impl Poster {
-    /// The poster of a section.
     pub(super) fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
         Self {
             api: config.api_url.clone(),

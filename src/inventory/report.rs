@@ -28,7 +28,6 @@ pub(super) struct InventoryReport {
 }
 
 impl InventoryReport {
-    /// The report of a section.
     pub(super) fn new(
         config: Arc<InventoryConfig>,
         shown: Arc<Shown>,

@@ -74,7 +74,6 @@ impl Shown {
         });
     }
 
-    /// Records whether the cluster's CRD drops `sentHash`.
     pub(super) fn prunes(&self, prunes: bool) {
         self.0.send_if_modified(|state| {
             let is_news = state.prunes != prunes;

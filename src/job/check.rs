@@ -17,7 +17,6 @@ pub struct Surroundings<'c> {
     /// Every cluster of the configuration; `None` if it does not answer, which is printed already.
     pub clusters: BTreeMap<ClusterName, Option<Cluster>>,
     pub configured: &'c BTreeMap<ClusterName, ClusterConfig>,
-    /// Where sections store their state.
     pub keeping: state::Keeping,
 }
 

@@ -39,7 +39,6 @@ pub struct HubAccess {
 /// Why a command of a client fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file can't be read.
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// There is nothing in the file of the token.
@@ -48,17 +47,14 @@ pub enum Error {
     /// A document is named as none can be.
     #[error("{0}")]
     Name(String),
-    /// The hub did not answer.
     #[error(transparent)]
     Http(#[from] crate::http::Error),
-    /// What answered is no hub.
     #[error("the hub answered {status}, and not in JSON: is this its address?")]
     Answer {
         status: StatusCode,
         /// What is wrong with its body.
         source: serde_json::Error,
     },
-    /// The answer exceeds what a hub answers.
     #[error("the hub's answer is too large")]
     TooLarge,
     /// The hub did not do it.
@@ -107,7 +103,6 @@ pub fn complain_of(error: &Error) {
     complain(&format!("{}{hint}", full_text(error)));
 }
 
-/// The path of a document.
 pub fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String, Error> {
     let (namespace, name) = match (name.split_once('/'), namespace) {
         (Some((namespace, name)), None) => (Some(namespace), name),

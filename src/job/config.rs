@@ -14,7 +14,6 @@ use crate::config::{
     self, ClusterAccess, ClusterConfig, ClusterName, DaemonConfig, ElectionConfig, SectionName, environment,
 };
 
-/// The whole configuration of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// `[daemon]`: the process itself.
@@ -78,7 +77,6 @@ impl Config {
         unused.chain(self.jobs.iter().flat_map(|job| job.warnings())).collect()
     }
 
-    /// The sections of one job.
     pub fn of<S: Sections>(&self) -> Option<&S> {
         self.jobs.iter().find_map(|job| (&**job as &dyn Any).downcast_ref())
     }

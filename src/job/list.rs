@@ -15,7 +15,6 @@ use crate::telemetry::Metric;
 pub struct JobList(&'static [&'static dyn Job]);
 
 impl JobList {
-    /// A daemon with these jobs.
     pub const fn new(jobs: &'static [&'static dyn Job]) -> Self {
         Self(jobs)
     }
@@ -39,12 +38,10 @@ impl JobList {
         Config::walk(root, self.0, faults)
     }
 
-    /// The metrics of every job.
     pub fn metrics(self) -> impl Iterator<Item = &'static Metric> {
         self.iter().flat_map(Job::metrics)
     }
 
-    /// The commands of every job.
     pub fn commands(self) -> impl Iterator<Item = JobCommand> {
         self.iter().flat_map(Job::commands)
     }

@@ -56,7 +56,6 @@ pub trait Job: Send + Sync {
     /// Its metrics, as they are described to Prometheus.
     fn metrics(&self) -> &'static [Metric];
 
-    /// The commands of its own.
     fn commands(&self) -> Vec<JobCommand> {
         Vec::new()
     }
@@ -67,11 +66,9 @@ pub trait Job: Send + Sync {
         &[]
     }
 
-    /// The roles of its actors.
     fn roles(&self) -> &'static [Role];
 }
 
-/// The sections of one job.
 pub trait Sections: Any + fmt::Debug + Send + Sync {
     /// Their names, in the order of the file.
     fn names(&self) -> Vec<&SectionName>;
@@ -120,7 +117,6 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
 pub struct Wiring<'w> {
     /// The watches, which all sections share.
     pub watches: &'w mut WatchRegistry,
-    /// Where sections store their state.
     pub keeping: &'w Keeping,
     election: Option<&'w Election>,
     sections: Vec<Arc<dyn Section>>,

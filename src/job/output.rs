@@ -63,7 +63,6 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
     rows.iter().fold(String::new(), |text, row| text + &padded(row, &widths) + "\n")
 }
 
-/// The width of each column.
 pub fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -9,7 +9,6 @@ pub struct Role {
     pub name: &'static str,
     /// The rest of the name: `<kind> [selector]`.
     pub of: &'static str,
-    /// What such an actor does.
     pub does: &'static str,
     pub children: &'static [Role],
 }

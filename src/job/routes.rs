@@ -64,7 +64,6 @@ pub trait Rights: Send + Sync {
 /// A request for a mounted route.
 #[derive(Clone)]
 pub struct ApiRequest {
-    /// What its caller may do.
     pub rights: Arc<dyn Rights>,
     /// The variables of the path by name. Their values are whatever the caller has written.
     pub variables: BTreeMap<String, String>,
@@ -88,7 +87,6 @@ pub struct QueryParameter {
     pub value: QueryValue,
 }
 
-/// The values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryValue {
     Text,
@@ -104,7 +102,6 @@ pub struct ApiSchema {
     pub schemas: Vec<(String, RefOr<Schema>)>,
 }
 
-/// How a route is described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiDescription {
     /// The id of the operation: `resyncCluster`. Clients have functions of this name.

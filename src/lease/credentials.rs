@@ -31,7 +31,6 @@ pub(super) enum Error {
     /// The data does not have the form of a Secret's data.
     #[error("the secret's data can't be read")]
     Unreadable,
-    /// The required key is missing.
     #[error("the secret has no key `{KUBECONFIG}`")]
     NoKubeconfig,
     /// The value of the key is not a kubeconfig.

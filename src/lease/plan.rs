@@ -83,7 +83,6 @@ pub(super) enum Secret {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     pub(super) secret: Secret,
-    /// Whether the pod is ready.
     pub(super) ready: bool,
     /// The credentials in use.
     pub(super) current: Option<Fingerprint>,
@@ -93,17 +92,14 @@ pub(super) struct Observed {
     pub(super) verifying: Option<Fingerprint>,
 }
 
-/// One action of the renewer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     /// Stop using the credentials in use: the Secret is gone.
     DropCredentials,
-    /// Abort the renewal under way.
     CancelRenewal,
     /// Let the renewal under way finish on its own, because the next one is sent with new credentials. It may be the
     /// one that arrives in time.
     DetachRenewal,
-    /// Abort the verification under way.
     CancelVerification,
     /// Verify the credentials in the Secret.
     Verify {
@@ -175,7 +171,6 @@ impl Plan {
         Self { timing, candidate: None, due: None, failures: 0, refusals: 0, acknowledged: None }
     }
 
-    /// When the last acknowledged renewal was sent.
     pub(super) fn acknowledged(&self) -> Option<Instant> {
         self.acknowledged
     }

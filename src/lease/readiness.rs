@@ -178,7 +178,6 @@ mod tests {
         (watch, follower, script)
     }
 
-    /// The Secret with this token.
     fn secret(token: &str) -> Value {
         let kubeconfig = json!({
             "clusters": [{"name": "hub", "cluster": {"server": "https://hub:6443"}}],

@@ -30,11 +30,9 @@ pub(super) struct Target {
 
 /// The end of a renewal.
 pub(super) struct Renewed {
-    /// When the last request was sent.
     pub(super) sent: Instant,
     /// The method of the next renewal.
     pub(super) method: Method,
-    /// Whether the lease is renewed.
     pub(super) outcome: Result<(), Error>,
     /// How far this machine's clock is ahead of the hub's at least, as far as the hub has told.
     pub(super) skew: Option<SignedDuration>,
@@ -138,7 +136,6 @@ pub(super) fn failure(error: &Error) -> Failure {
 }
 
 impl Target {
-    /// The Lease of a section.
     pub(super) fn new(config: LeaseConfig, holder: String, fence: Option<Fence>) -> Self {
         let key = ObjectKey::new(config.lease_namespace.as_str(), config.lease_name.as_str());
         Self { config, key, holder, kind: Kind::lease(), fence }

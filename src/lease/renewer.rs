@@ -27,7 +27,6 @@ pub(super) struct Renewer {
     pub(super) target: Arc<Target>,
     /// When the process started: the startup delay is not waited for again after a restart.
     pub(super) started: Instant,
-    /// The state of the Secret.
     pub(super) secret: watch::Receiver<SecretState>,
     /// The state of the pod; `None` where no pod gates the lease.
     pub(super) pod: Option<watch::Receiver<PodState>>,

@@ -33,7 +33,6 @@ pub(super) enum Obstacle {
     Verification,
     /// There are no credentials that work.
     Credentials,
-    /// The pod does not exist.
     PodMissing,
     PodNotReady,
     /// It is renewed.
@@ -266,7 +265,6 @@ struct Failing {
 }
 
 impl LeaseReport {
-    /// The report of a lease.
     pub(super) fn new(target: Arc<Target>, shown: Arc<Shown>, watches: Vec<Arc<Watch>>) -> Self {
         Self { target, shown, watches }
     }

@@ -53,12 +53,10 @@ impl Step {
     }
 }
 
-/// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
     /// Success, with the lease in the reply.
     Done(Box<Value>),
-    /// The lease does not exist.
     Missing,
     Exists,
     /// The lease has changed since it was read.
@@ -116,7 +114,6 @@ pub(super) fn after(step: &Step, answer: Answer, updates: bool) -> After {
 /// The content of a renewal.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp<'a> {
-    /// The lease and its duration.
     pub(super) config: &'a LeaseConfig,
     pub(super) holder: &'a str,
     /// The time of the renewal by the wall clock.
@@ -160,7 +157,6 @@ impl Stamp<'_> {
         is_another.then(|| field("leaseTransitions").and_then(Value::as_i64).unwrap_or(0).saturating_add(1))
     }
 
-    /// The body of a request.
     pub(super) fn payload(&self, step: &Step) -> Payload {
         match step {
             // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.

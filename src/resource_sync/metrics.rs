@@ -45,7 +45,6 @@ pub enum Direction {
     Status,
 }
 
-/// The metrics of one section.
 #[derive(Debug)]
 pub struct SyncMetrics {
     objects: [(ObjectState, Gauge); ObjectState::ALL.len()],

@@ -50,7 +50,6 @@ pub struct Identities {
     pub former_locals: BTreeMap<String, u64>,
 }
 
-/// How a section was detached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detached {

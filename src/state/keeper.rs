@@ -46,7 +46,6 @@ pub struct Keeper {
     cluster: Cluster,
     keeping: Keeping,
     state: watch::Sender<CachedState>,
-    /// There is something to write.
     write_due: Notify,
 }
 

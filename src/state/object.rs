@@ -29,7 +29,6 @@ pub fn needed_access(section: &SectionName, namespace: &str) -> Vec<AccessReques
     VERBS.iter().map(|verb| AccessRequest::new(*verb, "configmaps", namespace, &name(*verb))).collect()
 }
 
-/// The result of a read.
 pub(super) enum Read {
     Missing,
     /// The section's state, and the version of its object.
@@ -53,7 +52,6 @@ fn kind() -> Kind {
     Kind::core("ConfigMap", "configmaps", true)
 }
 
-/// The object of a section.
 pub(super) fn key(section: &SectionName, namespace: &str) -> ObjectKey {
     ObjectKey::new(namespace, format!("{PREFIX}{section}"))
 }

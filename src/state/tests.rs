@@ -54,7 +54,6 @@ fn keeper_of(read_only: bool) -> (Arc<Keeper>, Script, Cluster) {
 struct Server(Arc<Mutex<(u64, Option<String>)>>);
 
 impl Server {
-    /// The answer to a request.
     fn answers(&self, line: &str) -> (u16, Value) {
         let held = self.0.lock();
         match (line, &held.1) {

@@ -61,11 +61,13 @@ impl fmt::Display for Objection {
 /// Which cluster the hub is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
-    /// A cluster with this identity.
     Known(Arc<str>),
     /// A cluster whose identity cannot be read. After each attempt to read it, and with other credentials, it counts as
     /// another cluster.
-    Unknown { epoch: Option<u64>, reading: u64 },
+    Unknown {
+        epoch: Option<u64>,
+        reading: u64,
+    },
 }
 
 impl Seen {
@@ -182,7 +184,6 @@ impl HubStanding {
         self.cluster.identities()
     }
 
-    /// Whether the section may write now.
     pub fn standing(&self) -> Standing {
         self.evaluate().0
     }

@@ -29,10 +29,8 @@ pub(super) enum Denied {
     Unreadable(#[source] ReadToken),
 }
 
-/// Why a token file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadToken {
-    /// The file could not be read.
     #[error("failed to read the token file {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The file is empty, or too long for a token.

@@ -113,7 +113,6 @@ impl From<Refused> for Problem {
     }
 }
 
-/// An error with its sources.
 fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

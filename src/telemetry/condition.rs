@@ -54,7 +54,6 @@ impl ClusterState {
     }
 }
 
-/// The state of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterStanding {
     /// Its name in the configuration.
@@ -120,7 +119,6 @@ pub enum Purpose {
 /// What is known about a section. The default is a section without problems.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The clusters that it needs.
     pub clusters: Vec<ClusterStanding>,
     /// Why the database does not answer.
     pub database: Option<String>,
@@ -163,7 +161,6 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition with this cause.
     pub fn new(state: SectionState, message: impl Into<String>) -> Self {
         Self { state, well: state.is_well(), message: message.into() }
     }

@@ -15,7 +15,6 @@ pub struct Family {
     pub series: Vec<Series>,
 }
 
-/// A series with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Its label, if it has one.

@@ -18,13 +18,11 @@ use crate::config::{LogConfig, LogFormat};
 /// this.
 const QUIET: &str = "kube_client=error,kube_runtime=error,lapin=off";
 
-/// Why logging can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallLog {
     /// The filter's directives don't parse. The configuration has refused such filters before.
     #[error("failed to parse the log filter")]
     Filter(#[source] ParseError),
-    /// Another subscriber is installed already.
     #[error("failed to install the log")]
     Installed(#[source] TryInitError),
 }

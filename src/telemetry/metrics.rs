@@ -40,7 +40,6 @@ pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
 pub(super) const MAILBOX_DEPTH: &str = "towline_mailbox_depth";
 /// The running version, by `version`.
 pub(super) const BUILD_INFO: &str = "towline_build_info";
-/// Processor time of this process.
 pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
 pub(super) const PROCESS_RESIDENT_MEMORY_BYTES: &str = "process_resident_memory_bytes";
 pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds";
@@ -50,10 +49,8 @@ pub(super) const PROCESS_START_TIME_SECONDS: &str = "process_start_time_seconds"
 const SECONDS: [f64; 17] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
-/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A number that only grows.
     Counter,
     Gauge,
     Histogram,
@@ -125,13 +122,10 @@ const COMMON: &[Metric] = &[
     Metric::gauge(BUILD_INFO, "The running version; always 1"),
 ];
 
-/// Why metrics can't be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to install the metrics recorder")]
 pub enum InstallMetrics {
-    /// The recorder rejects the buckets.
     Buckets(#[source] BuildError),
-    /// Another recorder is installed already.
     Installed(#[source] metrics::SetRecorderError<PrometheusRecorder>),
 }
 

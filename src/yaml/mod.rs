@@ -31,20 +31,16 @@ const NO_KEY: &str = "a key that is no string, number or boolean";
 #[derive(Clone, Copy)]
 pub enum Path<'p> {
     Root,
-    /// A field of an object.
     Field(&'p Path<'p>, &'p str),
-    /// An element of a list.
     Element(&'p Path<'p>, usize),
 }
 
 impl<'p> Path<'p> {
-    /// A field of this place.
     #[must_use]
     pub fn field(&'p self, name: &'p str) -> Self {
         Self::Field(self, name)
     }
 
-    /// An element of this place.
     #[must_use]
     pub fn element(&'p self, index: usize) -> Self {
         Self::Element(self, index)
@@ -71,9 +67,7 @@ impl fmt::Display for Path<'_> {
 pub enum Part<'p> {
     /// A list or an object begins, below so many others.
     Level(usize),
-    /// An element of a list.
     Element,
-    /// A key of an object.
     Key {
         text: &'p str,
         /// Whether the object has had none.

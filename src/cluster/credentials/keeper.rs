@@ -50,7 +50,6 @@ struct InUse {
     renew_at: Option<SystemTime>,
 }
 
-/// The result of loading credentials.
 pub(in crate::cluster) enum Change {
     Connection {
         connection: Connection,

@@ -15,7 +15,6 @@ const MOST_BUILT: usize = 64 << 20;
 pub enum NotAKubeconfig {
     #[error("not a kubeconfig: {0}")]
     Unreadable(#[from] yaml::Error),
-    /// Its documents don't belong together.
     #[error("{}", full_text(.0))]
     Documents(KubeconfigError),
 }

@@ -27,7 +27,6 @@ use crate::http::{Files, Proxy, of_environment};
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Why credentials could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
     #[error("failed to read kubeconfig {path}: {reason}")]

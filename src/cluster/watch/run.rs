@@ -202,7 +202,6 @@ impl Watch {
         }
     }
 
-    /// Waits until the cluster answers.
     pub(super) async fn wait_until_available(&self) {
         let mut availability = self.cluster.availability();
         loop {

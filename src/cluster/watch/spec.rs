@@ -65,7 +65,6 @@ pub struct WatchSpec {
 }
 
 impl WatchSpec {
-    /// A watch with this follower.
     pub fn followed_by(follower: Arc<dyn Follower>) -> Self {
         Self { followers: vec![follower], ..Self::default() }
     }

@@ -4,7 +4,6 @@ use serde_json::{Map, Number, Value};
 
 use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
 
-/// The size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::documents) struct Extent {
     /// Bytes as `jsonb` prints them: `{"a": [1, 2]}`, numbers with all their digits.
@@ -36,7 +35,6 @@ pub(in crate::documents) fn extent(value: &Value) -> Extent {
     }
 }
 
-/// The size of an object.
 pub(in crate::documents) fn extent_of_map(fields: &Map<String, Value>) -> Extent {
     let built = if fields.is_empty() { 0 } else { MAP };
     let mut whole = Extent { bytes: 2 + separators(fields.len()), levels: 0, built };

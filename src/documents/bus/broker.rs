@@ -86,7 +86,6 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// The broker at this URL.
     pub fn new(source: AmqpSource, observer: Arc<dyn BusObserver>) -> Self {
         Self {
             source: Arc::new(source),

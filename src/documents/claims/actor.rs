@@ -97,7 +97,6 @@ impl Claims {
         self.work.list()
     }
 
-    /// The work claims of this process.
     pub(in crate::documents) fn work(&self) -> &HeldWork {
         &self.work
     }

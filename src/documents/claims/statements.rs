@@ -51,7 +51,6 @@ pub(super) enum Statement {
     HandBackWork,
 }
 
-/// A role that was granted.
 pub(super) struct Granted {
     pub(super) name: String,
     pub(super) token: i64,

@@ -31,7 +31,6 @@ use wanted::Wanted;
 #[derive(Clone, Debug)]
 pub struct Request {
     pub key: Key,
-    /// What to do with it.
     pub action: Action,
     /// The condition in `If-Match`.
     pub condition: Option<IfMatch>,
@@ -167,7 +166,6 @@ pub fn exists(key: &Key) -> Problem {
     Problem::new(ProblemKind::Exists, format!("{key} exists"))
 }
 
-/// There is no such document.
 pub fn not_found(key: &Key) -> Problem {
     Problem::new(ProblemKind::NotFound, format!("there is no {key}"))
 }

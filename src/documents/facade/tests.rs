@@ -10,7 +10,6 @@ use crate::documents::decide::{IfMatch, Part};
 use crate::documents::writer::Writer;
 use crate::documents::{Body, Expected, Key, Kind, Operations, open};
 
-/// A syncset with this version.
 fn stored(version: i64) -> Stored {
     let row = json!({"kind": "syncsets", "id": Uuid::nil(), "namespace": "foo", "name": "one", "labels": {}, "annotations": {},
         "finalizers": [], "generation": 1, "version": version, "created_at": "2026-11-21T23:40:00Z",

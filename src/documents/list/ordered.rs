@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 /// Puts numbered rows in order, from 1.
 pub(super) struct Ordered<R> {
-    /// How many have been taken.
     taken: i64,
     /// Those that arrived before one with a lower number.
     early: BTreeMap<i64, R>,

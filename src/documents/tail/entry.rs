@@ -39,7 +39,6 @@ pub(in crate::documents) struct Entry {
     pub(super) read_at: Instant,
 }
 
-/// A change of a document.
 #[derive(Debug)]
 pub(in crate::documents) struct Change {
     pub(super) labels: Arc<Labels>,

@@ -3,7 +3,6 @@
 use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
 
-/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A document of the state that the watch begins with. Clients see it as `ADDED`. These events are not in the order of

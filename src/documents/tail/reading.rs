@@ -15,7 +15,6 @@ use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
 use crate::documents::room::{self, Party};
 
-/// What is to be read.
 pub(super) enum Wanted {
     /// A page of the state.
     Page(ListQuery),

@@ -8,7 +8,6 @@ use super::render::Datum;
 pub(super) const WIDEST: usize = 1_000;
 const FLAGS: [char; 5] = ['-', '+', '#', ' ', '0'];
 
-/// A part of a format.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'f> {
     /// Text, and the sign of `%%`.

@@ -2,7 +2,6 @@
 
 use super::InvalidTemplate;
 
-/// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     /// Text outside of actions.

@@ -20,7 +20,6 @@ pub struct Template {
     nodes: Vec<Node>,
 }
 
-/// Why a text is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct InvalidTemplate {
@@ -30,7 +29,6 @@ pub struct InvalidTemplate {
     pub reason: String,
 }
 
-/// A part of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     Text(String),
@@ -60,7 +58,6 @@ pub enum Expression {
     Boolean(bool),
     /// A variable, without `$`.
     Variable(String),
-    /// A function with its values.
     Call(Function, Vec<Expression>),
     /// The last value of `and` or `or` if a pipe brings it: it is evaluated before the others, even if it does not count.
     Piped(Box<Expression>),

@@ -41,7 +41,6 @@ pub enum Unrenderable {
     /// A variable that no block has. Parsing refuses it.
     #[error("the variable `${0}` is not set before")]
     UnknownVariable(String),
-    /// A format that parsing refuses.
     #[error("`printf` with a format that can't be read")]
     InvalidFormat,
     /// The result, or a value on the way to it, is too long.
@@ -284,7 +283,6 @@ impl<'r> Renderer<'r, '_> {
         self.text(text)
     }
 
-    /// A text that was made.
     fn text(&mut self, text: String) -> Result<Datum, Unrenderable> {
         if text.len() > LONGEST {
             return Err(Unrenderable::TooLong);

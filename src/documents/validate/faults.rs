@@ -26,7 +26,6 @@ impl Faults {
         }
     }
 
-    /// Adds a fault at a place.
     pub(in crate::documents) fn add(&mut self, path: &Path<'_>, found: impl Into<String>, allowed: impl Into<String>) {
         if self.found.len() < MOST {
             self.push(Fault::new(path.to_string(), found).allowed(allowed));

@@ -89,7 +89,6 @@ impl HeldWork {
         self.entries.borrow().iter().map(of).collect()
     }
 
-    /// Waits until something is held.
     pub(in crate::documents) async fn becomes_held(&self) {
         let mut entries = self.entries.subscribe();
         // The sender lives as long as this value.

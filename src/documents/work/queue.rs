@@ -307,7 +307,6 @@ impl WorkQueue {
         })
     }
 
-    /// The work claims of this process.
     pub fn held(&self) -> Vec<HeldClaim> {
         self.held.list()
     }

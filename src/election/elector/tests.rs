@@ -20,7 +20,6 @@ struct Scene {
     watch: Arc<Watch>,
     lease: Arc<SectionLease>,
     tree: SupervisorHandle,
-    /// How long the section drains.
     drains_for: Arc<parking_lot::Mutex<Duration>>,
     runs: Arc<AtomicBool>,
     /// How many records the watch has shown.

@@ -99,7 +99,6 @@ async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, body: &Body) -> Resul
     key
 }
 
-/// The condition of a request.
 fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     let mut given = headers.get_all(IF_MATCH).iter();
     let (first, second) = (given.next(), given.next());
@@ -136,7 +135,6 @@ struct Applied<'a> {
     problem: Option<ProblemBody<'a>>,
 }
 
-/// The answer to an apply.
 #[derive(Serialize)]
 struct AllApplied<'a> {
     items: Vec<Applied<'a>>,

@@ -60,7 +60,6 @@ pub(super) fn of_one_of(
     Err(Problem::new(ProblemKind::MediaType, format!("the Content-Type of the body must be {}", names.join(" or "))))
 }
 
-/// How a watch is written.
 pub(super) fn of_watch(headers: &HeaderMap) -> Stream {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let mut types =

@@ -62,7 +62,6 @@ pub(super) struct Api {
     pub(super) answers: Bodies,
     pub(super) answers_to_changes: Bodies,
     pub(super) outages: Arc<Outages>,
-    /// Whether the schema is there.
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Routes of other jobs.
     pub(super) mounted: Vec<Arc<ApiRoute>>,
@@ -102,7 +101,6 @@ pub(super) async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<Serv
     server.serve(listener, router(api), stop).await;
 }
 
-/// The routes of all operations.
 pub(super) fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
     for operation in operations() {

@@ -15,7 +15,6 @@ pub enum Action {
     /// Another content for a document.
     Replace,
     Patch,
-    /// The end of a document.
     Delete,
     /// Another status for a document.
     ReplaceStatus,
@@ -52,7 +51,6 @@ const OF_LIST: &[&str] = &[
 const OF_CHANGE: &[&str] = &["dryRun"];
 
 impl Action {
-    /// The role that it needs.
     pub fn role(self) -> Role {
         match self {
             Self::List | Self::Read => Role::Read,
@@ -61,7 +59,6 @@ impl Action {
         }
     }
 
-    /// The parameters that it has.
     pub fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::List => OF_LIST,
@@ -77,7 +74,6 @@ impl Action {
     }
 }
 
-/// Everything that the API has.
 pub fn operations() -> Vec<Operation> {
     let mut operations = Vec::new();
     for kind in Kind::ALL {

@@ -121,7 +121,6 @@ impl Chunk {
     }
 }
 
-/// A watch that is served.
 struct Served {
     api: Arc<Api>,
     watch: Watch,

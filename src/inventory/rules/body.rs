@@ -35,7 +35,6 @@ pub(in crate::inventory) struct Told<'a> {
     pub(in crate::inventory) facts: &'a Facts,
 }
 
-/// A body with its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::inventory) struct Body {
     /// JSON with sorted keys.

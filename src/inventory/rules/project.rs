@@ -52,7 +52,6 @@ where
 pub(in crate::inventory) struct Project {
     pub(in crate::inventory) name: String,
     pub(in crate::inventory) uid: String,
-    /// Its version in the cluster.
     pub(in crate::inventory) version: String,
     created: Option<jiff::Timestamp>,
     /// What it asks for; the defaults where it can't be read, which its CRD rules out.
@@ -80,7 +79,6 @@ impl Project {
         }
     }
 
-    /// Its status as a value.
     pub(in crate::inventory) fn status(&self) -> Value {
         self.status.as_ref().map_or(Value::Null, CanonicalJson::value)
     }

@@ -150,7 +150,6 @@ impl Condition {
         Self { kind, is_true, reason: String::new(), message: String::new() }
     }
 
-    /// A condition with its reason.
     pub(in crate::inventory) fn because(kind: &'static str, is_true: bool, reason: &str, message: &str) -> Self {
         Self { kind, is_true, reason: reason.to_owned(), message: tame(message) }
     }

@@ -38,7 +38,6 @@ const OBJECT_STATES: &[&str] = &{
     names
 };
 
-/// A label and its values.
 type Label = (&'static str, &'static [&'static str]);
 
 /// Every metric with its labels and all values that they can have in these tests.

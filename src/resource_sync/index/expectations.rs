@@ -22,7 +22,6 @@ pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// A cache, as far as expectations need it.
 pub(crate) trait Cache {
-    /// The object of a key.
     fn held(&self, key: &ObjectKey) -> Option<Arc<Object>>;
     /// Whether it shows the result of this write or a newer version.
     fn has_caught_up(&self, key: &ObjectKey, written: &str) -> bool;
@@ -50,7 +49,6 @@ impl Cache for Store {
     }
 }
 
-/// The caches of a section.
 pub(crate) struct Caches<'c, C> {
     /// The kind on the remote.
     pub(crate) remote: &'c C,
@@ -72,7 +70,6 @@ impl Expectations {
         self.0.get(key)
     }
 
-    /// Changes the expectations of a pair.
     pub(crate) fn change(&mut self, key: &PairKey, change: impl FnOnce(&mut PairExpectations)) {
         let expected = self.0.entry(key.clone()).or_default();
         change(expected);
@@ -191,11 +188,8 @@ impl Expected {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairExpectations {
-    /// Those of the remote object.
     pub(crate) remote: Expected,
-    /// Those of the local object.
     pub(crate) local: Expected,
-    /// Those of the local namespace.
     pub(crate) namespace: Expected,
     /// When runs began to wait for the caches.
     waiting_since: Option<Instant>,

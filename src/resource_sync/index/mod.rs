@@ -84,11 +84,9 @@ pub(crate) struct Before {
     pub(crate) local_was_there: bool,
 }
 
-/// The state of a section.
 #[derive(Default)]
 pub(crate) struct Index {
     pub(crate) table: Table,
-    /// The guard against mass changes.
     pub(crate) guard: Guard,
     /// Our own writes that the caches do not show yet.
     pub(crate) expectations: Expectations,

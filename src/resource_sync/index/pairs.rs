@@ -16,7 +16,6 @@ impl<P> Default for Pairs<P> {
 }
 
 impl<P> Pairs<P> {
-    /// The pair of a key.
     pub(crate) fn get_mut(&mut self, key: &PairKey) -> Option<&mut P> {
         self.0.get_mut(&key.local.namespace)?.get_mut(key)
     }
@@ -45,12 +44,10 @@ impl<P> Pairs<P> {
         self.0.values().flatten()
     }
 
-    /// The same, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&PairKey, &mut P)> {
         self.0.values_mut().flatten()
     }
 
-    /// All pairs without their keys.
     pub(crate) fn values(&self) -> impl Iterator<Item = &P> {
         self.iter().map(|(_, pair)| pair)
     }

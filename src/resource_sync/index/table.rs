@@ -133,7 +133,6 @@ impl Pair {
     }
 }
 
-/// All pairs of a section.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(super) pairs: Pairs<Pair>,

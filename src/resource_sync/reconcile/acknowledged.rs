@@ -133,7 +133,6 @@ impl PairReconciler {
         }
     }
 
-    /// Changes the expectations of the pair.
     pub(crate) fn expect(&self, section: &Section, change: impl FnOnce(&mut PairExpectations)) {
         section.index(|index| index.expectations.change(&self.key, change));
     }

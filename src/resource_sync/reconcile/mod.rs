@@ -52,7 +52,6 @@ pub struct PairReconcilers {
 }
 
 impl PairReconcilers {
-    /// The factory of a section.
     pub fn new(section: Arc<Section>, metrics: Arc<SyncMetrics>) -> Self {
         Self { section, metrics }
     }

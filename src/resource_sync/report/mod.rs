@@ -164,7 +164,6 @@ struct AgedFailure {
 }
 
 impl SyncReport {
-    /// The report of a section.
     pub fn new(
         section: Arc<Section>,
         dispatcher: SyncDispatcher,

@@ -19,7 +19,6 @@ pub struct QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// The metrics of a section.
     pub fn new(section: &SectionName) -> Self {
         Self { metrics: WorkqueueMetrics::new(section), retries: Mutex::default() }
     }

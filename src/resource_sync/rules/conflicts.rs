@@ -160,7 +160,6 @@ impl Contended {
 /// What a step writes, as far as it can be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
-    /// The part that is written.
     pub what: Contended,
     /// Hash of what is copied, where that can change while the remote object stays as it is.
     source: u64,
@@ -181,7 +180,6 @@ pub fn order(observed: &Observed) -> u64 {
     hash_of(observed.remote_object().map(|remote| (&remote.uid, remote.deleting, &remote.content)))
 }
 
-/// The effects of a step.
 pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
     let server_result = &observed.server_result;
     let copied = |what, source| Effect { what, source, drifted: false, ours: false };

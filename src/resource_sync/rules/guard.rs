@@ -63,7 +63,6 @@ struct Suspect {
     threat: Threat,
     /// A live GET has returned that the object is gone, or no GET is needed.
     confirmed: bool,
-    /// An operator has approved it.
     approved: bool,
 }
 
@@ -83,7 +82,6 @@ pub struct Sending {
     suspects: Vec<(PairKey, Suspect)>,
 }
 
-/// The guard of one section.
 #[derive(Debug, Default)]
 pub struct Guard {
     suspects: BTreeMap<PairKey, Suspect>,

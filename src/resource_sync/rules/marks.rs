@@ -63,7 +63,6 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The marks of a section.
     pub fn new(config: &SyncConfig) -> Self {
         let mark = |name: &str| Arc::from(format!("{}/{name}", config.annotation_domain));
         Self {
@@ -176,7 +175,6 @@ impl Marks {
         .any(|mark| &***mark == annotation)
     }
 
-    /// Whether the object is paused.
     pub fn is_paused(&self, object: &Object) -> bool {
         self.pause(object) != Pause::No
     }

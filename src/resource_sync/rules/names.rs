@@ -16,9 +16,7 @@ use crate::resource_sync::config::SyncConfig;
 /// with these keys can be searched by local key.
 #[derive(Clone)]
 pub struct PairKey {
-    /// Key of the local object.
     pub local: ObjectKey,
-    /// Key of the remote object.
     pub remote: ObjectKey,
 }
 
@@ -116,7 +114,6 @@ impl System {
 }
 
 impl Mapping {
-    /// The mapping of a section.
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             remote_resource_suffix: config.remote_resource_suffix.clone(),

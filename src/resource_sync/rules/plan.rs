@@ -137,7 +137,6 @@ impl Step {
 /// Why nothing has to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// Both sides are in step.
     InStep,
     /// One side is paused.
     Paused,
@@ -182,7 +181,6 @@ impl LeftOut {
     }
 }
 
-/// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Nothing.

@@ -43,7 +43,6 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a section.
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             marks: Marks::new(config),

@@ -41,7 +41,6 @@ pub struct SecretView {
 }
 
 impl SecretView {
-    /// A view of a secret.
     pub fn new(object: Arc<Object>, policy: &Policy, remote: RemoteSecret, remote_owner: Option<Arc<str>>) -> Self {
         Self {
             name: Arc::clone(&object.key.name),

@@ -31,7 +31,6 @@ async fn process_requests(section: &Section) -> bool {
     }
 }
 
-/// The body of the actor.
 pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
     let (remote, local) = (section.remote_cluster(), section.local_cluster());
     let mut remote_availability = remote.availability();

@@ -191,7 +191,6 @@ impl Section {
         self.attendant.notify_one();
     }
 
-    /// Waits until [`Section::wake_attendant`] is called.
     pub(crate) async fn attendant_woken(&self) {
         self.attendant.notified().await;
     }
@@ -265,7 +264,6 @@ impl Section {
         needed
     }
 
-    /// What it remembers beyond the process.
     pub fn state(&self) -> &Arc<Keeper> {
         &self.state
     }
@@ -367,7 +365,6 @@ impl Section {
         self.index(|index| index.requests.parked.insert(key));
     }
 
-    /// Requeues everything that was parked.
     pub(crate) async fn unpark(&self) {
         let parked = self.index(|index| index.requests.parked.seen());
         for (key, added) in parked {

@@ -7,7 +7,6 @@ use crate::job::not_listed;
 use crate::telemetry::NotReady;
 
 impl Section {
-    /// Why it can't decide yet.
     pub fn not_ready_because(&self) -> Option<NotReady> {
         let run = self.run.read();
         let unlisted = not_listed(self.needed(), |watch| run.knows(watch));

@@ -16,7 +16,6 @@ pub struct Found {
     pub fingerprint: Fingerprint,
 }
 
-/// The result of change detection.
 #[derive(Debug, Default)]
 pub struct Detected {
     /// The rows of `spec`.

@@ -29,7 +29,6 @@ const CHECK_EVERY: Duration = Duration::from_mins(10);
 /// What operators see of the listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerReport {
-    /// Whether a connection is listening.
     pub listening: bool,
     /// Connections so far that have listened.
     pub connections: u64,
@@ -89,7 +88,6 @@ impl Listener {
         self.report.borrow().clone()
     }
 
-    /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let listener = db::Listener::new(self.database.clone(), "listener", &[CHANNEL]);
         let subscription = Subscription { listener: &self, scope: &scope };

@@ -4,7 +4,6 @@
 
 use crate::status_sync::rules::{FamilySpec, Shape};
 
-/// The statements of a family.
 #[derive(Debug)]
 pub struct Statements {
     /// Change detection: for each hub object the number of its `status` rows and the sum of their hashes, which does not
@@ -22,7 +21,6 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// The statements of a family.
     pub fn of(spec: &FamilySpec) -> Self {
         Self { detection: detection(spec), rows: rows(spec) }
     }

@@ -84,7 +84,6 @@ impl Poller {
         self.context.not_ready_because()
     }
 
-    /// Runs until it is drained.
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
         let FamilyContext { family, shared, hub, reporter, .. } = &self.context;
         let _report = reporter.begin();

@@ -45,7 +45,6 @@ struct Outcome {
 pub(super) struct Apply<'p> {
     context: &'p FamilyContext,
     scope: &'p Scope,
-    /// The state of the run.
     pub(super) state: &'p mut PollerState,
     tasks: JoinSet<Outcome>,
     owned: OwnedIndex,

@@ -6,7 +6,6 @@ use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, St
 use crate::job::not_listed;
 use crate::telemetry::NotReady;
 
-/// The watches of a family.
 pub(super) struct HubWatches {
     /// The kind that the family writes.
     pub(super) target: Arc<Watch>,

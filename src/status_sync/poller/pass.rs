@@ -17,7 +17,6 @@ use crate::status_sync::standing::{Objection, Standing};
 /// Why a pass ended early.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// The poller is being drained.
     Draining,
     /// The hub may have become another cluster, which has to be identified first.
     HubUnknown,

@@ -30,7 +30,6 @@ pub(super) struct PollerState {
     /// Keys that watches have shown during a pass, or while none could begin. They are recorded in the table afterwards.
     pub(super) changed_keys: HashSet<ObjectKey>,
     pub(super) is_first_pass: bool,
-    /// How the last pass ended.
     pub(super) last_pass: PassOutcome,
     /// How long the last change detection took.
     pub(super) detection: Duration,

@@ -106,7 +106,6 @@ impl RowState {
         self.not_before.is_some_and(|moment| now < moment)
     }
 
-    /// Whether its last write failed.
     pub(super) fn is_failing(&self) -> bool {
         self.failed.is_some()
     }

@@ -78,7 +78,6 @@ fn start_in(poller: &Arc<Poller>, scope: Scope) -> JoinHandle<()> {
     })
 }
 
-/// Waits until the condition holds.
 async fn becomes(poller: &Poller, what: &str, mut holds: impl FnMut(&Poller) -> bool) {
     let waited = tokio::time::timeout(WITHIN, async {
         while !holds(poller) {

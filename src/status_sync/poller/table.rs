@@ -139,7 +139,6 @@ impl Table {
         compared
     }
 
-    /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

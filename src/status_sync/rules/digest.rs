@@ -84,13 +84,11 @@ impl Fingerprint {
         Self { rows, sum }
     }
 
-    /// Adds a row with this hash.
     pub fn add(&mut self, hash: i64) {
         self.rows += 1;
         self.sum += i128::from(hash);
     }
 
-    /// How many rows there are.
     pub fn rows(&self) -> i64 {
         self.rows
     }

@@ -24,7 +24,6 @@ pub enum Shape {
     Named,
 }
 
-/// The definition of a family.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilySpec {
     /// The kind that is written, as (plural, version, group).
@@ -57,7 +56,6 @@ pub(super) fn is_label_of_ours(key: &str) -> bool {
     key == PLACEMENT_LABEL || key == HOSTING_LABEL
 }
 
-/// The definition of a family.
 pub fn family_spec(family: StatusFamily) -> FamilySpec {
     let subscription = Some(("subscriptions", "v1", APPS, "Subscription"));
     match family {

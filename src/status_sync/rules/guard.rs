@@ -55,7 +55,6 @@ impl<I: Eq + Hash + Clone> Guard<I> {
         (!self.held.is_empty()).then_some(self.held.len())
     }
 
-    /// The objects that are held.
     pub fn all_held(&self) -> impl Iterator<Item = &I> {
         self.held.keys()
     }

@@ -139,7 +139,6 @@ async fn at_most_10_s_are_between_two_bookmarks_while_the_log_grows_all_the_time
     assert_eq!(seen.map(|seen| (seen.bookmarks, seen.events)), [(12, 1000), (11, 984), (12, 0)]);
 }
 
-/// What a watch has shown.
 struct Seen {
     last: Instant,
     version: i64,

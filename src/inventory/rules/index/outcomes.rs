@@ -39,7 +39,6 @@ pub(in crate::inventory) enum Refusal {
     },
     /// The token is not accepted, or there is none.
     Unauthorized,
-    /// The body is not accepted.
     Rejected {
         /// `HTTP400`.
         reason: String,

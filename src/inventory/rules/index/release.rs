@@ -93,7 +93,6 @@ pub(super) struct Release {
     pub(super) known: Option<Known>,
     /// The record that is to be read.
     pub(super) unread: Option<Revision>,
-    /// A record is being read.
     pub(super) is_reading: bool,
     pub(super) reading: Retry,
     /// Why the record could not be read; it will be tried again.

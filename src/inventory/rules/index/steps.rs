@@ -75,7 +75,6 @@ pub(in crate::inventory) enum Step {
 /// What is to be done now, and when to ask again if nothing happens.
 #[derive(Debug, Default)]
 pub(in crate::inventory) struct Next {
-    /// What is to be done.
     pub(in crate::inventory) steps: Vec<Step>,
     /// When something else is due.
     pub(in crate::inventory) until: Option<Instant>,
@@ -221,7 +220,6 @@ impl Index {
         Some(patch)
     }
 
-    /// The conditions of the project.
     fn conditions(&self, obstacle: Option<&Obstacle>) -> Vec<Condition> {
         let mut conditions = vec![match obstacle {
             None => Condition::plain("Ready", true),

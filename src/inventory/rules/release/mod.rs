@@ -49,7 +49,6 @@ pub(in crate::inventory) struct Recorded {
     pub(in crate::inventory) unlabelled: BTreeSet<Arc<str>>,
 }
 
-/// How a release is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Storage {
     #[default]

@@ -14,7 +14,6 @@ use crate::resource_sync::rules::plan::{Observed, Policy};
 use crate::resource_sync::rules::server_result::ServerResult;
 
 pub(super) const NAMESPACE: &str = "team";
-/// The pairs of the world.
 pub(super) const NAMES: [&str; 2] = ["a", "b"];
 /// The label of a remote object that is outside the selector.
 pub(super) const UNSELECTED: &str = "unselected";
