@@ -25,11 +25,8 @@ type Mark<T> = dyn Fn(&Change, &T) -> Option<String> + Send + Sync;
 /// What has happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
     Added,
-    /// It is different.
     Modified,
-    /// It is gone.
     Deleted,
 }
 

@@ -81,7 +81,6 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(usize);
 
-/// Which requests are meant.
 #[derive(Clone, Debug)]
 pub struct Filter {
     since: Mark,

@@ -82,7 +82,6 @@ pub struct Options {
     pub controller_manager: bool,
     /// Whether the controllers of built-in kinds run as well: [`WORKLOAD_CONTROLLERS`], with the admission of service accounts.
     pub workloads: bool,
-    /// The addresses that Services get.
     pub service_range: &'static str,
     pub etcd: Storage,
     /// Manifests of custom resource definitions. The garbage collector looks for new kinds at its start and then

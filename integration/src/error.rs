@@ -9,13 +9,7 @@ use std::time::Duration;
 pub enum Error {
     /// A program that the fixtures need is not installed, or may not be used by this user.
     #[error("{program} is missing or can't be used ({needed_for}): {remedy}")]
-    Missing {
-        program: &'static str,
-        /// What it does here.
-        needed_for: &'static str,
-        /// What to do about it.
-        remedy: String,
-    },
+    Missing { program: &'static str, needed_for: &'static str, remedy: String },
     /// A build that a fixture rests on has failed; its output is on stderr.
     #[error("failed to build {what}: {detail}")]
     Build {
@@ -26,84 +20,52 @@ pub enum Error {
     },
     /// A file or directory of a fixture.
     #[error("failed to {action} {}", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     /// A process did not start, or could not be controlled.
     #[error("failed to {action} {process}")]
-    Process {
-        /// What was tried.
-        action: &'static str,
-        /// The process's name.
-        process: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Process { action: &'static str, process: String, source: io::Error },
     /// A process has ended though nobody told it to.
     #[error("{process} has ended by itself ({status}); its last lines:\n{log}")]
     Exited {
-        /// The process's name.
         process: String,
-        /// Its exit status.
         status: String,
         /// The end of what it wrote.
         log: String,
     },
     /// A process is asked for something while it does not run.
     #[error("{process} does not run")]
-    NotRunning {
-        /// The process's name.
-        process: String,
-    },
+    NotRunning { process: String },
     /// What was waited for did not come.
     #[error("waited {} s for {what}; last seen: {last}", limit.as_secs_f32())]
     TimedOut {
         /// What was waited for.
         what: String,
-        /// For how long.
         limit: Duration,
         /// What was seen instead.
         last: String,
     },
     /// No loopback port is free, or a socket of the fixture failed.
     #[error("failed to {action}")]
-    Network {
-        /// What was tried.
-        action: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
+    Network { action: &'static str, source: io::Error },
     /// A certificate could not be made.
     #[error("failed to make a certificate")]
     Certificate(#[from] rcgen::Error),
     /// The fixture's own access to an API server failed.
     #[error("failed to {action}")]
     Kubernetes {
-        /// What was tried.
         action: String,
-        /// Why not.
         #[source]
         source: Box<kube::Error>,
     },
     /// The fixture's own access to a database failed.
     #[error("failed to {action}")]
-    Database {
-        /// What was tried.
-        action: &'static str,
-        /// Why not.
-        source: tokio_postgres::Error,
-    },
+    Database { action: &'static str, source: tokio_postgres::Error },
     /// A kubeconfig that the fixture has written is not one.
     #[error("failed to read the kubeconfig of a fixture")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
     /// An HTTP request to etcd or to the daemon's admin server failed.
     #[error("failed to request {url}: {detail}")]
     Http {
-        /// What was requested.
         url: String,
         /// Why it failed, or the status and body of a refusal.
         detail: String,
@@ -113,7 +75,6 @@ pub enum Error {
     Manifest {
         /// Which manifest.
         what: String,
-        /// What is wrong with it.
         detail: String,
     },
     /// A user that the control plane does not know.
@@ -127,7 +88,6 @@ pub enum Error {
     Unreadable {
         /// What was read.
         what: String,
-        /// What is wrong with it.
         detail: String,
     },
 }

@@ -19,7 +19,6 @@ const LONGEST_START: Duration = Duration::from_mins(1);
 /// The one that control planes share, while any of them lives.
 static SHARED: Mutex<Weak<Etcd>> = Mutex::const_new(Weak::new());
 
-/// A running etcd.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     // Dropped in this order: the process ends before its directory goes and its ports become free.

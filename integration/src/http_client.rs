@@ -19,7 +19,6 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(15);
 /// A server's answer, whatever its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The HTTP status.
     pub status: u16,
     pub body: String,
 }

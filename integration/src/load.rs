@@ -31,7 +31,6 @@ pub struct Write {
 }
 
 impl Write {
-    /// Makes an object.
     pub fn create(kind: &ApiResource, namespace: Option<&str>, name: &str, object: &Value) -> Self {
         Self::new(Method::POST, collection_path(kind, namespace), namespace, name, "application/json", Some(object))
     }

@@ -357,12 +357,10 @@ impl Database {
         format!("host={host} port={} dbname={} user={user}", self.port, self.name)
     }
 
-    /// Where the server's socket is.
     pub fn socket_directory(&self) -> &Path {
         &self.host
     }
 
-    /// Where the server listens.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }

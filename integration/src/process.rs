@@ -90,7 +90,6 @@ impl Process {
         }
     }
 
-    /// Waits for the end.
     pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus, Error> {
         eventually(format!("the end of {}", self.name), limit, async || {
             self.exited().ok_or_else(|| "it still runs".to_owned())

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use crate::room::repository;
 use crate::{Error, eventually, users};
 
-/// The group of roles.
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The role of a lease's renewer where the Secret and the pod are.
 const MANAGED_ROLE: &str = "towline-lease-managed";
@@ -48,7 +47,6 @@ pub struct Grant {
     pub side: Side,
     /// The kind's group; empty for the core group.
     pub group: String,
-    /// The kind's plural.
     pub plural: String,
     /// To which group; `None`: to the user [`users::TOWLINE`].
     pub group_of_users: Option<&'static str>,

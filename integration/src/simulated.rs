@@ -45,7 +45,6 @@ const FIELDS: &str = "{\"f:data\":{\".\":{},\"f:text\":{},\"f:value\":{}},\"f:me
 /// How a server treats requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
-    /// It answers at once.
     Answers,
     /// It answers after 5.5 s, and a cluster has to answer within 5.
     IsSlow,
@@ -97,7 +96,6 @@ struct Expected {
 }
 
 impl ApiServers {
-    /// Starts so many.
     pub async fn start(count: usize) -> Result<Self, Error> {
         let network = |action| move |source| Error::Network { action, source };
         let room = Room::new("simulated")?;

@@ -24,7 +24,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObj
 use crate::room::Room;
 use crate::{Error, eventually};
 
-/// How a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// This status, with an empty body. A 2xx accepts the request.
@@ -58,12 +57,10 @@ pub struct Told {
     pub at: Instant,
     /// Its method and path.
     pub line: String,
-    /// `Authorization`.
     pub authorization: String,
     /// `Idempotency-Key`.
     pub key: String,
     pub body: Value,
-    /// Whether it was accepted.
     pub accepted: bool,
 }
 
@@ -75,7 +72,6 @@ struct State {
     otherwise: Option<Reply>,
 }
 
-/// A running sink.
 #[derive(Debug)]
 pub struct Sink {
     address: SocketAddr,

@@ -171,7 +171,6 @@ impl Towline {
         command.output().await.map_err(|source| Error::Process { action: "run", process, source })
     }
 
-    /// The process's id.
     pub fn process_id(&self) -> i32 {
         self.process.id()
     }
@@ -232,7 +231,6 @@ impl Towline {
         .await?
     }
 
-    /// The admin server.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
@@ -242,7 +240,6 @@ impl Towline {
         format!("http://{}", self.address)
     }
 
-    /// The configuration file.
     pub fn config_path(&self) -> PathBuf {
         self.config.clone()
     }
@@ -303,7 +300,6 @@ pub async fn metrics_at(address: SocketAddr) -> Result<String, Error> {
     Admin { http: Http::to(address) }.metrics().await
 }
 
-/// The daemon's admin server.
 #[derive(Clone, Debug)]
 pub struct Admin {
     http: Http,

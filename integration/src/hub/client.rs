@@ -43,9 +43,7 @@ pub struct Request {
 /// An answer, whatever its status.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The path of the request.
     path: String,
-    /// The HTTP status.
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -142,12 +140,10 @@ async fn connect(address: SocketAddr) -> std::io::Result<SendRequest<Full<Bytes>
 }
 
 impl Request {
-    /// `GET`.
     pub fn get(path: &str) -> Self {
         Self { method: Method::GET, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 
-    /// `DELETE`.
     pub fn delete(path: &str) -> Self {
         Self { method: Method::DELETE, ..Self::get(path) }
     }
@@ -177,7 +173,6 @@ impl Request {
         Self { method, ..Self::get(path) }
     }
 
-    /// The same with this body.
     #[must_use]
     pub fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }.header(header::CONTENT_TYPE, content_type)
@@ -211,13 +206,11 @@ impl Reply {
         if (200..300).contains(&self.status) { Ok(self) } else { Err(refused(&self.path, self.status, &self.body)) }
     }
 
-    /// The body as JSON.
     pub fn json(&self) -> Result<Value, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|error| Error::Unreadable { what: self.path.clone(), detail: error.to_string() })
     }
 
-    /// A header's text.
     pub fn header(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

@@ -77,7 +77,6 @@ impl Postgres {
     }
 }
 
-/// A dump of a database.
 #[derive(Debug)]
 pub struct Dump {
     room: Room,

@@ -43,7 +43,6 @@ pub(crate) fn database(namespace: &str, name: &str, size: &str) -> Value {
 pub(crate) struct Cluster {
     /// `hub`, `west` or `east`.
     pub(crate) name: &'static str,
-    /// Its processes.
     pub(crate) plane: ControlPlane,
     /// For looking, and for what nobody in the story does.
     pub(crate) admin: Client,
@@ -101,7 +100,6 @@ impl Cluster {
         Api::namespaced_with(self.user.clone(), namespace, &databases())
     }
 
-    /// Makes a namespace.
     pub(crate) async fn make_namespace(&self, name: &str) -> Result<(), Error> {
         let api: Api<Namespace> = Api::all(self.user.clone());
         let namespace = Namespace { metadata: named(name), ..Namespace::default() };
@@ -130,7 +128,6 @@ impl Cluster {
         Ok(found.data.get("status").cloned().unwrap_or_default())
     }
 
-    /// The secrets in a namespace.
     pub(crate) fn secrets(&self, namespace: &str) -> Api<Secret> {
         Api::namespaced(self.user.clone(), namespace)
     }

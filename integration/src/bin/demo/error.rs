@@ -10,53 +10,24 @@ pub(crate) enum Error {
     Fixture(#[from] integration::Error),
     /// A request of somebody in the story.
     #[error("failed to {action}")]
-    Kubernetes {
-        /// Who wanted what.
-        action: String,
-        /// Why not.
-        source: Box<kube::Error>,
-    },
-    /// A file of the demo.
+    Kubernetes { action: String, source: Box<kube::Error> },
     #[error("failed to {action} {}", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
     /// `config/demo.toml` or a kubeconfig is not what it should be.
     #[error("failed to read {}: {detail}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        detail: String,
-    },
+    Unreadable { path: PathBuf, detail: String },
     /// Somebody else's demo has the files.
     #[error("another demo runs in this checkout: end it with Ctrl-C in its terminal first")]
     Busy,
     /// Something arrived, and is wrong.
     #[error("{what}: {found}")]
-    Wrong {
-        /// What was looked at.
-        what: String,
-        /// What is wrong with it.
-        found: String,
-    },
+    Wrong { what: String, found: String },
     /// A command line that is not understood.
     #[error("unknown argument {0}; there is only --once")]
     Usage(String),
     /// Where in the story it happened.
     #[error("step {number} ({title}) failed")]
-    Step {
-        /// The step's number.
-        number: usize,
-        /// The step's title.
-        title: &'static str,
-        /// What happened.
-        source: Box<Error>,
-    },
+    Step { number: usize, title: &'static str, source: Box<Error> },
 }
 
 impl Error {

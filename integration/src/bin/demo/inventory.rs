@@ -51,7 +51,6 @@ impl Inventory {
         Ok(Self { towline, sink, writing, chart, _helm: helm })
     }
 
-    /// The directory of the chart.
     pub(crate) fn chart(&self) -> &str {
         &self.chart
     }

@@ -60,7 +60,6 @@ impl LeafHubs {
         self.database.url(postgres::ADMIN)
     }
 
-    /// Stops the server.
     pub(crate) async fn stop(self, limit: Duration) -> Result<(), Error> {
         // A server waits for its connections to end.
         drop(self.sql);

@@ -16,7 +16,6 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Counts them.
     pub(crate) fn of(records: &[Record]) -> Self {
         let leases = records.iter().filter(|record| record.resource == "leases").count();
         let writes = records.iter().filter(|record| record.resource != "leases" && is_write(record)).count();

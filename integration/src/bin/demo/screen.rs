@@ -24,7 +24,6 @@ const REMINDER: Duration = Duration::from_secs(5);
 /// Empties the line on a terminal.
 const CLEAR: &str = "\r\x1b[2K";
 
-/// Where everything is written to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     /// Lines can be painted anew.

@@ -45,14 +45,12 @@ pub(crate) const ADD_ON_NAMESPACE: &str = "add-ons";
 /// What is waited for at the moment, for whoever watches.
 pub(crate) type Note = Rc<RefCell<String>>;
 
-/// Everything that runs.
 pub(crate) struct Stage {
     // Dropped in this order: the daemon before the clusters.
     /// The edges' own controllers.
     pub(crate) controllers: JoinSet<()>,
     /// `towline inventory` on east.
     pub(crate) inventory: Inventory,
-    /// The daemon.
     pub(crate) towline: Towline,
     /// Where people order databases.
     pub(crate) hub: Cluster,
@@ -68,7 +66,6 @@ pub(crate) struct Stage {
     pub(crate) terminal: Terminal,
     /// The kubeconfig of whoever types them.
     pub(crate) kubeconfig: PathBuf,
-    /// What is waited for.
     pub(crate) note: Note,
     /// Keeps other demos away from the files.
     _lock: File,
@@ -161,7 +158,6 @@ impl Stage {
         fs::read_to_string(&path).map_err(Error::file("read", &path))
     }
 
-    /// Says what is waited for.
     pub(crate) fn waits_for(&self, what: impl Into<String>) {
         *self.note.borrow_mut() = what.into();
     }

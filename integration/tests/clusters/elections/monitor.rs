@@ -69,7 +69,6 @@ impl Monitor {
         Self { world: world.clone(), seen, marks, tasks }
     }
 
-    /// Monitors this replica's metrics, too.
     pub(crate) async fn add(&self, identity: &str, admin_url: &str) {
         self.seen.lock().await.replicas.insert(identity.to_owned(), admin_url.to_owned());
     }
@@ -143,7 +142,6 @@ impl Monitor {
         Ok(())
     }
 
-    /// The terms of a section.
     pub(crate) async fn terms_of(&self, section: &str) -> Vec<Term> {
         self.seen.lock().await.terms.get(section).cloned().unwrap_or_default()
     }

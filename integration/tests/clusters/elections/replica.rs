@@ -7,7 +7,6 @@ use integration::{Link, Towline, users};
 
 use crate::elections::world::{LIMIT, World};
 
-/// A replica that runs.
 pub(crate) struct Replica {
     pub(crate) towline: Towline,
     /// Who it is to the API servers.

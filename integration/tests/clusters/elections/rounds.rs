@@ -22,7 +22,6 @@ const REPLICAS: std::ops::RangeInclusive<usize> = 2..=users::REPLICA.len();
 /// What happens in a round.
 #[derive(Debug)]
 enum Event {
-    /// A replica joins.
     Join,
     Kill,
     /// One is terminated by SIGTERM.

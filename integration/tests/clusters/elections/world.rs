@@ -31,13 +31,11 @@ pub(crate) fn run(company: Company, test: impl Future<Output = ()>) {
 /// What a test bears beside it: replicas that don't get the processor for seconds lose their claims, and rightly so.
 #[derive(Clone, Copy)]
 pub(crate) enum Company {
-    /// One other.
     One = 1,
     /// None: it measures times, or counts what a user reads, wherever that is.
     None = 2,
 }
 
-/// Where a test takes place.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) hub: Arc<ControlPlane>,
@@ -102,7 +100,6 @@ impl World {
         world
     }
 
-    /// The sections' names.
     pub(crate) fn sections(&self) -> Vec<String> {
         (0..SECTIONS).map(|number| format!("{}-s{number}", self.name)).collect()
     }

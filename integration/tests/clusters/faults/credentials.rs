@@ -57,7 +57,6 @@ impl Account {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// A new token.
     pub(crate) async fn issue(&mut self) -> String {
         self.tokens += 1;
         let name = format!("{}-{}", self.name, self.tokens);
@@ -91,7 +90,6 @@ impl Account {
         .unwrap();
     }
 
-    /// The kubeconfig with these credentials.
     pub(crate) fn kubeconfig(&self, user: Value) -> String {
         let mut kubeconfig = self.proper.clone();
         kubeconfig["users"][0]["user"] = user;

@@ -106,9 +106,9 @@ pub(crate) struct Lane {
     pub(crate) prefix: String,
     pub(crate) plural: String,
     pub(crate) kind: ApiResource,
-    /// Whoever orders things.
+    /// The client of the users, who order objects.
     pub(crate) hub_client: Client,
-    /// Whoever runs them.
+    /// The client of the controllers, which run them.
     pub(crate) edge_client: Client,
 }
 
@@ -267,7 +267,6 @@ impl Lane {
         names.filter(|name| name.starts_with(&self.prefix)).collect()
     }
 
-    /// The remote objects' UIDs.
     pub(crate) async fn remote_uids(&self) -> BTreeMap<String, String> {
         self.uids(&self.hub_client).await
     }

@@ -89,7 +89,6 @@ pub(crate) fn small_chart() -> Chart {
     )
 }
 
-/// Where a test takes place.
 pub(crate) struct World {
     pub(crate) plane: Arc<ControlPlane>,
     pub(crate) admin: Client,

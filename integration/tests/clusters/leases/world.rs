@@ -31,7 +31,6 @@ async fn plane(name: &str) -> Arc<ControlPlane> {
     Arc::new(ControlPlane::start(options).await.unwrap())
 }
 
-/// Where a test takes place.
 pub(crate) struct World {
     pub(crate) managed: Arc<ControlPlane>,
     pub(crate) hub: Arc<ControlPlane>,

@@ -42,7 +42,6 @@ pub(crate) const WATCHED_SECRET: &str = "database-watched";
 
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
-/// The clusters.
 #[derive(Debug)]
 pub(crate) struct World {
     /// The remote of every section.

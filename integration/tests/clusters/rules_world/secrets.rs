@@ -33,7 +33,6 @@ fn secret(name: &str, content: &Value) -> Value {
     secret
 }
 
-/// Makes a secret.
 pub(crate) async fn make_secret(api: &Api<Secret>, name: &str, content: &Value) -> Secret {
     let secret: Secret = serde_json::from_value(secret(name, content)).unwrap();
     api.create(&PostParams::default(), &secret).await.unwrap()

@@ -262,7 +262,6 @@ impl Section {
         gone(&self.remote(suffix), &format!("{name} on the hub"), name).await;
     }
 
-    /// Merges into the remote object.
     pub(crate) async fn patch_remote(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
         self.remote(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
@@ -274,7 +273,6 @@ impl Section {
         self.remote(suffix).replace(name, &PostParams::default(), &object).await.unwrap();
     }
 
-    /// Merges into the local object.
     pub(crate) async fn patch_local(&self, suffix: &str, name: &str, patch: &Value) -> DynamicObject {
         self.local(suffix).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
@@ -285,7 +283,6 @@ impl Section {
         self.local(suffix).patch_status(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// Deletes the remote object.
     pub(crate) async fn delete_remote(&self, suffix: &str, name: &str) {
         self.remote(suffix).delete(name, &DeleteParams::background()).await.unwrap();
     }

@@ -7,7 +7,6 @@ use tokio::process::Command;
 
 use crate::hub_contract::world::{TOKEN, description, folder, guarded_hub, run, succeed};
 
-/// Where the client is.
 fn client() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/go")
 }

@@ -20,7 +20,6 @@ const TYPE_OF_VERSION: &str = "/components/schemas/ClusterList/properties/resour
 /// Documents of each kind, as in `hooks.py`.
 const DOCUMENTS: u32 = 20;
 
-/// Runs schemathesis with these arguments.
 async fn schemathesis(name: &str, args: &[&str]) -> (Output, PathBuf) {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemathesis/schemathesis.toml");
     let folder = folder(name);

@@ -25,7 +25,6 @@ impl Draw {
         usize::try_from(at).ok().and_then(|at| words.get(at)).copied().unwrap_or_default()
     }
 
-    /// A whole template.
     pub(crate) fn template(&mut self) -> String {
         self.scopes.clear();
         self.block(0)

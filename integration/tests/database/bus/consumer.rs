@@ -23,7 +23,6 @@ pub(crate) struct Queue {
     _connection: Connection,
 }
 
-/// What was received.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) routing_key: String,

@@ -33,7 +33,6 @@ async fn nacked(replica: &Replica) {
     .unwrap();
 }
 
-/// A replica without a broker.
 async fn without_bus(world: &World) -> Replica {
     let replica = Replica::start(&world.place, &[]).await.expect("it starts");
     ready(&replica).await;

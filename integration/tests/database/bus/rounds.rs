@@ -100,7 +100,6 @@ async fn happens(fault: Fault, round: u64, world: &World, link: &Link, replicas:
     }
 }
 
-/// Whatever is drawn.
 #[test]
 fn a_consumer_that_follows_the_rules_misses_nothing_whatever_fails() {
     run(async {

@@ -85,7 +85,6 @@ impl World {
         client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
-    /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         let client = self.place.client(ADMIN).await.expect("a connection");
         client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));

@@ -46,7 +46,6 @@ impl Stage {
         self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
-    /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }

@@ -17,7 +17,6 @@ pub(crate) struct Messages {
 }
 
 impl Raw {
-    /// Logs in.
     pub(crate) async fn connect(place: &Database, name: &str) -> Self {
         let path = place.socket_directory().join(format!(".s.PGSQL.{}", place.address().port()));
         let mut raw = Self(UnixStream::connect(path).await.expect("a connection"));
@@ -33,7 +32,6 @@ impl Raw {
         raw
     }
 
-    /// Sends bytes.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.expect("the server reads");
     }

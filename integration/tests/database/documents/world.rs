@@ -82,7 +82,6 @@ impl Stage {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
@@ -139,7 +138,6 @@ impl WriterObserver for Seen {
 }
 
 impl Written {
-    /// Writes to this database.
     pub(crate) fn to(database: Database) -> Self {
         Self::run(database, |writer| writer)
     }
@@ -190,12 +188,10 @@ pub(crate) fn fresh_id() -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
 
-/// A cluster's key.
 pub(crate) fn cluster(name: &str) -> Key {
     Key::new(Kind::Cluster, "foo", name)
 }
 
-/// A new document's columns.
 pub(crate) fn row() -> Row {
     Row {
         id: fresh_id().parse().expect("a UUID"),
@@ -210,7 +206,6 @@ pub(crate) fn row() -> Row {
     }
 }
 
-/// An item with these changes.
 pub(crate) fn item(changes: Vec<Change>) -> Item {
     Item { request: fresh_id().parse().expect("a UUID"), claim: None, changes }
 }

@@ -8,7 +8,6 @@ use towline::documents::{Continue, Fields, Filter, Kind, ListError, ListQuery, l
 use crate::documents_read::log::{Compaction, Key, Log, Writers, content};
 use crate::documents_read::world::{World, run};
 
-/// What a list has shown.
 struct Shown {
     filter: Filter,
     version: i64,

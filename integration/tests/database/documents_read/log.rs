@@ -121,7 +121,6 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Starts so many writers.
     pub(crate) async fn start(world: &World, log: &Log, random: &mut Random, count: usize) -> Self {
         let (is_ending, numbers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
         let mut tasks = Vec::new();

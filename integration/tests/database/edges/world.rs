@@ -99,7 +99,6 @@ impl Edge {
     }
 }
 
-/// The kubeconfig of a user.
 pub(crate) fn kubeconfig(plane: &ControlPlane, user: &str) -> String {
     std::fs::read_to_string(plane.kubeconfig(user).unwrap()).unwrap()
 }

@@ -24,7 +24,6 @@ fn assert_outage(answer: &Answer, kind: &str) {
     assert_eq!(answer.json()["type"], format!("urn:towline:problem:{kind}"), "{answer:?}");
 }
 
-/// The names of all clusters.
 async fn names(hub: &Hub) -> Vec<String> {
     let (mut names, mut next) = (Vec::new(), String::new());
     loop {

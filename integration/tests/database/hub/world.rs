@@ -94,7 +94,6 @@ pub(crate) async fn shown(client: &mut Client, path: &str) -> Value {
     done(client, &Request::get(path)).await.json().expect("JSON")
 }
 
-/// A running hub.
 pub(crate) struct Hub {
     pub(crate) towline: Towline,
     /// `http://127.0.0.1:…`.
@@ -185,7 +184,6 @@ impl Watch {
 }
 
 impl Answer {
-    /// The body.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }

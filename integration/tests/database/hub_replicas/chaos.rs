@@ -67,7 +67,6 @@ pub(crate) struct Chaos {
     incidents: Incidents,
 }
 
-/// What has happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Incidents {
     pub(crate) killed: u32,

@@ -154,7 +154,6 @@ impl Client {
     }
 }
 
-/// A2, C4, W5, W9.
 #[test]
 fn conditional_writes_and_reads_are_linearizable_while_replicas_are_killed_and_frozen() {
     run(async {

@@ -27,7 +27,6 @@ impl Filter {
         Self { selector: Some((selector, meaning)), ..self }
     }
 
-    /// Ten of them.
     pub(crate) fn all() -> Vec<Self> {
         vec![
             Self::of("clusters"),
@@ -45,7 +44,6 @@ impl Filter {
         ]
     }
 
-    /// The path of a list.
     pub(crate) fn path(&self) -> String {
         let mut parameters = Vec::new();
         parameters.extend(self.namespace.map(|namespace| format!("namespace={namespace}")));

@@ -33,7 +33,6 @@ async fn names_until_end(mut watch: Watch) -> Vec<String> {
     names
 }
 
-/// T7, X1, X2.
 #[test]
 fn watches_end_on_all_replicas_when_their_grant_is_taken_away_or_narrowed_and_others_go_on() {
     run(async {

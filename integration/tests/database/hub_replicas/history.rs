@@ -125,7 +125,6 @@ impl History {
         later.is_some_and(|(_, later)| later.is_removal())
     }
 
-    /// The number of versions.
     pub(crate) fn versions(&self) -> usize {
         self.rows.len()
     }

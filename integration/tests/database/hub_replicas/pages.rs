@@ -20,7 +20,6 @@ pub(crate) struct Reader {
     progress: Progress,
 }
 
-/// What it has shown.
 pub(crate) struct Shown {
     filter: Filter,
     version: i64,

@@ -89,7 +89,6 @@ fn watches_see_each_version_once_and_pages_are_exact_while_replicas_are_killed_a
     });
 }
 
-/// The lists that were read.
 struct Lists {
     whole: Vec<crate::hub_replicas::pages::Shown>,
     gone: usize,

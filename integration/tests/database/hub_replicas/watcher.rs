@@ -67,7 +67,6 @@ pub(crate) struct Report {
     pub(crate) resumed: u32,
 }
 
-/// A client at work.
 pub(crate) struct Watcher {
     plan: Plan,
     segments: Vec<Segment>,

@@ -98,7 +98,6 @@ impl Oracle {
         Self { address, sights, body }
     }
 
-    /// Waits until something was seen.
     pub(crate) async fn until(&mut self, what: &str, holds: impl FnMut(&Sights) -> bool) -> Sights {
         let waited = tokio::time::timeout(2 * crate::work::world::LIMIT, self.sights.wait_for(holds)).await;
         let seen = waited.unwrap_or_else(|_| panic!("{what} did not happen")).expect("it runs").clone();

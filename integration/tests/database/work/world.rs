@@ -33,7 +33,6 @@ async fn server() -> &'static Postgres {
     SERVER.get_or_init(async || Postgres::start("work", Transport::Plain).await.expect("a server")).await
 }
 
-/// The broker that tests share.
 pub(crate) async fn shared_broker() -> &'static RabbitMq {
     BROKER.get_or_init(async || RabbitMq::start("work").await.expect("a broker")).await
 }
@@ -77,7 +76,6 @@ impl Stage {
         self.sql.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
     }
 
-    /// Runs statements.
     pub(crate) async fn run(&self, sql: &str) {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
@@ -127,7 +125,6 @@ pub(crate) fn open(url: &str) -> Database {
     documents::open(DatabaseSource::Url(Box::new(url.parse().unwrap_or_else(|error| panic!("{error}")))))
 }
 
-/// The broker at this URL.
 pub(crate) fn broker(url: &str) -> Broker {
     let url = url.parse().unwrap_or_else(|error| panic!("{error}"));
     Broker::new(AmqpSource::Url(Box::new(url)), Arc::new(()))
@@ -218,12 +215,10 @@ pub(crate) fn in_a_century<T: FromStr<Err: Debug>>() -> T {
     "2126-01-01T00:00:00Z".parse().expect("a time")
 }
 
-/// The id of a cluster.
 pub(crate) fn id<T: FromStr<Err: Debug>>(number: u64) -> T {
     format!("00000000-0000-4000-8000-{number:012x}").parse().expect("a UUID")
 }
 
-/// The ids of clusters.
 pub(crate) fn ids<T: FromStr<Err: Debug>>(numbers: &[u64]) -> Vec<T> {
     numbers.iter().map(|number| id(*number)).collect()
 }

@@ -50,7 +50,6 @@ pub(crate) async fn world() -> &'static World {
         .await
 }
 
-/// A kind of the hub.
 pub(crate) fn kind(plural: &str) -> ApiResource {
     let (kind, group, version) = match plural {
         "policies" => ("Policy", "policy.open-cluster-management.io", "v1"),
@@ -159,7 +158,6 @@ impl Stage {
         .unwrap()
     }
 
-    /// Objects of a kind.
     pub(crate) fn api(&self, plural: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.world.client.clone(), &self.name, &kind(plural))
     }

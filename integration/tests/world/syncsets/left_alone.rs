@@ -43,7 +43,6 @@ fn spec_of(behavior: &str, resource: &Value) -> Value {
         "resources": [resource]})
 }
 
-/// Replicas and image.
 async fn has(all: &Api<Deployment>, replicas: i32, image: &str) {
     let found = json!(all.get("agent").await.unwrap());
     let image_found = &found["spec"]["template"]["spec"]["containers"][0]["image"];

@@ -15,7 +15,6 @@ use crate::syncsets::world::{LIMIT, Stage};
 /// The last config map that is made.
 const END: &str = "end-of-watch";
 
-/// A running watch.
 pub(crate) struct Watching {
     seen: Arc<Mutex<Vec<(&'static str, String)>>>,
     watch: JoinHandle<()>,

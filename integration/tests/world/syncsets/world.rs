@@ -30,7 +30,6 @@ static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.
 static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];
 
-/// One of the edges.
 pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
     let start = async || ControlPlane::start(Options::named(&format!("syncsets-{number}"))).await.unwrap();
     EDGES[number].get_or_init(start).await
@@ -75,7 +74,6 @@ impl Stage {
         self.client().send(request).await.unwrap()
     }
 
-    /// Creates a document.
     pub(crate) async fn create(&self, plural: &str, document: &Value) -> Value {
         let reply = self.send(&Request::post(&format!("/v1/{plural}"), document)).await;
         reply.success().unwrap().json().unwrap()
@@ -87,12 +85,10 @@ impl Stage {
         reply.success().unwrap().json().unwrap()
     }
 
-    /// Deletes a document.
     pub(crate) async fn remove(&self, path: &str) {
         self.send(&Request::delete(&format!("/v1/{path}"))).await.success().unwrap();
     }
 
-    /// A document as it is.
     pub(crate) async fn get(&self, path: &str) -> Value {
         self.send(&Request::get(&format!("/v1/{path}"))).await.success().unwrap().json().unwrap()
     }
@@ -250,13 +246,11 @@ impl Stage {
         self.send(&Request::json_patch(&format!("/v1/{path}"), &operations)).await.success().unwrap();
     }
 
-    /// The logs of all replicas.
     pub(crate) fn log(&self) -> String {
         self.replicas.iter().map(|replica| replica.towline().log().unwrap()).collect()
     }
 }
 
-/// A condition of a status.
 pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> Option<&'s Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }

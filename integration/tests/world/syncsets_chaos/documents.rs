@@ -11,7 +11,6 @@ const SETS: usize = 30;
 const REGIONS: [&str; 3] = ["east", "west", "north"];
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-/// All documents.
 #[derive(Clone, Debug)]
 pub(crate) struct Documents {
     pub(crate) clusters: Vec<Cluster>,

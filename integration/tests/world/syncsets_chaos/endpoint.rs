@@ -26,7 +26,6 @@ const SLOW: u64 = 700;
 /// Microseconds since 1970, as the clock of the machine says, which is the database's as well.
 pub(crate) type Moment = i64;
 
-/// The present moment.
 pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
     i64::try_from(since.as_micros()).expect("not so far in the future")
@@ -156,7 +155,6 @@ impl Endpoint {
         self.state.held.send_replace(hold);
     }
 
-    /// Whether a request is held.
     pub(crate) fn is_holding(&self) -> bool {
         *self.state.held.borrow() == Hold::Holding
     }

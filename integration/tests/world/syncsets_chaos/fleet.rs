@@ -153,7 +153,6 @@ impl Fleet {
         held
     }
 
-    /// The logs of all workers.
     pub(crate) fn log(&self) -> String {
         self.workers.iter().map(|worker| worker.log().unwrap()).collect()
     }

@@ -24,7 +24,6 @@ pub(crate) struct Stage {
     url: String,
 }
 
-/// What a command has said.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,

@@ -37,7 +37,6 @@ pub(super) async fn registered(stage: &mut Stage) -> Result<Told, Error> {
     Ok(Told { text: text.to_owned(), latency: slowest })
 }
 
-/// The next event.
 async fn next(watch: &mut Watch) -> Result<Event, Error> {
     let ended = || Error::wrong("the watch", "it has ended");
     timeout(LIMIT, watch.next()).await.map_err(|_| Error::wrong("the watch", "it shows nothing"))??.ok_or_else(ended)
