@@ -151,7 +151,7 @@ impl Signals {
         }
     }
 
-    /// One of those came that are meant. A terminal that is closed may say so twice, once by itself and once by its shell.
+    /// Waits for a second SIGTERM or SIGINT. SIGHUP does not count: a closed terminal may send it twice, itself and by its shell.
     async fn end_again(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -160,7 +160,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started this process has set SIGHUP to be ignored: the lowest bit of a mask in hexadecimal digits.
+/// Whether this process was started with SIGHUP ignored: the lowest bit of a mask in hexadecimal digits.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -20,7 +20,7 @@ use super::supervisor::Supervisor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Run,
-    /// It finishes what is in hand by this deadline, and waits for its gate.
+    /// It finishes its work by this deadline, and waits for its gate.
     Drain(Instant),
     /// It ends now, and waits for its gate.
     Abort,
@@ -56,7 +56,7 @@ impl GateKeeper {
         self.wanted.send_replace(Wanted::Run);
     }
 
-    /// Asks the child to finish what is in hand. At the deadline it is aborted.
+    /// Asks the child to finish its work. At the deadline it is aborted.
     pub fn drain(&self, deadline: Instant) {
         self.wanted.send_replace(Wanted::Drain(deadline));
     }

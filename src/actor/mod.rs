@@ -85,7 +85,7 @@
 //!
 //! # What it doesn't
 //! - It does not restore state. A new instance has its captured clients and its inbox, and rebuilds the rest from the source
-//!   of truth. A message that was in hand at a crash is lost; keys are not, see [`KeyInbox::put_back`].
+//!   of truth. A message that was being handled at a crash is lost; keys are not, see [`KeyInbox::put_back`].
 //! - It can't stop a thread. An aborted body ends at its next await. One that blocks keeps its thread; its successor starts all
 //!   the same, takes over the inbox, and may overlap with it. A body that must not overlap checks a lease before each write.
 //! - It does not hide failures of other systems: a cluster that does not answer is a state of the body, with its own

@@ -36,7 +36,7 @@ struct Shared {
 struct Progress {
     state: &'static str,
     last_number: u64,
-    /// The last sign of progress of each piece of work in hand.
+    /// The last sign of progress of each piece of work in progress.
     beats: HashMap<u64, Instant>,
 }
 
@@ -63,7 +63,7 @@ impl Scope {
         &self.0.name
     }
 
-    /// Completes when the supervisor asks for a drain: the body takes no new work, finishes what is in hand, and returns
+    /// Completes when the supervisor asks for a drain: the body takes no new work, finishes what it has begun, and returns
     /// `Ok(())`. At the deadline it is aborted.
     pub async fn draining(&self) {
         self.0.draining.cancelled().await;
@@ -74,7 +74,7 @@ impl Scope {
         self.0.draining.is_cancelled()
     }
 
-    /// Shows that work is in hand until the guard is dropped. Until then the body must [`beat`](WorkGuard::beat) more often
+    /// Shows that work is in progress until the guard is dropped. Until then the body must [`beat`](WorkGuard::beat) more often
     /// than the child's [`stall_after`](super::ChildSpec::stall_after), or the actor counts as stalled and is restarted.
     /// Without a guard no beat is expected: waiting for messages is never a stall.
     pub fn work(&self) -> WorkGuard {
@@ -126,14 +126,14 @@ impl Scope {
         self.0.task_panic.wait().await.clone()
     }
 
-    /// The time since the oldest last beat of all work in hand.
+    /// The time since the oldest last beat of all work in progress.
     pub(super) fn longest_silence(&self, now: Instant) -> Option<Duration> {
         let oldest = self.0.progress.lock().beats.values().min().copied()?;
         Some(now.saturating_duration_since(oldest))
     }
 }
 
-/// Work in hand; see [`Scope::work`].
+/// Work in progress; see [`Scope::work`].
 #[must_use = "the work counts as done when the guard is dropped"]
 pub struct WorkGuard {
     shared: Arc<Shared>,

@@ -20,7 +20,7 @@ use super::restart::{RestartPolicy, Restarts};
 use super::slot::{Phase, Slot};
 use super::{ChildSpec, Name};
 
-/// How long the children of a supervisor that gives up have to finish what is in hand. It is short: their subtree is broken
+/// How long the children of a supervisor that gives up have to finish their work. It is short: their subtree is broken
 /// and waits for its restart, and unfinished work is found again at the source of truth.
 const ESCALATION_GRACE: Duration = Duration::from_secs(5);
 

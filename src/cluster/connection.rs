@@ -255,7 +255,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Why the body of a success could not be decoded. The decoder quotes the body, which a stranger has chosen.
+    /// Why the body of a success could not be decoded. The decoder quotes the body, which an untrusted server has chosen.
     fn undecoded(&self, status: http::StatusCode, source: serde_json::Error) -> Cause {
         if !self.is_stranger() {
             return Cause::of(source);
@@ -267,9 +267,9 @@ impl Connection {
 
 /// Why a body was not read to its end.
 enum Unread {
-    /// It did not arrive.
+    /// The connection failed.
     Body(BoxError),
-    /// It was not taken.
+    /// The reader refused it.
     Refused(Error),
 }
 

@@ -36,7 +36,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the replies of all strangers take together, beside the first 256 KiB of each. Replies with metadata are small, so this is for
 /// discovery, and for servers that send slowly what they may send at most.
 const STRANGERS_REPLIES: usize = 64 << 20;
-/// Of watches, which there are none of.
+/// The timeout of watches, which the connection requires. No watch runs here.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// A hash that distinguishes credentials without revealing anything about them.
@@ -68,7 +68,7 @@ pub(super) struct Strangers {
     pub(super) counted_as: &'static str,
     /// The networks to which no connection is made.
     pub(super) denied: DeniedNetworks,
-    /// For their large replies.
+    /// The memory for their large replies.
     pub(super) room: ReplyRoom,
 }
 

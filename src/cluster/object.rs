@@ -139,7 +139,7 @@ impl Object {
         self.owned.iter().find(|owned| &*owned.manager == manager)
     }
 
-    /// The same, mutable; inserted if it is missing.
+    /// What this field manager owns, to be changed; inserted if it is missing.
     pub fn owned_by_mut(&mut self, manager: &Arc<str>) -> Option<&mut OwnedKeys> {
         if self.owned_by(manager).is_none() {
             self.owned.push(OwnedKeys { manager: Arc::clone(manager), ..OwnedKeys::default() });

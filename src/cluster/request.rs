@@ -26,7 +26,7 @@ impl Payload {
         Self { media_type, bytes: body.to_string().into_bytes() }
     }
 
-    /// Of a request that only reads.
+    /// The empty payload of a request that only reads.
     pub fn none() -> Self {
         Self { media_type: JSON, bytes: Vec::new() }
     }

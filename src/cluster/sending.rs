@@ -151,7 +151,7 @@ impl Cluster {
         self.fetch_in_parts(path, accept, Whole::default()).await
     }
 
-    /// The same for an answer that is read while it arrives.
+    /// Reads a path that names no object, and decodes the answer while it arrives.
     pub(super) async fn fetch_in_parts<R: Reading>(
         &self,
         path: &str,

@@ -144,7 +144,7 @@ impl Held<'_> {
         }
     }
 
-    /// The same for a shorter time.
+    /// Lends the connection for a shorter time.
     pub(super) fn lend(&mut self) -> Held<'_> {
         match self {
             Self::Pool(connection) => Held::Own(connection),

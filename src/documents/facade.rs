@@ -158,7 +158,7 @@ struct Decided<I> {
 enum Undecided {
     /// It needs so many bytes.
     NoRoom(usize),
-    /// There is none to be made.
+    /// No decision can be made, for this reason.
     Problem(Problem),
 }
 

@@ -41,17 +41,17 @@ impl Filter {
         Self { kind, namespace: None, name: None, selector: LabelSelector::default() }
     }
 
-    /// The same in one namespace.
+    /// Restricts the filter to one namespace.
     pub fn in_namespace(self, namespace: &str) -> Result<Self, Problem> {
         Ok(Self { namespace: Some(value("namespace", namespace)?), ..self })
     }
 
-    /// The same with one name.
+    /// Restricts the filter to one name.
     pub fn named(self, name: &str) -> Result<Self, Problem> {
         Ok(Self { name: Some(value("name", name)?), ..self })
     }
 
-    /// The same with labels that a selector matches.
+    /// Restricts the filter to documents whose labels a selector matches.
     pub fn selected_by(self, selector: &str) -> Result<Self, Problem> {
         Ok(Self { selector: parse(selector).map_err(|reason| wrong("labelSelector", &reason))?, ..self })
     }

@@ -132,13 +132,13 @@ impl Fault {
         Self { pointer: pointer.into(), found: found.into(), allowed: None, suggestion: None }
     }
 
-    /// The same with what may be there.
+    /// Adds what is allowed at this place.
     #[must_use]
     pub fn allowed(self, allowed: impl Into<String>) -> Self {
         Self { allowed: Some(allowed.into()), ..self }
     }
 
-    /// The same with what was probably meant.
+    /// Adds what was probably meant.
     #[must_use]
     pub fn suggestion(self, suggestion: Option<String>) -> Self {
         Self { suggestion, ..self }

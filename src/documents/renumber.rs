@@ -14,7 +14,7 @@ pub async fn renumber(database: &Database, force: bool) -> Result<Option<i64>, d
     base(&database.all(QUERY, TEXT, &[(&force, Type::BOOL)]).await?)
 }
 
-/// The same on a dedicated connection.
+/// [`renumber`] on a dedicated connection.
 pub(super) async fn renumber_on(connection: &mut Connection, force: bool) -> Result<Option<i64>, db::Error> {
     base(&connection.all(QUERY, TEXT, &[(&force, Type::BOOL)]).await?)
 }

@@ -104,7 +104,7 @@ pub(super) fn refuse(refusal: Refusal) -> http::Response<Body> {
     answer(&of_refusal(refusal))
 }
 
-/// What its sender is told of a request that the server refuses.
+/// The answer to a request that the server refuses.
 pub(super) fn of_refusal(refusal: Refusal) -> Problem {
     match refusal {
         Refusal::Busy => Problem::new(ProblemKind::Busy, "too many requests are under way"),

@@ -29,7 +29,7 @@ pub(crate) struct InventoryConfig {
     /// The cluster whose releases are reported: a name under `[clusters]`. By default `[clusters.default]` if that is configured, else
     /// the cluster that the daemon runs in, else the one that kubectl would use.
     pub(crate) cluster: ClusterName,
-    /// The API that is told.
+    /// The API to which releases are posted.
     pub(crate) api_url: ApiUrl,
     /// The token for it: `token_file`, or of `towline inventory` a variable.
     pub(crate) token: TokenSource,

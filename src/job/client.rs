@@ -73,7 +73,7 @@ pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) ->
     task_or(Exit::Failed, work)
 }
 
-/// The same, which ends so if it failed.
+/// A task that says why it failed, and then ends with this status.
 pub fn task_or(exit: Exit, work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
     let work = async move {
         work.await.unwrap_or_else(|error| {
@@ -247,7 +247,7 @@ fn read(status: StatusCode, text: &[u8]) -> Result<Value, Error> {
     if status.is_success() { Ok(document) } else { Err(Error::Problem { status, told: told(&document, status) }) }
 }
 
-/// A problem in words; JSON of something else than a hub is told by its status.
+/// A problem in words. JSON that is no problem of a hub is described by its status.
 pub fn told(problem: &Value, status: StatusCode) -> String {
     let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut told = text(problem, "title");

@@ -60,7 +60,7 @@ impl Permission {
         Self { place: place.clone(), any_of, need: Need::Identity }
     }
 
-    /// The same permission as an optional one.
+    /// Makes the permission optional.
     #[must_use]
     pub fn optional(self, purpose: &str) -> Self {
         Self { need: Need::Optional(purpose.to_owned()), ..self }

@@ -186,25 +186,25 @@ impl ApiRoute {
         }
     }
 
-    /// The same with parameters in the query.
+    /// Adds parameters of the query.
     #[must_use]
     pub fn with_parameters(self, parameters: &'static [QueryParameter]) -> Self {
         Self { parameters, ..self }
     }
 
-    /// The same with a body: JSON that is a `B`.
+    /// Adds a JSON body of type `B`.
     #[must_use]
     pub fn with_body<B: ToSchema>(self) -> Self {
         Self { body: Some(ApiSchema::of::<B>()), ..self }
     }
 
-    /// The same with another status of its answers.
+    /// Sets the status of its answers.
     #[must_use]
     pub fn answering(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// The same with problems of its own.
+    /// Adds problems of its own.
     #[must_use]
     pub fn failing_with(self, problems: &'static [ProblemKind]) -> Self {
         Self { problems, ..self }

@@ -118,7 +118,7 @@ pub struct Overview {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum Readiness {
-    /// It does, or it runs in another process.
+    /// It does its job, or runs in another process.
     Ready,
     /// A cluster does not answer. The daemon as a whole still counts as ready.
     Unreachable(String),

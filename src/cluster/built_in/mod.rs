@@ -73,7 +73,7 @@ impl BuiltIn {
         table::KINDS.iter().find(|kind| kind.group == group && kind.plural == plural)
     }
 
-    /// The same by the name of the kind.
+    /// The kind with this group and name, if its objects are not portable as they are.
     pub fn of_kind(group: &str, kind: &str) -> Option<&'static Self> {
         table::KINDS.iter().find(|built_in| built_in.group == group && built_in.kind == kind)
     }

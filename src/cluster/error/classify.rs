@@ -136,7 +136,7 @@ impl Asked<'_> {
 /// By these texts alone a server-side apply of content that does not fit the schema differs from a fault of the server.
 const SCHEMA_MISMATCHES: [&str; 2] = ["failed to create typed patch object", "failed to convert new object"];
 
-/// The most bytes of a stranger's message.
+/// The most bytes of an untrusted server's message.
 const LONGEST_OF_STRANGERS: usize = 1024;
 
 /// The message of a server whose kubeconfig was written by a user of an API. About a Secret it is the code, the reason and the

@@ -98,7 +98,7 @@ impl Cluster {
         (cluster, script)
     }
 
-    /// The same for a cluster without a session actor.
+    /// A scripted cluster without a session actor.
     pub(in crate::cluster) fn scripted_without_session(name: &str, limits: Limits) -> (Self, Script) {
         let script = Script::new();
         let connection = Connection::over(name.parse().expect("a name"), script.client());

@@ -29,7 +29,7 @@ pub(in crate::documents) struct Limits<'c> {
 }
 
 impl Limits<'_> {
-    /// Those of a document, of which nobody keeps an account.
+    /// The limits of a document, without an account of its memory.
     pub(in crate::documents) fn document() -> Self {
         Self { bytes: LARGEST, levels: LEVELS, built: LARGEST_BUILT, charge: &|_| Ok(()) }
     }
@@ -37,7 +37,7 @@ impl Limits<'_> {
 
 /// Room is taken in such portions.
 const PORTION: usize = 64 << 10;
-/// Most faults that are told of one body.
+/// Most faults that are reported of one body.
 const MOST_FAULTS: usize = 100;
 /// Reads one JSON value and nothing behind it.
 pub(super) fn json(text: &[u8], limits: &Limits<'_>) -> Result<Value, Problem> {

@@ -140,7 +140,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Gives up what has ended by itself.
+    /// Gives up claims that have expired.
     fn expire(&self) {
         self.candidates.iter().for_each(Candidate::expire);
         self.work.expire();

@@ -56,7 +56,7 @@ impl Candidate {
         }
     }
 
-    /// Gives up what has ended by itself.
+    /// Gives up the claim if it has expired.
     pub(super) fn expire(&self) {
         if !self.fence.is_held() {
             self.lose("expired");

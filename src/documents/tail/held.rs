@@ -16,7 +16,7 @@ use crate::documents::room::{self, Party};
 
 /// What the pages and windows that are not small have together.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
-/// The same for the watches of one token.
+/// What those of one token's watches have together.
 const MOST_OF_TOKEN: usize = MOST_BYTES / 2;
 /// A page or window takes at most this part of what is left.
 const PART: usize = 8;

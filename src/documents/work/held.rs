@@ -106,7 +106,7 @@ impl HeldWork {
         }
     }
 
-    /// Gives up what has ended by itself.
+    /// Gives up claims that have expired.
     pub(in crate::documents) fn expire(&self) {
         for HeldClaim { cluster, .. } in self.list() {
             self.remove(cluster, "expired", |entry| !entry.fence.is_held());

@@ -144,7 +144,7 @@ struct AllApplied<'a> {
 struct Outcome {
     named: Named,
     result: Result<(Verdict, i64), Problem>,
-    /// What whoever has applied it should know all the same.
+    /// What the sender should know although the apply succeeded.
     warning: Option<String>,
 }
 

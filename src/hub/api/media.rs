@@ -28,7 +28,7 @@ pub(super) enum Stream {
     Events,
 }
 
-/// What `curl -d` says unless it is told otherwise. A page in a browser can send it to any server without asking before.
+/// The default media type of `curl -d`. A page in a browser can send it to any server without asking before.
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// How the body of a request is written. `is_local`: without tokens pages are refused by other headers, so that a body with the

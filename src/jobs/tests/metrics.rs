@@ -23,7 +23,7 @@ use crate::telemetry::{
 };
 
 const SECTION: &[&str] = &["databases"];
-/// Those with a queue.
+/// The sections with a workqueue.
 const QUEUES: &[&str] = &["databases", "syncsets"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
 const ROLES: &[&str] = &["watcher"];
@@ -283,7 +283,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.counted(&Counted { states, held: vec![held; 8], work, dispatcher, ..Counted::default() });
 }
 
-/// Of a pass that had nothing to do.
+/// The outcome of a pass that had nothing to do.
 fn outcome() -> Outcome {
     Outcome {
         end: End::Finished,

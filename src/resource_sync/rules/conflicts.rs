@@ -25,10 +25,9 @@ use super::unkept;
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
 
-/// After so many rewrites ...
+/// After this many rewrites within [`WITHIN`] the next one has to wait for [`PAUSE`].
 const REWRITES: usize = 3;
 const WITHIN: Duration = Duration::from_mins(1);
-/// ... the next one has to wait for this.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// A part of a pair that another client can undo.

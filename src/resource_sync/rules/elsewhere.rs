@@ -85,7 +85,7 @@ impl Clusters {
         self.elsewhere(source(local, policy)?)
     }
 
-    /// The same of a namespace.
+    /// The other remote cluster that a namespace of ours came from.
     pub fn other_source_of_namespace(&self, namespace: &Object, policy: &Policy) -> Option<Elsewhere> {
         self.elsewhere(own_mark(namespace, policy)?)
     }

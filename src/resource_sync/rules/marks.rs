@@ -244,7 +244,7 @@ pub fn is_adopted_mark(annotation: &str) -> bool {
     annotation.split_once('/').is_some_and(|(_, name)| name == ADOPTED)
 }
 
-/// The same of an object that was let go.
+/// Whether an annotation says, under any domain, that its object was released.
 pub fn is_released_mark(annotation: &str) -> bool {
     annotation.split_once('/').is_some_and(|(_, name)| name == RELEASED)
 }

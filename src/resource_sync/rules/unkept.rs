@@ -52,7 +52,7 @@ pub(crate) fn of_content(
     of_value("", &without_local_fields(written, local_fields), &without_local_fields(shown, local_fields))
 }
 
-/// The same of a status.
+/// The written fields of a status that the server did not keep.
 pub(crate) fn of_status(written: Option<&CanonicalJson>, shown: Option<&CanonicalJson>) -> Option<Box<Unkept>> {
     if written == shown {
         return None;

@@ -33,7 +33,7 @@ impl Waits {
         }
     }
 
-    /// The same as a sentence about the object.
+    /// What it waits for, as a sentence about the object.
     pub fn sentence(&self, key: &ObjectKey) -> Option<String> {
         let (what, cluster) = self.blocker.as_ref()?;
         Some(format!("waiting for {what} on {key} ({cluster})"))

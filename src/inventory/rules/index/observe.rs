@@ -175,7 +175,7 @@ impl Index {
         Some(self.settings.sender.release(&self.cluster_id, &of, contents))
     }
 
-    /// Forgets a release without a word.
+    /// Forgets a release without reporting it.
     fn forget(&mut self, key: &ObjectKey) {
         let forgotten = self.releases.remove(key);
         self.status.is_dirty |= forgotten.is_some_and(|release| release.entry.is_some());

@@ -140,7 +140,7 @@ impl Release {
         self.work.as_ref().is_some_and(|work| work.is_stuck)
     }
 
-    /// The same in words, with what an operator can do.
+    /// That Helm's work is stuck, in words, with what an operator can do.
     pub(super) fn interrupted(&self) -> Option<String> {
         let work = self.work.as_ref().filter(|work| work.is_stuck)?;
         Some(format!(
