@@ -1,43 +1,50 @@
-//! A server for any [`Router`] with bounded connections and requests ([`Limits`]).
+//! A server for any [`Router`], with bounded connections and deadlines ([`Limits`]).
 //!
-//! Slow clients never keep others out. The number of connections in a TLS handshake or with an incomplete head is bounded; the
-//! oldest of them is closed for a new one. A request with a complete head takes a place of its kind, or is refused, and
-//! returns it when its answer has been written. So an idle connection holds no place, and is closed when a new one needs
-//! room. A client that does not read its answer in time loses its connection.
-//!
-//! One task handles all of a connection; its [`Standing`](super::standing) is the connection's state.
+//! A client that is slow with the head of a request, or takes nothing of an answer, loses its connection. What a request may take
+//! (its body, its place among others) is its route's business.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::DefaultBodyLimit;
-use http::header::CONNECTION;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body as _;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::arrival::{Arrival, Outcome};
-use super::limits::{Limits, Places, Refusal};
-use super::observed::{Answer, Observed, Socket, Transport};
-use super::registry::{Entry, Registry};
-use super::standing::{Cut, Shared, Watchdog};
 use super::tls::ServerTls;
 
 /// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The limits of a server. They apply to each server of the process separately.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most open connections. A further client waits until one of them ends.
+    pub most_connections: usize,
+    /// Deadline for the TLS handshake, and for the head of each request: since the connection began, or since the last answer was
+    /// written. So a connection without requests is closed after this time.
+    pub longest_head: Duration,
+    /// Most bytes of a request's head. hyper requires at least 8,192.
+    pub largest_head: usize,
+    /// The longest time in which a client takes nothing of what is written to it.
+    pub longest_stall: Duration,
+    /// Whether connections are kept for further requests.
+    pub keep_alive: bool,
+    /// Deadline for requests under way when the server stops. Idle connections are closed at once.
+    pub farewell: Duration,
+}
 
 /// The client's address; the server adds it to each request as an extension.
 #[derive(Clone, Copy, Debug)]
@@ -48,38 +55,20 @@ pub struct Server {
     /// Its name in the log.
     name: &'static str,
     limits: Limits,
-    refuse: fn(Refusal) -> Response<Body>,
-    observer: Arc<dyn Observer>,
+    refused_head: fn(StatusCode),
     tls: Option<ServerTls>,
 }
 
-/// Sees every answer of a server. It must not block.
-pub trait Observer: Send + Sync {
-    /// A request of this method is answered, `took` after its head was complete. The answer of a route has the route's extensions, also
-    /// if the server refuses the rest of the body after the route has answered.
-    fn answers(&self, method: &Method, answer: &Response<Body>, took: Duration);
-
-    /// A head that is too large or no HTTP was answered with this status, and its connection ends.
-    fn refuses_head(&self, code: StatusCode);
-}
-
-/// Observes nothing.
-impl Observer for () {
-    fn answers(&self, _: &Method, _: &Response<Body>, _: Duration) {}
-
-    fn refuses_head(&self, _: StatusCode) {}
-}
-
 impl Server {
-    /// A server without TLS. `refuse` makes the responses to refused requests.
-    pub fn new(name: &'static str, limits: Limits, refuse: fn(Refusal) -> Response<Body>) -> Self {
-        Self { name, limits, refuse, observer: Arc::new(()), tls: None }
+    /// A server without TLS.
+    pub fn new(name: &'static str, limits: Limits) -> Self {
+        Self { name, limits, refused_head: |_| {}, tls: None }
     }
 
-    /// The same with an observer.
+    /// The same, which counts what never reaches a route: a head that is too large or no HTTP was answered with this status.
     #[must_use]
-    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer, ..self }
+    pub fn counting_refused_heads(self, refused_head: fn(StatusCode)) -> Self {
+        Self { refused_head, ..self }
     }
 
     /// The same with TLS.
@@ -92,7 +81,7 @@ impl Server {
     ///
     /// Handlers of streams should end them on the same signal; otherwise the streams are cut off.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
-        let Self { name, limits, refuse, observer, mut tls } = self;
+        let Self { name, limits, refused_head, mut tls } = self;
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
         let reloading = async {
             match &mut tls {
@@ -101,22 +90,28 @@ impl Server {
             }
         };
         tokio::pin!(reloading);
-        let registry = Registry::new(limits.most_connections, limits.most_arriving);
-        let (farewell, places) = (limits.farewell, Places::of(&limits));
-        // Only the limit of the route applies: axum's default may be smaller.
-        let router = router.layer(DefaultBodyLimit::disable());
-        let service =
-            Arc::new(Service { name, limits, refuse, observer, acceptor, places, router, stop: stop.clone() });
+        let places = Arc::new(Semaphore::new(limits.most_connections));
+        let farewell = limits.farewell;
+        let service = Arc::new(Service { limits, refused_head, acceptor, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
         loop {
+            let accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                listener.accept().await.map(|(stream, peer)| (stream, peer, place))
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => if let Some(entry) = registry.admit() {
-                        connections.spawn(Arc::clone(&service).converse(stream, peer, entry));
-                    } else {
-                        tracing::debug!(server = name, %peer, "connection refused: all others are busy");
-                    },
+                accepted = accepted => match accepted {
+                    Ok((stream, peer, place)) => {
+                        let service = Arc::clone(&service);
+                        connections.spawn(async move {
+                            if let Err(reason) = service.converse(stream, peer).await {
+                                let source = std::error::Error::source(&reason);
+                                tracing::debug!(server = name, %peer, %reason, source, "connection ended");
+                            }
+                            drop(place);
+                        });
+                    }
                     Err(error) => {
                         tracing::warn!(server = name, %error, "failed to accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -129,29 +124,24 @@ impl Server {
         drop(listener);
         let all_ended = async { while connections.join_next().await.is_some() {} };
         // Dropping the set aborts the tasks that are left.
-        let _ = tokio::time::timeout(farewell, all_ended).await;
+        let _ = timeout(farewell, all_ended).await;
     }
 }
 
 /// The parts of a running server that its connections share.
 struct Service {
-    name: &'static str,
     limits: Limits,
-    refuse: fn(Refusal) -> Response<Body>,
-    observer: Arc<dyn Observer>,
+    refused_head: fn(StatusCode),
     acceptor: Option<TlsAcceptor>,
-    places: Places,
     router: Router,
     stop: CancellationToken,
 }
 
-/// Why the server ended a connection.
+/// Why a connection ended otherwise than by its client or after its last answer.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error(transparent)]
-    Cut(#[from] Cut),
-    #[error("closed to make room for a new connection")]
-    Evicted,
+    #[error("the TLS handshake was too slow")]
+    SlowTls,
     #[error("TLS handshake failed")]
     Tls(#[source] std::io::Error),
     #[error("HTTP failed")]
@@ -159,127 +149,53 @@ enum Ended {
 }
 
 impl Service {
-    async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, entry: Entry) {
-        let evicted = entry.evicted();
-        let standing = Shared::new(entry, &self.limits);
-        let mut watchdog = standing.watchdog();
-        let ended = tokio::select! {
-            biased;
-            ended = self.speak(stream, peer, &standing, &mut watchdog) => ended,
-            () = evicted.notified() => Err(Ended::Evicted),
-        };
-        if let Err(reason) = ended {
-            let source = std::error::Error::source(&reason);
-            tracing::debug!(server = self.name, %peer, %reason, source, "connection ended");
+    async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), Ended> {
+        // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
+        let _ = stream.set_nodelay(true);
+        match &self.acceptor {
+            None => self.speak(stream, peer).await,
+            Some(acceptor) => {
+                let agreed = timeout(self.limits.longest_head, acceptor.accept(stream)).await;
+                self.speak(agreed.map_err(|_| Ended::SlowTls)?.map_err(Ended::Tls)?, peer).await
+            }
         }
     }
 
     /// Serves all requests of a connection.
     async fn speak(
         &self,
-        stream: TcpStream,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
-        standing: &Shared,
-        watchdog: &mut Watchdog,
     ) -> Result<(), Ended> {
-        if self.limits.keep_alive.is_some() {
-            // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
-            let _ = stream.set_nodelay(true);
-        }
-        let socket = Socket::new(stream, standing.clone());
-        let transport = match &self.acceptor {
-            None => Transport::Plain(socket),
-            Some(acceptor) => tokio::select! {
-                biased;
-                agreed = acceptor.accept(socket) => Transport::Tls(Box::new(agreed.map_err(Ended::Tls)?)),
-                cut = watchdog.barks() => return Err(cut.into()),
-            },
-        };
-        let service = service_fn(|request| self.answer_in_its_place(peer, standing, request));
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.limits.longest_stall));
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            self.router.clone().oneshot(request)
+        });
         let connection = http1::Builder::new()
-            // The watchdog enforces separate deadlines for heads and idle connections; hyper has only one.
-            .header_read_timeout(None)
-            .keep_alive(self.limits.keep_alive.is_some())
+            .timer(TokioTimer::new())
+            // It begins again when an answer has been written.
+            .header_read_timeout(self.limits.longest_head)
+            .keep_alive(self.limits.keep_alive)
             .max_buf_size(self.limits.largest_head)
-            .serve_connection(TokioIo::new(Observed::new(transport, standing.clone())), service);
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
         tokio::pin!(connection);
-        let (mut is_told, mut is_ending) = (false, false);
-        loop {
-            tokio::select! {
-                biased;
-                ended = connection.as_mut() => return ended.map_err(|error| {
-                    // A client that has reset the connection has the last word in the error.
-                    if let Some(code) = standing.refused_head().or_else(|| answered(&error)) {
-                        self.observer.refuses_head(code);
-                    }
-                    Ended::Http(error)
-                }),
-                cut = watchdog.barks() => match cut {
-                    Cut::Idle if !is_ending => {}
-                    cut => return Err(cut.into()),
-                },
-                () = self.stop.cancelled(), if !is_told => {
-                    is_told = true;
-                    if standing.is_arriving() {
-                        // The rest of the head may still arrive; the answer then closes the connection.
-                        continue;
-                    }
-                }
+        let ended = tokio::select! {
+            // A request that has arrived is answered.
+            biased;
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
-            // A request under way is finished, and its answer closes the connection.
-            is_ending = true;
-            connection.as_mut().graceful_shutdown();
-        }
-    }
-
-    /// Answers a request, or refuses it if there is no place.
-    async fn answer_in_its_place(
-        &self,
-        peer: SocketAddr,
-        standing: &Shared,
-        request: Request<Incoming>,
-    ) -> Result<Response<Answer>, Infallible> {
-        let begun = Instant::now();
-        let (parts, body) = request.into_parts();
-        let method = parts.method.clone();
-        let (place, answer_within) = self.places.take(&parts);
-        let has_place = place.is_some();
-        standing.works(place);
-        let request = Request::from_parts(parts, body);
-        let mut answer = if has_place { self.answer(peer, request).await } else { (self.refuse)(Refusal::Busy) };
-        self.observer.answers(&method, &answer, begun.elapsed());
-        let may_be_kept = standing.answers(answer_within) && !self.stop.is_cancelled();
-        if self.limits.keep_alive.is_some() && !may_be_kept {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(answer.map(|body| Answer::new(body, standing.clone())))
-    }
-
-    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
-        let largest = self.limits.largest_body_of(request.uri().path());
-        if request.body().size_hint().lower() > largest {
-            return (self.refuse)(Refusal::BodyTooLarge(largest));
-        }
-        let outcome = Outcome::default();
-        let (mut parts, body) = request.into_parts();
-        parts.extensions.insert(Peer(peer));
-        let body = if body.is_end_stream() {
-            Body::empty()
-        } else {
-            Body::new(Arrival::new(body, largest, self.limits.longest_body, Arc::clone(&outcome)))
         };
-        let answer = match self.router.clone().oneshot(Request::from_parts(parts, body)).await {
-            Ok(answer) => answer,
-            Err(never) => match never {},
-        };
-        match outcome.get() {
-            None => answer,
-            Some(refusal) => {
-                let mut refused = (self.refuse)(*refusal);
-                *refused.extensions_mut() = answer.into_parts().0.extensions;
-                refused
+        ended.map_err(|error| {
+            if let Some(code) = answered(&error) {
+                (self.refused_head)(code);
             }
-        }
+            Ended::Http(error)
+        })
     }
 }
 

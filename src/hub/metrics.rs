@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use http::{Method, Response, StatusCode};
+use axum::response::Response;
+use http::{Method, StatusCode};
 use metrics::{Gauge, counter, gauge, histogram};
 
 use crate::documents::{BusObserver, Purpose, Standing};
-use crate::http::Observer;
 use crate::telemetry::{self, Metric};
 
 /// Requests to the API, by `route`, `method` and `code`.
@@ -68,8 +67,18 @@ impl HubMetrics {
     pub fn request(&self, route: &str, method: &Method, code: StatusCode, took: Duration) {
         let (route, method) = (route.to_owned(), label(method));
         histogram!(HUB_REQUEST_SECONDS, "route" => route.clone(), "method" => method).record(took);
-        counter!(HUB_REQUESTS_TOTAL, "route" => route, "method" => method, "code" => code.as_str().to_owned())
-            .increment(1);
+        count(route, method, code);
+    }
+
+    /// Records an answer. That of a route has its label as an extension.
+    pub(super) fn answered(&self, method: &Method, answer: &Response, took: Duration) {
+        let route = answer.extensions().get::<Route>().map_or(NO_ROUTE, |route| &route.0);
+        self.request(route, method, answer.status(), took);
+    }
+
+    /// Records a head that can't be read: what its method is, nobody knows.
+    pub(super) fn refused_head(code: StatusCode) {
+        count(NO_ROUTE.to_owned(), OTHER, code);
     }
 
     /// Sets the number of watches; before a scrape.
@@ -99,19 +108,8 @@ impl BusObserver for HubMetrics {
     }
 }
 
-/// All answers of the server, whoever gave them.
-impl Observer for HubMetrics {
-    fn answers(&self, method: &Method, answer: &Response<Body>, took: Duration) {
-        let route = answer.extensions().get::<Route>().map_or(NO_ROUTE, |route| &route.0);
-        self.request(route, method, answer.status(), took);
-    }
-
-    fn refuses_head(&self, code: StatusCode) {
-        // What the method is, nobody knows.
-        let (route, method) = (NO_ROUTE, OTHER);
-        counter!(HUB_REQUESTS_TOTAL, "route" => route, "method" => method, "code" => code.as_str().to_owned())
-            .increment(1);
-    }
+fn count(route: String, method: &'static str, code: StatusCode) {
+    counter!(HUB_REQUESTS_TOTAL, "route" => route, "method" => method, "code" => code.as_str().to_owned()).increment(1);
 }
 
 /// A method that clients have made up, and the unknown one.

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::documents::{Fault, Problem, ProblemKind};
-use crate::http::Refusal;
 
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// `Retry-After` where a problem names no time: an overload or a failover of the database lasts that long or longer.
@@ -99,25 +97,6 @@ pub(super) fn answer(problem: &Problem) -> Response {
     answer
 }
 
-/// The answer to a request that the server refuses.
-pub(super) fn refuse(refusal: Refusal) -> http::Response<Body> {
-    answer(&of_refusal(refusal))
-}
-
-/// The answer to a request that the server refuses.
-pub(super) fn of_refusal(refusal: Refusal) -> Problem {
-    match refusal {
-        Refusal::Busy => Problem::new(ProblemKind::Busy, "too many requests are under way"),
-        Refusal::BodyTooLarge(most) => {
-            Problem::new(ProblemKind::TooLarge, format!("the body has more than {most} bytes"))
-        }
-        Refusal::BodyTooSlow(within) => {
-            let within = humantime::format_duration(within);
-            Problem::new(ProblemKind::Malformed, format!("the body did not arrive within {within}"))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
@@ -161,18 +140,5 @@ mod tests {
             (401, &"Bearer".parse().expect("a value"))
         );
         assert!(denied.headers().get(RETRY_AFTER).is_none());
-    }
-
-    #[tokio::test]
-    async fn what_the_server_refuses_is_a_problem_too() {
-        for (refusal, status) in [
-            (Refusal::Busy, 429),
-            (Refusal::BodyTooLarge(4), 413),
-            (Refusal::BodyTooSlow(Duration::from_secs(30)), 400),
-        ] {
-            let answer = refuse(refusal);
-            assert_eq!(answer.status(), status);
-            assert_eq!(read(answer).await["status"], status);
-        }
     }
 }

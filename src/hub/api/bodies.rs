@@ -6,17 +6,24 @@
 //! requests of one token have at most half of it. A body has its room until the request has been carried out, and an answer until its
 //! client has taken it, however slowly.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
-use http_body_util::BodyExt;
+use http_body::Body as _;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
+use tokio::time::timeout;
 
 use crate::documents::{Problem, ProblemKind, Room, Share};
-use crate::http::BodyRefused;
-use crate::hub::problem;
 use crate::hub::tokens::TokenDigest;
+
+/// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
+const LARGEST: usize = 5 << 20;
+/// Deadline for a request's body, from the end of its head.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// What each body's text may have beside the common room, and what is built of it.
 const FREE: usize = 64 << 10;
@@ -112,12 +119,22 @@ impl Bodies {
         Ok(share)
     }
 
-    /// Reads the body of a request with this token. The server bounds the size and the time of each.
-    pub(super) async fn read(&self, token: Option<TokenDigest>, mut body: Body) -> Result<Arc<Text>, Problem> {
+    /// Reads the body of a request with this token.
+    pub(super) async fn read(&self, token: Option<TokenDigest>, body: Body) -> Result<Arc<Text>, Problem> {
+        if body.size_hint().lower() > LARGEST as u64 {
+            return Err(too_large());
+        }
+        timeout(LONGEST, self.read_frames(token, Limited::new(body, LARGEST))).await.unwrap_or_else(|_| {
+            let title = format!("the body did not arrive within {}", humantime::format_duration(LONGEST));
+            Err(Problem::new(ProblemKind::Malformed, title))
+        })
+    }
+
+    async fn read_frames(&self, token: Option<TokenDigest>, mut body: Limited<Body>) -> Result<Arc<Text>, Problem> {
         let share = self.0.share(token);
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| lost(&error))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| lost(&*error))?.into_data() else { continue };
             share.take((bytes.len() + data.len()).saturating_sub(FREE.max(bytes.len())))?;
             bytes.extend_from_slice(&data);
         }
@@ -133,13 +150,17 @@ impl std::ops::Deref for Text {
     }
 }
 
-/// Why a body has not arrived: the server has refused it, or the client is gone.
-fn lost(error: &axum::Error) -> Problem {
-    let refused = std::error::Error::source(error).and_then(|source| source.downcast_ref::<BodyRefused>());
-    match refused {
-        Some(BodyRefused(refusal)) => problem::of_refusal(*refusal),
-        None => Problem::new(ProblemKind::Malformed, "the body did not arrive"),
+/// Why a body has not arrived: it is too large, or the client is gone.
+fn lost(error: &(dyn Error + 'static)) -> Problem {
+    if error.is::<LengthLimitError>() {
+        too_large()
+    } else {
+        Problem::new(ProblemKind::Malformed, "the body did not arrive")
     }
+}
+
+fn too_large() -> Problem {
+    Problem::new(ProblemKind::TooLarge, format!("the body has more than {LARGEST} bytes"))
 }
 
 #[cfg(test)]

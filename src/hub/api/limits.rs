@@ -1,101 +1,79 @@
-//! The limits of the API's server.
+//! The limits of the API's server, and of the requests that are under way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::Method;
+use tokio::sync::Semaphore;
 
 use super::parameters::asks_for_a_watch;
-use crate::http::{AnswerWithin, KeepAlive, Limits, Reserved, begins_with};
+use crate::documents::{Problem, ProblemKind};
+use crate::http::Limits;
+use crate::hub::problem;
 
 /// Most requests under way, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
-const MOST_REQUESTS: usize = 256;
-/// Connections in a handshake or with an incomplete head, at most, where there may be fewer watches.
-const MOST_ARRIVING: usize = 128;
-/// Deadline for a request's head.
-const LONGEST_HEAD: Duration = Duration::from_secs(5);
+pub(super) const MOST_REQUESTS: usize = 256;
+/// Connections beside two for each watch that may be served: so a watch too many gets its 429, and other clients have room beside all
+/// watches.
+const MORE_CONNECTIONS: usize = 1024;
+/// Deadline for a request's head. Idle connections are closed after it, too: it is longer than the minute for which load balancers commonly keep theirs.
+const LONGEST_HEAD: Duration = Duration::from_secs(75);
 /// Most bytes of a request's head: a `continue` of 1,024 characters, a selector of 4 KiB whose characters are escaped.
 const LARGEST_HEAD: usize = 16 * 1024;
-/// Deadline for a request's body.
-const LONGEST_BODY: Duration = Duration::from_secs(30);
-/// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
-const LARGEST_BODY: u64 = 5 << 20;
-/// The longest time without progress of an answer.
-const ANSWER_STALLS: Duration = Duration::from_mins(1);
-/// The longest time in which a watch accepts no byte.
-const WATCH_STALLS: Duration = Duration::from_secs(30);
-/// Most requests for the description of the API, which have places of their own: no token is needed for them.
-const MOST_DESCRIPTIONS: usize = 16;
-/// Deadline for reading one of them, at most half a megabyte.
-const DESCRIPTION_WITHIN: Duration = Duration::from_secs(30);
-/// Idle connections are closed after this. It is longer than common clients keep theirs.
-const LONGEST_IDLE: Duration = Duration::from_mins(2);
-/// An older connection takes no further request.
-const LONGEST_USE: Duration = Duration::from_mins(30);
-/// Longest life of a connection: a watch of an hour may begin at the end of its use.
-const LONGEST_CONNECTION: Duration = Duration::from_hours(2);
+/// The longest time in which a client takes nothing of its answer or its watch.
+const LONGEST_STALL: Duration = Duration::from_secs(30);
 /// Deadline for requests under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The limits with this number of watches.
 pub(super) fn limits(max_watchers: usize) -> Limits {
-    let watches =
-        Reserved { serves: is_watch, most: max_watchers, answer_within: AnswerWithin::Progress(WATCH_STALLS) };
-    let descriptions = Reserved {
-        serves: is_description,
-        most: MOST_DESCRIPTIONS,
-        answer_within: AnswerWithin::Whole(DESCRIPTION_WITHIN),
-    };
     Limits {
-        most_connections: max_watchers + MOST_REQUESTS,
-        // When a replica is gone, the clients of all its watches connect at once: with fewer places some were closed before their heads
-        // were read. A thousand take at most 16 MiB of heads, and about as much again for the buffers of TLS.
-        most_arriving: max_watchers.max(MOST_ARRIVING),
-        most_requests: MOST_REQUESTS,
-        answer_within: AnswerWithin::Progress(ANSWER_STALLS),
-        reserved: vec![watches, descriptions],
+        most_connections: 2 * max_watchers + MORE_CONNECTIONS,
         longest_head: LONGEST_HEAD,
         largest_head: LARGEST_HEAD,
-        largest_body: LARGEST_BODY,
-        largest_bodies: Vec::new(),
-        longest_body: LONGEST_BODY,
-        keep_alive: Some(KeepAlive { longest_idle: LONGEST_IDLE, longest_use: LONGEST_USE }),
-        longest_connection: LONGEST_CONNECTION,
+        longest_stall: LONGEST_STALL,
+        keep_alive: true,
         farewell: FAREWELL,
     }
 }
 
-/// Whether a request may be a watch. What is not, after all, is answered at once and returns its place.
-fn is_watch(request: &Parts) -> bool {
-    begins_with(request.uri.path(), "/v1") && asks_for_a_watch(request.uri.query().unwrap_or_default())
+/// Refuses requests while [`MOST_REQUESTS`] are under way. Watches have a limit of their own.
+pub(super) async fn admit(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    if is_watch(&request) {
+        return next.run(request).await;
+    }
+    match places.try_acquire() {
+        Ok(_place) => next.run(request).await,
+        Err(_) => problem::answer(&Problem::new(ProblemKind::Busy, "too many requests are under way")),
+    }
 }
 
-/// Whether a request is for the description of the API, for which nobody needs a token.
-fn is_description(request: &Parts) -> bool {
-    let path = request.uri.path();
-    begins_with(path, "/docs") || path == "/openapi.json"
+/// Whether a request may be a watch. What is not, after all, is answered at once.
+fn is_watch(request: &Request) -> bool {
+    request.method() == Method::GET
+        && request.uri().path().starts_with("/v1/")
+        && asks_for_a_watch(request.uri().query().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use axum::body::Body;
 
     use super::*;
 
     #[test]
-    fn watches_have_places_of_their_own() {
-        let is_watch = |uri: &str| is_watch(&Request::get(uri).body(()).expect("a request").into_parts().0);
+    fn a_request_is_a_watch_however_its_query_is_written() {
+        let is_watch = |uri: &str| is_watch(&Request::get(uri).body(Body::empty()).expect("a request"));
         assert!(is_watch("/v1/clusters?watch=true") && is_watch("/v1/clusters?limit=1&watch=true&a=b"));
-        assert!(is_watch("/v1/clusters?w%61tch=tru%65"), "another way to write the same takes no other place");
+        assert!(is_watch("/v1/clusters?w%61tch=tru%65"));
         for other in ["/v1/clusters", "/v1/clusters?watch=false", "/docs?watch=true", "/v1/clusters?fields=watch=true"]
         {
             assert!(!is_watch(other), "{other}");
         }
-        let limits = limits(1000);
-        assert_eq!((limits.most_connections, limits.reserved[0].most, limits.most_requests), (1256, 1000, 256));
-        let seconds = Duration::from_secs;
-        assert_eq!((limits.longest_head, limits.largest_head), (seconds(5), 16 << 10));
-        assert_eq!((limits.longest_body, limits.largest_body), (seconds(30), 5 << 20));
-        assert_eq!(limits.answer_within, AnswerWithin::Progress(seconds(60)));
-        assert_eq!(limits.reserved[0].answer_within, AnswerWithin::Progress(seconds(30)));
+        let post = Request::post("/v1/clusters?watch=true").body(Body::empty()).expect("a request");
+        assert!(!super::is_watch(&post));
     }
 }

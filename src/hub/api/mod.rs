@@ -23,15 +23,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, Request};
+use axum::extract::{RawPathParams, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use http::HeaderValue;
 use http::header::X_CONTENT_TYPE_OPTIONS;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::bodies::Bodies;
+use self::limits::MOST_REQUESTS;
 use self::parameters::Parameters;
 use self::routes::{Action, Operation, operations};
 use self::watch::Watchers;
@@ -39,7 +43,7 @@ use super::access::{Access, Caller};
 use super::metrics::{HubMetrics, Route};
 use super::openapi;
 use super::outages::Outages;
-use super::problem::{Refused, refuse};
+use super::problem::Refused;
 use super::tokens::{Place, Role, TokenDigest};
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
@@ -91,8 +95,7 @@ struct Asked<'o> {
 
 /// Serves the API on a listener until its `stop`.
 pub(super) async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<ServerTls>, max_watchers: usize) {
-    let server = Server::new("hub", limits::limits(max_watchers), |refusal| with_headers(refuse(refusal)));
-    let server = server.observed_by(Arc::clone(&api.metrics) as _);
+    let server = Server::new("hub", limits::limits(max_watchers)).counting_refused_heads(HubMetrics::refused_head);
     let server = match tls {
         Some(tls) => server.with_tls(tls),
         None => server,
@@ -135,15 +138,21 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         answer.extensions_mut().insert(Route::new(DESCRIPTION));
         answer
     });
+    let places = Arc::new(Semaphore::new(MOST_REQUESTS));
+    let metrics = Arc::clone(&api.metrics);
     router
         .merge(openapi::router(api.access.has_tokens(), api.mounted.clone()).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
-        .layer(axum::middleware::map_response(async |answer: Response| with_headers(answer)))
+        .layer(from_fn_with_state(places, limits::admit))
+        .layer(from_fn_with_state(metrics, observe))
 }
 
-/// What all answers have: no browser shall guess that one is a page.
-fn with_headers(mut answer: Response) -> Response {
+/// Counts each answer, whoever gave it. And no browser shall guess that one is a page.
+async fn observe(State(metrics): State<Arc<HubMetrics>>, request: Request, next: Next) -> Response {
+    let (begun, method) = (Instant::now(), request.method().clone());
+    let mut answer = next.run(request).await;
+    metrics.answered(&method, &answer, begun.elapsed());
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

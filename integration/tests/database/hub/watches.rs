@@ -313,7 +313,7 @@ fn one_watch_more_than_max_watchers_is_refused_until_another_one_ends() {
         }
         hub.serves(3).await;
         for _ in 0..3 {
-            assert_eq!(refused(&hub, None).await, "too many requests are under way");
+            assert_eq!(refused(&hub, None).await, "this replica serves 3 watches already");
         }
         hub.expect(200, "/v1/clusters", &[]).await;
         assert_eq!(hub.watchers().await, Ok(3), "those that are there go on");
@@ -342,7 +342,7 @@ fn one_token_holds_at_most_half_of_max_watchers() {
             assert_eq!(refused(&hub, one).await, "the token has 2 watches already", "it takes no place of others");
         }
         let of_two = [opened(&hub, two).await, opened(&hub, two).await];
-        assert_eq!(refused(&hub, two).await, "too many requests are under way", "all places are taken");
+        assert_eq!(refused(&hub, two).await, "this replica serves 4 watches already");
         of_one.pop();
         of_one.push(let_in(&hub, one).await);
         drop((of_one, of_two));
