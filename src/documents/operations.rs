@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::body::{
-    self, Charge, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large,
+    self, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large,
     too_many_parts,
 };
 use super::problem::{Fault, Problem, ProblemKind};
@@ -52,12 +52,7 @@ impl Operations {
 
     /// Reads a patch: a list of operations.
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
-        Self::charged(text, &|_| Ok(()))
-    }
-
-    /// Reads a patch with room for what is built.
-    pub fn charged(text: &[u8], charge: Charge<'_>) -> Result<Self, Problem> {
-        Self::of(&body::json(text, LEVELS + 2, charge)?)
+        Self::of(&body::json(text, LEVELS + 2)?)
     }
 
     /// Takes a JSON value as a patch. The faults point into the patch.
@@ -116,16 +111,14 @@ impl Operations {
         })
     }
 
-    /// Applies the patch. `charge` takes room for what copies build, before they do. `intercept` may carry out an operation itself, and
-    /// then returns true. The faults point into the patch.
+    /// Applies the patch. `intercept` may carry out an operation itself, and then returns true. The faults point into the patch.
     pub(super) fn apply(
         self,
         document: &mut Value,
-        charge: Charge<'_>,
         mut intercept: impl FnMut(&Operation, &str) -> Result<bool, Problem>,
     ) -> Result<(), Problem> {
         let Extent { bytes, built, .. } = extent(document);
-        let mut patched = Patched { document, bytes, built, charged: built, work: 0, charge };
+        let mut patched = Patched { document, bytes, built, work: 0 };
         for (index, operation) in self.0.into_iter().enumerate() {
             let place = format!("/{index}");
             if !intercept(&operation, &place)? {
@@ -227,10 +220,7 @@ struct Patched<'d> {
     bytes: usize,
     /// Bytes that its values take in memory, about.
     built: usize,
-    /// What there is room for: the document as it was, the values of the patch, and what was taken for copies.
-    charged: usize,
     work: usize,
-    charge: Charge<'d>,
 }
 
 impl Patched<'_> {
@@ -239,7 +229,6 @@ impl Patched<'_> {
         match operation {
             Operation::Add { at, value } => {
                 let size = extent(&value);
-                self.charged += size.built;
                 self.add(&at, value, size, place)
             }
             Operation::Remove { at } => {
@@ -248,7 +237,6 @@ impl Patched<'_> {
             }
             Operation::Replace { at, value } => {
                 let size = extent(&value);
-                self.charged += size.built;
                 check_levels(&at, size, place)?;
                 let present = get_mut(self.document, at.names()).map_err(at_path(&at))?;
                 let old = extent(present);
@@ -276,13 +264,8 @@ impl Patched<'_> {
                 if self.bytes + size.bytes > LARGEST {
                     return Err(too_large());
                 }
-                let built = self.built + size.built;
-                if built > LARGEST_BUILT {
+                if self.built + size.built > LARGEST_BUILT {
                     return Err(too_many_parts());
-                }
-                if built > self.charged {
-                    (self.charge)(built - self.charged)?;
-                    self.charged = built;
                 }
                 let copy = get(self.document, from.names()).map_err(misfit(place, "from", &from))?.clone();
                 self.add(&at, copy, size, place)

@@ -7,8 +7,6 @@ use super::filter::Fields;
 use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
-use super::room::Share;
-use super::weight::Weight;
 use super::whole;
 use crate::db::{Database, Row, Type, column};
 
@@ -54,18 +52,15 @@ impl FoundRow {
         self.row.raw_size_bytes()
     }
 
-    /// The document as clients see it, as JSON, and what is left of the share that it was read under. A large one is printed by
-    /// `aside`.
-    pub async fn print(self, aside: &Aside, share: Share) -> Result<(Vec<u8>, Share), ListError> {
+    /// The document as clients see it, as JSON. A large one is printed by `aside`.
+    pub async fn print(self, aside: &Aside) -> Result<Vec<u8>, ListError> {
         let length = self.length();
         let print = move || {
             let mut json = Vec::with_capacity(length);
             if let Some(item) = Item::read(Self::QUERY, &self.row, Self::FIRST, self.kind)? {
                 item.write(Fields::All, &mut json)?;
             }
-            drop(self);
-            share.shrink(json.len());
-            Ok((json, share))
+            Ok(json)
         };
         aside.run(length, print).await
     }
@@ -80,13 +75,6 @@ impl StoredRow {
     /// Bytes of its text and of its sealed field.
     pub fn length(&self) -> usize {
         self.text.len() + self.sealed.as_ref().map_or(0, Vec::len)
-    }
-
-    /// How much there is to read. A sealed field is opened, changed and sealed again.
-    pub fn weight(&self) -> Weight {
-        let text = Weight::of_json(self.text.as_bytes());
-        let sealed = self.length() - self.text.len();
-        Weight { bytes: self.length(), built: text.built.saturating_add(3 * sealed) }
     }
 
     /// Whether its text has this part.

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
-use super::api::bodies::Bodies;
+use super::api::bodies::places_for_answers;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
 use super::bus::Bus;
@@ -276,9 +276,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         watchers: Arc::clone(&hub.watchers),
         metrics: Arc::clone(&hub.metrics),
-        bodies: Bodies::default(),
-        answers: Bodies::of_answers(),
-        answers_to_changes: Bodies::of_answers_to_changes(),
+        answers: places_for_answers(),
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         mounted: hub.routes.all(),

@@ -69,14 +69,9 @@ pub struct ApiRequest {
     pub variables: BTreeMap<String, String>,
     /// The parameters of the query by name. Each fits its [`QueryValue`].
     pub parameters: BTreeMap<String, String>,
-    /// The body; empty for a route that has none. As long as one of its copies is there, it has its room.
+    /// The body; empty for a route that has none.
     pub body: Bytes,
-    /// Takes room for so many bytes more that are built of the body, until no copy of the body is left.
-    pub charge: RoomCharge,
 }
-
-/// Takes room for what is built of a body; the problem is that there is none.
-pub type RoomCharge = Arc<dyn Fn(usize) -> Result<(), Problem> + Send + Sync>;
 
 /// A parameter in the query of a route. It may be absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,10 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::reader::{Charge, Limits, json_sequence, yaml};
+use super::reader::{Limits, json_sequence, yaml};
 use super::{Body, extent_of_map, kind_of};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem, ProblemKind};
-use crate::documents::weight::Weight;
 
 /// Most documents of one apply.
 const MOST: usize = 1_000;
@@ -20,8 +19,8 @@ pub struct Manifest {
     pub kind: Kind,
     /// Its fields, as in the body of a POST.
     pub body: Body,
-    /// What its decision takes, of all that an apply has.
-    pub weight: Weight,
+    /// The bytes of its text, of all that an apply has.
+    pub bytes: usize,
 }
 
 impl fmt::Debug for Manifest {
@@ -31,15 +30,15 @@ impl fmt::Debug for Manifest {
 }
 
 /// Reads the documents of an apply from JSON: one object, a list of them, or several one after the other.
-pub fn manifests_of_json(text: &[u8], charge: Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
-    manifests(json_sequence(text, &Limits { charge, ..Limits::document() })?)
+pub fn manifests_of_json(text: &[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+    manifests(json_sequence(text, &Limits::document())?)
 }
 
 /// Reads the documents of an apply from YAML.
-pub fn manifests_of_yaml(text: &[u8], charge: Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+pub fn manifests_of_yaml(text: &[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
     let text = std::str::from_utf8(text);
     let text = text.map_err(|_| Problem::new(ProblemKind::Malformed, "the YAML is not UTF-8"))?;
-    manifests(yaml(text, &Limits { charge, ..Limits::document() })?)
+    manifests(yaml(text, &Limits::document())?)
 }
 
 fn manifests(values: Vec<Value>) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
@@ -113,9 +112,8 @@ fn manifest(value: Value) -> Result<Manifest, Problem> {
         }
         flatten(&mut fields)?;
     }
-    let extent = extent_of_map(&fields);
-    let weight = Weight { bytes: extent.bytes, built: extent.built };
-    Ok(Manifest { kind, body: Body::from(fields), weight })
+    let bytes = extent_of_map(&fields).bytes;
+    Ok(Manifest { kind, body: Body::from(fields), bytes })
 }
 
 /// Brings the metadata of a Kubernetes object to where a document of the hub has it. What another API server assigned is left
@@ -153,7 +151,7 @@ mod tests {
     use super::*;
 
     fn of_yaml(text: &str) -> Vec<Result<Manifest, Problem>> {
-        manifests_of_yaml(text.as_bytes(), &|_| Ok(())).expect("YAML")
+        manifests_of_yaml(text.as_bytes()).expect("YAML")
     }
 
     #[test]
@@ -194,23 +192,19 @@ mod tests {
         let one = r#"{"kind": "Secret", "name": "a", "namespace": "b"}"#;
         let list = format!(r#"{{"kind": "List", "apiVersion": "v1", "items": [{one}]}}"#);
         for (text, count) in [(one.to_owned(), 1), (format!("[{one}, {one}]"), 2), (format!("{one}\n{list}"), 2)] {
-            let read = manifests_of_json(text.as_bytes(), &|_| Ok(())).expect("JSON");
+            let read = manifests_of_json(text.as_bytes()).expect("JSON");
             assert_eq!(read.len(), count);
             assert!(read.iter().all(|manifest| manifest.as_ref().is_ok_and(|manifest| manifest.kind == Kind::Secret)));
         }
     }
 
     #[test]
-    fn each_document_has_its_own_weight() {
+    fn each_document_has_its_own_size() {
         let large = format!(r#"{{"kind":"Secret","name":"{}"}}"#, "x".repeat(100_000));
-        let read = manifests_of_json(format!(r#"{large}{{"kind":"Secret","name":"a"}}"#).as_bytes(), &|_| Ok(()))
-            .expect("JSON");
-        let weights: Vec<_> = read.iter().map(|manifest| manifest.as_ref().map(|manifest| manifest.weight)).collect();
+        let read = manifests_of_json(format!(r#"{large}{{"kind":"Secret","name":"a"}}"#).as_bytes()).expect("JSON");
         let text = |length| format!(r#"{{"kind": "Secret", "name": "{}"}}"#, "x".repeat(length));
-        for (weight, length) in weights.into_iter().zip([100_000, 1]) {
-            let weight = weight.expect("a document");
-            assert_eq!(weight.bytes, text(length).len());
-            assert_eq!(weight.built, 528 + 2 * 112 + 4 * 32 + "kindSecretname".len() + length);
+        for (manifest, length) in read.into_iter().zip([100_000, 1]) {
+            assert_eq!(manifest.expect("a document").bytes, text(length).len());
         }
     }
 
@@ -229,8 +223,8 @@ mod tests {
     #[test]
     fn a_thousand_documents_are_applied_at_once_and_no_more() {
         let document = r#"{"kind": "Cluster"}"#;
-        assert!(manifests_of_json(document.repeat(MOST).as_bytes(), &|_| Ok(())).is_ok());
-        let problem = manifests_of_json(document.repeat(MOST + 1).as_bytes(), &|_| Ok(())).expect_err("too many");
+        assert!(manifests_of_json(document.repeat(MOST).as_bytes()).is_ok());
+        let problem = manifests_of_json(document.repeat(MOST + 1).as_bytes()).expect_err("too many");
         assert_eq!(problem.kind, ProblemKind::TooLarge);
     }
 }

@@ -20,7 +20,6 @@ pub(super) use crate::yaml::Path;
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
 pub(super) use printed::{Extent, extent, extent_of_map, length_of_text};
-pub use reader::Charge;
 pub(super) use reader::{Limits, yaml};
 
 /// Longest document, in bytes as PostgreSQL prints it.
@@ -38,12 +37,7 @@ pub struct Body(Map<String, Value>);
 
 impl Body {
     pub fn from_json(text: &[u8]) -> Result<Self, Problem> {
-        Self::charged(text, &|_| Ok(()))
-    }
-
-    /// Reads JSON with room for what is built.
-    pub fn charged(text: &[u8], charge: Charge<'_>) -> Result<Self, Problem> {
-        Self::of(reader::json(text, &Limits { charge, ..Limits::document() })?)
+        Self::of(reader::json(text, &Limits::document())?)
     }
 
     /// A JSON value that has been read.
@@ -91,8 +85,8 @@ impl fmt::Debug for Body {
 }
 
 /// Reads JSON of any type. A list of operations has two levels more than the parts of a document in it.
-pub(super) fn json(text: &[u8], levels: usize, charge: Charge<'_>) -> Result<Value, Problem> {
-    reader::json(text, &Limits { levels, charge, ..Limits::document() })
+pub(super) fn json(text: &[u8], levels: usize) -> Result<Value, Problem> {
+    reader::json(text, &Limits { levels, ..Limits::document() })
 }
 
 /// What a value is, for faults that must not show it.

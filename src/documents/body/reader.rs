@@ -12,35 +12,28 @@ use crate::documents::problem::{Fault, Problem, ProblemKind};
 use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
 use crate::yaml::{Part, Path};
 
-/// Takes room for so many bytes more that are built of a body, or says why there is none. It is called before they are built.
-pub type Charge<'c> = &'c (dyn Fn(usize) -> Result<(), Problem> + Sync);
-
 /// How much may be read.
 #[derive(Clone, Copy)]
-pub(in crate::documents) struct Limits<'c> {
+pub(in crate::documents) struct Limits {
     /// Bytes as PostgreSQL prints them.
     pub(in crate::documents) bytes: usize,
     /// Levels of objects and lists.
     pub(in crate::documents) levels: usize,
     /// Bytes that are built, about.
     pub(in crate::documents) built: usize,
-    /// Called for all that is built.
-    pub(in crate::documents) charge: Charge<'c>,
 }
 
-impl Limits<'_> {
-    /// The limits of a document, without an account of its memory.
+impl Limits {
+    /// The limits of a document.
     pub(in crate::documents) fn document() -> Self {
-        Self { bytes: LARGEST, levels: LEVELS, built: LARGEST_BUILT, charge: &|_| Ok(()) }
+        Self { bytes: LARGEST, levels: LEVELS, built: LARGEST_BUILT }
     }
 }
 
-/// Room is taken in such portions.
-const PORTION: usize = 64 << 10;
 /// Most faults that are reported of one body.
 const MOST_FAULTS: usize = 100;
 /// Reads one JSON value and nothing behind it.
-pub(super) fn json(text: &[u8], limits: &Limits<'_>) -> Result<Value, Problem> {
+pub(super) fn json(text: &[u8], limits: &Limits) -> Result<Value, Problem> {
     let mut values = json_sequence(text, limits)?;
     match (values.pop(), values.is_empty()) {
         (Some(value), true) => Ok(value),
@@ -50,7 +43,7 @@ pub(super) fn json(text: &[u8], limits: &Limits<'_>) -> Result<Value, Problem> {
 }
 
 /// Reads JSON values, one after the other; the limits hold for all together.
-pub(super) fn json_sequence(text: &[u8], limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
+pub(super) fn json_sequence(text: &[u8], limits: &Limits) -> Result<Vec<Value>, Problem> {
     let reading = Reading::new(*limits);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let mut values = Vec::new();
@@ -63,7 +56,7 @@ pub(super) fn json_sequence(text: &[u8], limits: &Limits<'_>) -> Result<Vec<Valu
 }
 
 /// Reads the YAML documents of a text; the limits hold for all together. Empty documents are left out.
-pub(in crate::documents) fn yaml(text: &str, limits: &Limits<'_>) -> Result<Vec<Value>, Problem> {
+pub(in crate::documents) fn yaml(text: &str, limits: &Limits) -> Result<Vec<Value>, Problem> {
     let reading = Reading::new(*limits);
     let mut values = crate::yaml::documents(text, &|path, part| reading.part(path, part))?;
     values.retain(|value| !value.is_null());
@@ -71,24 +64,21 @@ pub(in crate::documents) fn yaml(text: &str, limits: &Limits<'_>) -> Result<Vec<
 }
 
 /// What is read, over all values of a body.
-struct Reading<'c> {
-    limits: Limits<'c>,
+struct Reading {
+    limits: Limits,
     bytes: Cell<usize>,
     built: Cell<usize>,
-    /// What room has been taken for.
-    charged: Cell<usize>,
     faults: RefCell<Vec<Fault>>,
     /// Why reading was stopped: the error of `serde_json` can't carry it.
     stopped: RefCell<Option<Problem>>,
 }
 
-impl<'c> Reading<'c> {
-    fn new(limits: Limits<'c>) -> Self {
+impl Reading {
+    fn new(limits: Limits) -> Self {
         Self {
             limits,
             bytes: Cell::default(),
             built: Cell::default(),
-            charged: Cell::default(),
             faults: RefCell::default(),
             stopped: RefCell::default(),
         }
@@ -146,21 +136,10 @@ impl<'c> Reading<'c> {
         if self.bytes.get() > self.limits.bytes { Err(too_large()) } else { Ok(()) }
     }
 
-    /// Counts what is about to be built, and takes room for it.
+    /// Counts what is about to be built.
     fn build(&self, bytes: usize) -> Result<(), Problem> {
-        let built = self.built.get().saturating_add(bytes);
-        self.built.set(built);
-        if built > self.limits.built {
-            return Err(too_many_parts());
-        }
-        let missing = built.saturating_sub(self.charged.get());
-        if missing == 0 {
-            return Ok(());
-        }
-        let portion = missing.next_multiple_of(PORTION);
-        (self.limits.charge)(portion)?;
-        self.charged.set(self.charged.get() + portion);
-        Ok(())
+        self.built.set(self.built.get().saturating_add(bytes));
+        if self.built.get() > self.limits.built { Err(too_many_parts()) } else { Ok(()) }
     }
 
     /// Counts a text, and finds the character that PostgreSQL refuses.
@@ -178,7 +157,7 @@ impl<'c> Reading<'c> {
 /// Reads the value at a place.
 #[derive(Clone, Copy)]
 struct Node<'r> {
-    reading: &'r Reading<'r>,
+    reading: &'r Reading,
     path: &'r Path<'r>,
     /// Levels above it.
     level: usize,
@@ -278,12 +257,9 @@ impl<'de> Visitor<'de> for Node<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use serde_json::json;
 
     use super::*;
-    use crate::documents::body::extent;
 
     fn refused(text: &str) -> Problem {
         json(text.as_bytes(), &Limits::document()).expect_err(text)
@@ -325,25 +301,6 @@ mod tests {
         let text = format!("\"{}\"", "a".repeat(LARGEST - 2));
         assert!(json(text.as_bytes(), &Limits::document()).is_ok());
         assert_eq!(refused(&format!("\"{}\"", "a".repeat(LARGEST - 1))).kind, ProblemKind::TooLarge);
-    }
-
-    #[test]
-    fn room_is_taken_for_what_is_built_before_it_is() {
-        let text = format!("[{}]", vec![r#"{"a":1}"#; 1_000].join(","));
-        let taken = AtomicUsize::new(0);
-        let charge = |more| {
-            let taken = taken.fetch_add(more, Ordering::Relaxed) + more;
-            if taken > 8 * PORTION { Err(Problem::new(ProblemKind::Busy, "no room")) } else { Ok(()) }
-        };
-        let limits = Limits { charge: &charge, ..Limits::document() };
-        let few =
-            json(text[..5_000].rsplit_once(',').map(|(few, _)| format!("{few}]")).expect("few").as_bytes(), &limits);
-        let built = extent(&few.expect("there is room")).built;
-        assert_eq!(taken.swap(0, Ordering::Relaxed), built.next_multiple_of(PORTION));
-        assert_eq!(json(text.as_bytes(), &limits).expect_err("no room").kind, ProblemKind::Busy);
-        assert_eq!(taken.swap(0, Ordering::Relaxed), 9 * PORTION, "it ends at once");
-        let aliases = format!("a: &a [{}]\nb: [{}]\n", vec!["{a: 1}"; 100].join(","), vec!["*a"; 100].join(","));
-        assert_eq!(yaml(&aliases, &limits).expect_err("no room").kind, ProblemKind::Busy);
     }
 
     #[test]

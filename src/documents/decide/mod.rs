@@ -14,7 +14,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::body::{Body, Charge, same_map};
+use super::body::{Body, same_map};
 use super::document::{Document, Key, Timestamp};
 use super::item::{Change, Expected, Item, Row};
 use super::keyring::{Keyring, NONCE};
@@ -66,8 +66,6 @@ pub struct Context<'c> {
     pub keyring: &'c Keyring,
     /// Values that are drawn for this decision.
     pub fresh: Fresh,
-    /// Takes room for what the copies of a JSON patch and the texts of a syncset's patches build, before they do.
-    pub charge: Charge<'c>,
 }
 
 /// Random and timely values, drawn anew for each decision.
@@ -144,11 +142,11 @@ pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>
         (Action::Create(_), Some(_)) => Err(exists(&request.key)),
         (Action::Create(body), None) => {
             precondition::check_absent(request)?;
-            decided.create(wanted::of_new(&request.key, body, context.charge)?)
+            decided.create(wanted::of_new(&request.key, body)?)
         }
         (Action::Apply(body), None) => {
             precondition::check_absent(request)?;
-            decided.create(apply::to_new(wanted::of_new(&request.key, body, context.charge)?)?)
+            decided.create(apply::to_new(wanted::of_new(&request.key, body)?)?)
         }
         (Action::Replace(part, body), present) => {
             precondition::check_given(request, body)?;
@@ -179,7 +177,7 @@ impl Deciding<'_> {
     fn revise(&self, present: &Stored, part: Part) -> Result<Decision, Problem> {
         match part {
             Part::Status => status::decide(present, self.request, self.context),
-            Part::Document => self.change(present, wanted::of_present(present, self.request, self.context.charge)?),
+            Part::Document => self.change(present, wanted::of_present(present, self.request)?),
         }
     }
 

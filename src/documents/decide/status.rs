@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::wanted::visible;
 use super::{Action, Context, Decision, Request, Stored, Verdict, precondition, sealed, size, unchanged};
-use crate::documents::body::{Charge, LARGEST, extent_of_map, same_map, too_large};
+use crate::documents::body::{LARGEST, extent_of_map, same_map, too_large};
 use crate::documents::cluster_sync;
 use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
@@ -14,7 +14,7 @@ use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
-    let mut new = wanted(present, request, context.charge)?;
+    let mut new = wanted(present, request)?;
     if !old.kind.is_shown_as_stored() {
         cluster_sync::strip(&mut new);
     }
@@ -28,7 +28,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     Ok(Decision { verdict: Verdict::Changed, document, item: Some(item) })
 }
 
-fn wanted(present: &Stored, request: &Request, charge: Charge<'_>) -> Result<Map<String, Value>, Problem> {
+fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Problem> {
     let old = &present.document;
     let mut faults = Faults::default();
     let given = match &request.action {
@@ -51,7 +51,7 @@ fn wanted(present: &Stored, request: &Request, charge: Charge<'_>) -> Result<Map
             let mut patching = sealed::Patching::of(old);
             let mut patched = Value::Object(visible(old)?);
             let applied =
-                operations.clone().apply(&mut patched, charge, |operation, place| patching.intercept(operation, place));
+                operations.clone().apply(&mut patched, |operation, place| patching.intercept(operation, place));
             applied?;
             let patched = patched.get_mut("status").map_or_else(|| json!({}), Value::take);
             status(Some(patched), &mut faults)

@@ -51,7 +51,7 @@ impl Place {
             nonce: [7; NONCE],
             now: time(0),
         };
-        let context = Context { keyring: &self.keyring, fresh, charge: &|_| Ok(()) };
+        let context = Context { keyring: &self.keyring, fresh };
         decide(self.stored.as_ref(), request, &context)
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::sealed::{self, Edit};
 use super::{Action, Part, Request, Stored, apply, precondition};
-use crate::documents::body::{Body, Charge, LARGEST, Path, extent_of_map, too_large};
+use crate::documents::body::{Body, LARGEST, Path, extent_of_map, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
@@ -40,26 +40,26 @@ impl Wanted {
 }
 
 /// What a body wants of a document that does not exist.
-pub(super) fn of_new(key: &Key, body: &Body, charge: Charge<'_>) -> Result<Wanted, Problem> {
+pub(super) fn of_new(key: &Key, body: &Body) -> Result<Wanted, Problem> {
     let mut faults = Faults::default();
     identity(key, body.fields(), true, &mut faults);
-    let draft = draft(key, body.fields().clone(), true, charge, &mut faults);
+    let draft = draft(key, body.fields().clone(), true, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], None))
 }
 
 /// What a request wants of a document that exists, once its conditions hold.
-pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>) -> Result<Wanted, Problem> {
+pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, Problem> {
     let document = &present.document;
     match &request.action {
         Action::Replace(Part::Document, body) => {
-            let draft = checked(present, request, body, body.fields().clone(), charge)?;
+            let draft = checked(present, request, body, body.fields().clone())?;
             Ok(Wanted::of(draft, &document.finalizers, None))
         }
         Action::Apply(body) => {
-            let draft = checked(present, request, body, body.fields().clone(), charge)?;
+            let draft = checked(present, request, body, body.fields().clone())?;
             apply::to_present(document, draft)
         }
-        Action::Merge(Part::Document, patch) => merged(present, request, patch, charge),
+        Action::Merge(Part::Document, patch) => merged(present, request, patch),
         Action::Patch(Part::Document, operations) => {
             let mut edit = sealed::Patching::of(document);
             let mut patched = Value::Object(visible(document)?);
@@ -67,12 +67,12 @@ pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>
                 Some((name, alias)) => operations.clone().renamed(["spec", alias], name),
                 None => operations.clone(),
             };
-            let applied = operations.apply(&mut patched, charge, |operation, place| edit.intercept(operation, place));
+            let applied = operations.apply(&mut patched, |operation, place| edit.intercept(operation, place));
             // A failed test of a document of another version is a failed precondition first.
             precondition::check(present, request, &Identity::default())?;
             applied?;
             let body = Body::of(patched)?;
-            let draft = checked(present, request, &body, body.fields().clone(), charge)?;
+            let draft = checked(present, request, &body, body.fields().clone())?;
             Ok(Wanted::of(draft, &[], edit.into_edit()))
         }
         // Conditions and all else of these are decided elsewhere.
@@ -90,21 +90,15 @@ pub(super) fn of_present(present: &Stored, request: &Request, charge: Charge<'_>
 }
 
 /// Checks conditions and fields; faults in the fields come last.
-fn checked(
-    present: &Stored,
-    request: &Request,
-    body: &Body,
-    fields: Map<String, Value>,
-    charge: Charge<'_>,
-) -> Result<Draft, Problem> {
+fn checked(present: &Stored, request: &Request, body: &Body, fields: Map<String, Value>) -> Result<Draft, Problem> {
     let mut faults = Faults::default();
     let given = precondition::identity_of(request, body, &mut faults);
     precondition::check(present, request, &given)?;
-    let draft = draft(&request.key, fields, false, charge, &mut faults);
+    let draft = draft(&request.key, fields, false, &mut faults);
     faults.into_result().map(|()| draft)
 }
 
-fn merged(present: &Stored, request: &Request, patch: &Body, charge: Charge<'_>) -> Result<Wanted, Problem> {
+fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, Problem> {
     let document = &present.document;
     let mut faults = Faults::default();
     let given = precondition::identity_of(request, patch, &mut faults);
@@ -125,7 +119,7 @@ fn merged(present: &Stored, request: &Request, patch: &Body, charge: Charge<'_>)
     if extent_of_map(&merged).bytes > LARGEST {
         return Err(too_large());
     }
-    let draft = draft(&request.key, merged, false, charge, &mut faults);
+    let draft = draft(&request.key, merged, false, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], edit))
 }
 

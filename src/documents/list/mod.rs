@@ -16,6 +16,7 @@ use super::aside::Aside;
 use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
 use super::kind::Kind;
+use super::large::{Place, Places};
 use super::list_error::ListError;
 use super::object::Object;
 use super::problem::Problem;
@@ -65,16 +66,15 @@ pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListEr
     rows.read(&Aside::default(), add).await
 }
 
-/// The same with the items as clients see them: JSON, with a comma between two of them. `admit` is asked for memory before they are
-/// printed: for so many bytes of rows, and as much for the items.
-pub async fn list_json<S>(
+/// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a place before it is printed.
+pub async fn list_json(
     database: &Database,
     aside: &Aside,
     query: &ListQuery,
-    admit: impl FnOnce(usize) -> Result<S, Problem>,
-) -> Result<(Page<Vec<u8>>, S), Problem> {
+    places: &Places,
+) -> Result<(Page<Vec<u8>>, Place), Problem> {
     let rows = Rows::fetch(database, query, MAX_BYTES).await?;
-    let share = admit(2 * rows.bytes())?;
+    let place = places.try_take(rows.bytes())?;
     let fields = query.fields;
     let add = move |items: &mut Vec<u8>, item: &Item<'_>| {
         if !items.is_empty() {
@@ -83,7 +83,7 @@ pub async fn list_json<S>(
         item.write(fields, items)?;
         Ok(())
     };
-    Ok((rows.read(aside, add).await?, share))
+    Ok((rows.read(aside, add).await?, place))
 }
 
 /// The same for a watch, which begins with the state, with another limit for the size of a page.

@@ -5,7 +5,7 @@ use super::*;
 
 fn patched(document: Value, patch: &Value) -> Result<Value, Problem> {
     let mut document = document;
-    Operations::of(patch)?.apply(&mut document, &|_| Ok(()), |_, _| Ok(false)).map(|()| document)
+    Operations::of(patch)?.apply(&mut document, |_, _| Ok(false)).map(|()| document)
 }
 
 fn parsed(patch: &str) -> Result<Operations, Problem> {
@@ -195,7 +195,7 @@ proptest! {
         let mut document = Value::Object(document);
         let operations = Operations::of(&Value::from(operations)).expect("a patch");
         let bytes = extent(&document).bytes;
-        let mut patched = Patched { document: &mut document, bytes, built: 0, charged: 0, work: 0, charge: &|_| Ok(()) };
+        let mut patched = Patched { document: &mut document, bytes, built: 0, work: 0 };
         for operation in operations.0 {
             let _ = patched.apply(operation, "/0");
             prop_assert_eq!(patched.bytes, extent(patched.document).bytes);
@@ -212,39 +212,9 @@ fn copies_of_many_small_maps_are_too_large() {
         let copies = (0..count).map(|copy| json!({"op": "copy", "from": "/list", "path": format!("/copy{copy}")}));
         Operations::of(&Value::from(copies.collect::<Vec<_>>())).expect("a patch")
     };
-    let apply = |operations: Operations| operations.apply(&mut document.clone(), &|_| Ok(()), |_, _| Ok(false));
+    let apply = |operations: Operations| operations.apply(&mut document.clone(), |_, _| Ok(false));
     assert_eq!(apply(copies(1)), Ok(()));
     assert_eq!(apply(copies(3)), Err(too_many_parts()));
-}
-
-#[test]
-fn copies_take_room_before_they_are_made_and_what_the_patch_brings_along_takes_none() {
-    let of = |text: usize| json!({"list": ["x".repeat(text)]});
-    let each = extent(&of(1000)["list"]).built;
-    let operations = json!([
-        {"op": "add", "path": "/new", "value": of(500)},
-        {"op": "copy", "from": "/list", "path": "/a"},
-        {"op": "copy", "from": "/list", "path": "/a"},
-        {"op": "remove", "path": "/a"},
-        {"op": "copy", "from": "/list", "path": "/b"},
-        {"op": "copy", "from": "/list", "path": "/c"},
-    ]);
-    let apply = |most: usize| {
-        let taken = std::sync::Mutex::new(Vec::new());
-        let mut document = of(1000);
-        let charge = |more| {
-            let mut taken = taken.lock().expect("one thread");
-            taken.push(more);
-            let busy = || Problem::new(ProblemKind::Busy, "no room");
-            if taken.iter().sum::<usize>() <= most { Ok(()) } else { Err(busy()) }
-        };
-        let applied = Operations::of(&operations).expect("a patch").apply(&mut document, &charge, |_, _| Ok(false));
-        let taken = taken.lock().expect("one thread").clone();
-        (applied.map_err(|problem| problem.kind), document.get("c").is_some(), taken)
-    };
-    // The second copy takes the place of the first one, for a moment beside it.
-    assert_eq!(apply(usize::MAX), (Ok(()), true, vec![each, each]));
-    assert_eq!(apply(2 * each - 1), (Err(ProblemKind::Busy), false, vec![each, each]));
 }
 
 #[test]

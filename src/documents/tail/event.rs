@@ -47,19 +47,6 @@ impl Event {
     }
 }
 
-impl Event {
-    /// The memory that it takes where nobody else has its object.
-    pub(super) fn bytes(&self) -> usize {
-        let object = match self {
-            Self::Initial(object) | Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => {
-                object.bytes()
-            }
-            Self::Bookmark { .. } => 0,
-        };
-        size_of::<Self>() + object
-    }
-}
-
 impl From<ListError> for Ending {
     fn from(error: ListError) -> Self {
         match error {

@@ -11,7 +11,6 @@ mod actor;
 mod entry;
 mod event;
 mod head;
-mod held;
 mod reading;
 mod ring;
 mod watch;
@@ -27,9 +26,7 @@ use tokio::time::timeout;
 
 use super::aside::Aside;
 use super::list_error::ListError;
-use super::room::Room;
 use crate::db::{self, Database};
-use held::Held;
 use ring::Ring;
 
 pub(super) use entry::{COLUMNS, Entry, EntryError};
@@ -37,8 +34,11 @@ pub use event::{Ending, Event};
 pub use watch::{Watch, WatchQuery};
 
 const RING_BYTES: usize = 32 * 1024 * 1024;
-/// What watches may have read above their limits while their clients have not taken it, all together: four of the largest documents.
-const LARGE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of a page of the state, or of a window of the log, that a watch reads at once: it has them until its client has taken them. It
+/// may exceed this by a document as large, or larger if it has a place for that.
+const PAGE_BYTES: usize = 128 * 1024;
+/// Pages and windows with large documents that clients have not taken.
+const MOST_LARGE: usize = 8;
 /// Most watches that read documents or the log at the same time.
 const MOST_READERS: usize = 8;
 /// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection.
@@ -62,10 +62,8 @@ struct Shared {
     aside: Aside,
     /// Rows of the log that the tail could not read.
     unreadable: AtomicU64,
-    /// What watches hold for their clients.
-    held: Held,
-    /// Room for large documents among it.
-    large: Room,
+    /// Places for pages and windows with large documents.
+    large: Arc<Semaphore>,
 }
 
 /// What the tail has done. Each change wakes the watches that wait for events.
@@ -116,8 +114,7 @@ impl Tail {
             readers: Arc::new(Semaphore::new(readers)),
             aside: Aside::default(),
             unreadable: AtomicU64::new(0),
-            held: Held::default(),
-            large: Room::new(LARGE_BYTES, "large documents are on their way to slow clients of watches"),
+            large: Arc::new(Semaphore::new(MOST_LARGE)),
         }))
     }
 

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
 
 use super::entry::Entry;
-use super::held::Share;
 use super::window::{self, Window};
-use super::{Shared, Tail};
+use super::{PAGE_BYTES, Shared, Tail};
 use crate::documents::filter::Filter;
 use crate::documents::list::{self, ListQuery, Page};
 use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
-use crate::documents::room::{self, Party};
 
 pub(super) enum Wanted {
     /// A page of the state.
@@ -31,18 +30,17 @@ pub(super) enum Found {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
     pub(super) epoch: u64,
-    pub(super) party: Party,
-    /// How long it waits for its turn, and for room.
+    /// How long it waits for its turn, and for a place.
     pub(super) patience: Duration,
 }
 
 impl Wanted {
-    async fn read(&self, shared: &Shared, bytes: usize) -> Result<Found, ListError> {
+    async fn read(&self, shared: &Shared) -> Result<Found, ListError> {
         let Shared { database, aside, .. } = shared;
         match self {
-            Self::Page(query) => list::list_objects(database, aside, query, bytes).await.map(Found::Page),
+            Self::Page(query) => list::list_objects(database, aside, query, PAGE_BYTES).await.map(Found::Page),
             Self::Window { filter, after, until } => {
-                window::read(database, aside, filter, *after, *until, bytes).await.map(Found::Window)
+                window::read(database, aside, filter, *after, *until, PAGE_BYTES).await.map(Found::Window)
             }
         }
     }
@@ -58,37 +56,34 @@ impl Found {
 }
 
 impl Tail {
-    /// Reads for the client of a watch, with a limit for the bytes that the client may hold. What exceeds the limit needs room in `large`.
-    /// Without room it is dropped, and read again when there is some.
-    pub(super) async fn read(&self, wanted: Wanted, reader: Reader) -> Result<(Found, Share), ListError> {
-        let Reader { epoch, party, patience } = reader;
+    /// Reads for the client of a watch. What has a large document needs a place, until the client has taken it. Without one it is dropped,
+    /// and read again when there is one.
+    pub(super) async fn read(
+        &self,
+        wanted: Wanted,
+        reader: Reader,
+    ) -> Result<(Found, Option<OwnedSemaphorePermit>), ListError> {
+        let Reader { epoch, patience } = reader;
         let no_turn = || ListError::NoTurn { within: patience };
         let until = Instant::now() + patience;
-        let mut reserved: Option<(room::Share, usize)> = None;
+        let mut place = None;
         loop {
-            let needed = {
+            {
                 let left = until.saturating_duration_since(Instant::now());
                 let turn = self.turn(epoch, left).await;
                 let _turn =
                     turn.map_err(|error| if let ListError::NoTurn { .. } = error { no_turn() } else { error })?;
-                let mut share = self.0.held.take(party);
-                let found = wanted.read(&self.0, share.bytes()).await?;
-                let bytes = found.bytes();
-                let is_small = share.covers(bytes);
-                let room = match reserved.take() {
-                    Some((room, reserved)) if bytes <= reserved => Some(room),
-                    _ => Some(self.0.large.share(party)).filter(|room| !is_small && room.reserve(bytes).is_ok()),
-                };
-                if is_small || room.is_some() {
-                    share.set(bytes);
-                    share.put_in(room);
-                    return Ok((found, share));
+                let found = wanted.read(&self.0).await?;
+                let is_small = found.bytes() <= 2 * PAGE_BYTES;
+                if !is_small && place.is_none() {
+                    place = Arc::clone(&self.0.large).try_acquire_owned().ok();
                 }
-                bytes
-            };
-            let room = self.0.large.share(party);
-            room.wait(needed, until).await.map_err(|_| no_turn())?;
-            reserved = Some((room, needed));
+                if is_small || place.is_some() {
+                    return Ok((found, place.filter(|_| !is_small)));
+                }
+            }
+            // The semaphore is never closed.
+            place = timeout_at(until, Arc::clone(&self.0.large).acquire_owned()).await.map_err(|_| no_turn())?.ok();
         }
     }
 }

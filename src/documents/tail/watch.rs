@@ -5,19 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::watch as latest;
+use tokio::sync::{OwnedSemaphorePermit, watch as latest};
 use tokio::time::Instant;
 
 use super::entry::Unreadable;
 use super::event::{Ending, Event};
-use super::held::Share;
 use super::reading::{Found, Reader, Wanted};
 use super::ring::{Next, Start};
 use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{Continue, ListQuery};
 use crate::documents::list_error::ListError;
-use crate::documents::room::Party;
 
 /// A bookmark follows the first read that begins so long after the last one and reaches the end of the log. A read begins at least once a
 /// second, so that at most 10 s are between two bookmarks.
@@ -28,7 +26,7 @@ const WINDOW: i64 = 10_000;
 const PAGE_ITEMS: u32 = 250;
 
 /// A read under way.
-type Reading = BoxFuture<'static, Result<(Found, Share), ListError>>;
+type Reading = BoxFuture<'static, Result<(Found, Option<OwnedSemaphorePermit>), ListError>>;
 
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
@@ -45,7 +43,6 @@ pub struct Watch {
     tail: Tail,
     filter: Arc<Filter>,
     fields: Fields,
-    party: Party,
     epoch: u64,
     /// All changes up to this version have been returned or are in `ready`.
     position: i64,
@@ -54,10 +51,8 @@ pub struct Watch {
     patience: Duration,
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
-    /// What they and the last event that was returned take in memory; `None` without any.
-    share: Option<Share>,
-    /// The bytes of the event of a page or window that was returned last: its client may not have taken it before it asks for another one.
-    taken: usize,
+    /// Their place, if there is a large document among them. The client has taken the last one when it asks for another one.
+    place: Option<OwnedSemaphorePermit>,
     /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
     reading: Option<Reading>,
     progress: latest::Receiver<Progress>,
@@ -81,13 +76,8 @@ enum Phase {
 }
 
 impl Tail {
-    /// Starts a watch of nobody in particular.
+    /// Starts a watch. Whether it can start at all is known before its first event.
     pub async fn watch(&self, query: WatchQuery) -> Result<Watch, ListError> {
-        self.watch_for(None, query).await
-    }
-
-    /// Starts a watch for a client. Whether it can start at all is known before its first event.
-    pub async fn watch_for(&self, party: Party, query: WatchQuery) -> Result<Watch, ListError> {
         self.ready().await?;
         let from = query.from.filter(|version| *version != 0);
         if let Some(version) = from
@@ -108,14 +98,12 @@ impl Tail {
             tail: self.clone(),
             filter: Arc::new(query.filter),
             fields: query.fields,
-            party,
             epoch,
             position,
             phase,
             patience: PATIENCE,
             ready: VecDeque::new(),
-            share: None,
-            taken: 0,
+            place: None,
             reading: None,
             progress,
             bookmark_due: Instant::now() + BOOKMARK_AFTER,
@@ -159,11 +147,11 @@ impl Watch {
             return Some(Err(ending.clone()));
         }
         self.read_at = None;
-        self.give_back();
         if let Some(event) = self.ready.pop_front() {
-            self.taken = event.bytes();
             return Some(Ok(event));
         }
+        // With the memory of the queue.
+        (self.place, self.ready) = (None, VecDeque::new());
         if !matches!(self.phase, Phase::Ring) {
             return None;
         }
@@ -194,20 +182,9 @@ impl Watch {
     /// Records the ending, and lets go of everything.
     fn end(&mut self, ending: Ending) -> Ending {
         self.ready = VecDeque::new();
-        (self.share, self.reading) = (None, None);
+        (self.place, self.reading) = (None, None);
         self.ending = Some(ending.clone());
         ending
-    }
-
-    /// The client has taken the event of a page or window that was returned last, since it asks for another one.
-    fn give_back(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        match &mut self.share {
-            Some(share) if !self.ready.is_empty() => share.set(share.bytes().saturating_sub(taken)),
-            // With the memory of the queue.
-            Some(_) => (self.share, self.ready) = (None, VecDeque::new()),
-            None => {}
-        }
     }
 
     fn bookmark(&mut self, is_end_of_state: bool) -> Event {
@@ -223,7 +200,7 @@ impl Watch {
         let Some(reading) = &mut self.reading else { return Ok(()) };
         let read = reading.await;
         self.reading = None;
-        let (found, share) = read?;
+        let (found, place) = read?;
         match found {
             Found::Page(page) => {
                 self.ready.extend(page.items.into_iter().map(Event::Initial));
@@ -242,11 +219,7 @@ impl Watch {
                 self.ready.extend(seen);
             }
         }
-        self.taken = 0;
-        self.share = Some(share).filter(|_| !self.ready.is_empty());
-        if let Some(share) = &mut self.share {
-            share.set(self.ready.iter().map(Event::bytes).sum());
-        }
+        self.place = place.filter(|_| !self.ready.is_empty());
         Ok(())
     }
 
@@ -272,7 +245,7 @@ impl Watch {
                 return Ok(None);
             }
         };
-        let reader = Reader { epoch: self.epoch, party: self.party, patience: self.patience };
+        let reader = Reader { epoch: self.epoch, patience: self.patience };
         let tail = self.tail.clone();
         Ok(Some(Box::pin(async move { tail.read(wanted, reader).await })))
     }

@@ -10,10 +10,6 @@ use crate::documents::selector::{Parameters, place_conditions};
 
 /// Most rows of a window that are sent to a watch at once.
 const ROWS: i64 = 500;
-/// A window ends behind the document that makes it larger than this in the database's own, compressed form.
-const STORED_BYTES: i64 = 256 * 1024;
-/// A window ends behind the document that makes it larger than this, if compression has made it that much shorter.
-const MAX_BYTES: usize = 1024 * 1024;
 const QUERY: &str = "read_log";
 
 /// Changes in the order of their versions.
@@ -23,18 +19,19 @@ pub(super) struct Window {
     pub(super) position: i64,
 }
 
-/// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them if they
-/// have more than about `bytes`. Large rows are read by `aside`.
+/// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them, up to the one that
+/// makes them larger than `max_bytes`. Large rows are read by `aside`.
 pub(super) async fn read(
     database: &Database,
     aside: &Aside,
     filter: &Filter,
     after: i64,
     until: i64,
-    bytes: usize,
+    max_bytes: usize,
 ) -> Result<Window, ListError> {
     let mut parameters = Parameters::default();
-    let stored_bytes = i64::try_from(bytes).unwrap_or(i64::MAX).min(STORED_BYTES);
+    // The database counts in its own, compressed form.
+    let stored_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
     let text = statement(filter, after, until, stored_bytes, &mut parameters);
     let mut rows = database.rows(QUERY, &text, &parameters.as_params()).await?;
     let (mut window, mut bytes) = (Window { entries: Vec::new(), position: until }, 0);
@@ -65,7 +62,7 @@ pub(super) async fn read(
             Err(EntryError::ShutsDown(error)) => return Err(error.into()),
         }
         // Rows that are left unread end the connection. That is rare: the statement itself returns few large documents.
-        if bytes > MAX_BYTES {
+        if bytes > max_bytes {
             break;
         }
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::config::fault::nearest;
 use crate::documents::body::{Path, kind_of};
-use crate::documents::problem::{Fault, Problem, ProblemKind};
+use crate::documents::problem::{Fault, Problem};
 
 /// Most faults that are told of one document: it may have a million.
 const MOST: usize = 100;
@@ -15,8 +15,6 @@ const SHOWN: usize = 64;
 #[derive(Debug, Default)]
 pub(in crate::documents) struct Faults {
     found: Vec<Fault>,
-    /// Part of the document could not be checked: whether it has faults is not known.
-    is_busy: bool,
 }
 
 impl Faults {
@@ -58,7 +56,6 @@ impl Faults {
 
     /// Adds the faults of another part that are not yet there.
     pub(in crate::documents) fn extend(&mut self, others: Self) {
-        self.is_busy |= others.is_busy;
         for fault in others.found {
             if !self.found.contains(&fault) {
                 self.push(fault);
@@ -66,22 +63,13 @@ impl Faults {
         }
     }
 
-    /// Notes that something can't be checked now.
-    pub(in crate::documents) fn cannot_check(&mut self) {
-        self.is_busy = true;
-    }
-
     pub(in crate::documents) fn is_empty(&self) -> bool {
-        self.found.is_empty() && !self.is_busy
+        self.found.is_empty()
     }
 
-    /// A problem if there are any. What is known to be wrong is wrong whatever the rest is.
+    /// A problem if there are any.
     pub(in crate::documents) fn into_result(self) -> Result<(), Problem> {
-        match (self.found.is_empty(), self.is_busy) {
-            (true, true) => Err(Problem::new(ProblemKind::Busy, "there is no thread or no memory to read the patches")),
-            (true, false) => Ok(()),
-            (false, _) => Err(Problem::invalid(self.found)),
-        }
+        if self.found.is_empty() { Ok(()) } else { Err(Problem::invalid(self.found)) }
     }
 }
 
@@ -101,26 +89,4 @@ pub(in crate::documents) fn shown(text: &str) -> String {
         short.push('…');
     }
     Value::String(short).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_can_not_be_checked_now_is_no_fault_of_the_document() {
-        let kind = |faults: Faults| faults.into_result().err().map(|problem| problem.kind);
-        let mut faults = Faults::default();
-        assert_eq!(kind(faults), None);
-        faults = Faults::default();
-        faults.cannot_check();
-        assert!(!faults.is_empty());
-        let mut whole = Faults::default();
-        whole.extend(faults);
-        assert_eq!(kind(whole), Some(ProblemKind::Busy));
-        faults = Faults::default();
-        faults.cannot_check();
-        faults.add(&Path::Root, "7", "an object");
-        assert_eq!(kind(faults), Some(ProblemKind::Invalid));
-    }
 }

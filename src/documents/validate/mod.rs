@@ -29,7 +29,7 @@ pub(super) use secret::{data as secret_data, entry as secret_entry};
 pub use selector::requirements_of;
 pub(super) use syncset::{alias, resolve};
 
-use super::body::{Body, Charge, Path, kind_of};
+use super::body::{Body, Path, kind_of};
 use super::document::Key;
 use super::kind::{Kind, Sealed};
 use super::problem::{Fault, Problem};
@@ -77,7 +77,7 @@ pub(super) struct Identity {
 /// The key of a new document, from the body of a POST or of an apply. If it has none, the problem has all faults of the body.
 pub fn key_of_body(kind: Kind, body: &Body) -> Result<Key, Problem> {
     let (key, faults) = key_with_faults(kind, body);
-    if faults.is_empty() { Ok(key) } else { check_without_key(&key, body, faults, &|_| Ok(())).map(|()| key) }
+    if faults.is_empty() { Ok(key) } else { check_without_key(&key, body, faults).map(|()| key) }
 }
 
 /// The same without the faults of other fields, which take long to find where there are patches.
@@ -101,10 +101,10 @@ pub(super) fn key_with_faults(kind: Kind, body: &Body) -> (Key, Faults) {
     (Key { kind, namespace, name }, faults)
 }
 
-/// The problem with all faults of a body, of which these are those of its key. `charge` takes room for what the texts of patches build.
-pub(super) fn check_without_key(key: &Key, body: &Body, mut faults: Faults, charge: Charge<'_>) -> Result<(), Problem> {
+/// The problem with all faults of a body, of which these are those of its key.
+pub(super) fn check_without_key(key: &Key, body: &Body, mut faults: Faults) -> Result<(), Problem> {
     let mut others = Faults::default();
-    draft(key, body.fields().clone(), true, charge, &mut others);
+    draft(key, body.fields().clone(), true, &mut others);
     faults.extend(others);
     faults.into_result()
 }
@@ -167,15 +167,8 @@ pub(super) fn version_of(text: &str) -> Option<i64> {
     (version >= 0 && version.to_string() == text).then_some(version)
 }
 
-/// Checks the fields of a document. What it returns can be used only if there are no faults. `charge` takes room for what the texts of
-/// patches build.
-pub(super) fn draft(
-    key: &Key,
-    mut fields: Map<String, Value>,
-    is_new: bool,
-    charge: Charge<'_>,
-    faults: &mut Faults,
-) -> Draft {
+/// Checks the fields of a document. What it returns can be used only if there are no faults.
+pub(super) fn draft(key: &Key, mut fields: Map<String, Value>, is_new: bool, faults: &mut Faults) -> Draft {
     fields.retain(|_, value| !value.is_null());
     let own = own_fields(key.kind);
     let sealed = key.kind.sealed();
@@ -204,7 +197,7 @@ pub(super) fn draft(
     let (data, terms) = match key.kind {
         Kind::Cluster => (cluster::fields(&fields, faults), None),
         Kind::Secret => (secret::fields(&fields, faults), None),
-        Kind::SyncSet | Kind::SelectorSyncSet => syncset::fields(key, fields, charge, faults),
+        Kind::SyncSet | Kind::SelectorSyncSet => syncset::fields(key, fields, faults),
         Kind::ClusterSync => (Map::new(), None),
     };
     Draft { labels, annotations, finalizers, data, sealed, terms }

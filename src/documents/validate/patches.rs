@@ -5,22 +5,16 @@ use serde_json::{Value, json};
 use super::faults::Faults;
 use super::fields::{object, required, word};
 use super::objects;
-use crate::documents::body::{Charge, Path};
-use crate::documents::patch_text::{InvalidPatch, PatchForm, PatchReader};
+use crate::documents::body::Path;
+use crate::documents::patch_text::{PatchForm, PatchReader};
 
 const KNOWN: [&str; 7] = ["apiVersion", "kind", "name", "namespace", "patchType", "patch", APPLY_MODE];
 /// A field of Hive's patches. Of its two values one says what always happens here.
 const APPLY_MODE: &str = "applyMode";
 const TYPES: [&str; 3] = ["strategic", "merge", "json"];
 
-/// Checks patches, and fills in their types. `charge` takes room for what their texts build.
-pub(super) fn patches(
-    patches: &[Value],
-    parent: &Path<'_>,
-    are_templates: bool,
-    charge: Charge<'_>,
-    faults: &mut Faults,
-) -> Value {
+/// Checks patches, and fills in their types.
+pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool, faults: &mut Faults) -> Value {
     let patches_path = parent.field("patches");
     let mut checked = Vec::with_capacity(patches.len());
     // For all together: aliases may make much of a short text.
@@ -48,10 +42,8 @@ pub(super) fn patches(
                 objects::template(text, &path.field("patch"), faults);
             } else {
                 let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
-                match reader.check(text, form, charge) {
-                    Ok(()) => {}
-                    Err(InvalidPatch::Busy) => faults.cannot_check(),
-                    Err(error) => faults.add(&path.field("patch"), error.to_string(), error.allowed(form)),
+                if let Err(error) = reader.read(text, form) {
+                    faults.add(&path.field("patch"), error.to_string(), error.allowed(form));
                 }
             }
         }

@@ -7,7 +7,7 @@ use super::fields::{boolean, list, object, required, word};
 use super::objects::{Seen, is_path_segment};
 use super::{objects, patches, selector};
 use crate::config::names::is_subdomain;
-use crate::documents::body::{Charge, Path, kind_of};
+use crate::documents::body::{Path, kind_of};
 use crate::documents::document::Key;
 use crate::documents::kind::Kind;
 use crate::documents::namespace_pattern::NamespacePattern;
@@ -47,12 +47,7 @@ pub(in crate::documents) fn alias(kind: Kind) -> Option<Alias> {
 type Terms = Option<Vec<(String, String)>>;
 
 /// Checks `spec`, fills in defaults, and returns the fields with the terms of the selector.
-pub(super) fn fields(
-    key: &Key,
-    mut fields: Map<String, Value>,
-    charge: Charge<'_>,
-    faults: &mut Faults,
-) -> (Map<String, Value>, Terms) {
+pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Faults) -> (Map<String, Value>, Terms) {
     let path = Path::Root.field("spec");
     let mut spec = match fields.remove("spec") {
         None => Map::new(),
@@ -83,7 +78,7 @@ pub(super) fn fields(
     let secrets = list(&spec, "secretMappings", FEW, &path, faults);
     let mappings = secret_mappings(secrets, &path, key, &mut seen, faults);
     let patches = list(&spec, "patches", FEW, &path, faults);
-    let patches = patches::patches(patches, &path, are_patches_templates, charge, faults);
+    let patches = patches::patches(patches, &path, are_patches_templates, faults);
     let terms = if is_selecting {
         spec.entry(NAMESPACES).or_insert_with(|| json!(["*"]));
         cluster_namespaces(&spec, &path, faults);

@@ -10,7 +10,7 @@ fn key(kind: Kind) -> Key {
 fn checked(kind: Kind, body: Value) -> Result<Draft, Vec<Fault>> {
     let Value::Object(fields) = body else { panic!("an object") };
     let mut faults = Faults::default();
-    let draft = draft(&key(kind), fields, true, &|_| Ok(()), &mut faults);
+    let draft = draft(&key(kind), fields, true, &mut faults);
     faults.into_result().map(|()| draft).map_err(|problem| problem.faults)
 }
 

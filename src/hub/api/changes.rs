@@ -14,8 +14,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Aside, Body, Cause, Charge, IfMatch, Key, Kind, Manifest, Operations, Part, Problem, ProblemKind, Request,
-    Verdict, Weight, manifests_of_json, manifests_of_yaml,
+    self, Aside, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Place, Problem, ProblemKind, Request,
+    Verdict, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -28,22 +28,15 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let condition = if_match(&asked.parts.headers)?;
     let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
     let known = if action == Action::Delete { None } else { Some(media()?) };
-    // It keeps its room until the request has been carried out.
-    let text = api.bodies.read(asked.caller.digest(), body).await?;
+    let (text, place) = bodies::read(api.documents.places(), body).await?;
     let media = match known {
         Some(known) => known,
         // It may have no body.
         None if text.is_empty() => Media::Json,
         None => media()?,
     };
-    let (wanted, weight) = {
-        let (bytes, text) = (text.len(), Arc::clone(&text));
-        let read = move || {
-            let wanted = wanted(action, media, &text, &|more| text.charge(more))?;
-            Ok::<_, Problem>((wanted, Weight::of_json(&text)))
-        };
-        api.documents.aside().run(bytes, read).await?
-    };
+    let bytes = text.len();
+    let wanted = api.documents.aside().run(bytes, move || wanted(action, media, &text)).await?;
     let key = match (key, &wanted) {
         (Some(key), _) => key,
         (None, documents::Action::Create(body)) => new_key(api, &asked, kind, body).await?,
@@ -51,16 +44,15 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let admit = |bytes| api.room_for_changed(asked.caller.digest(), bytes);
-    let done = api.documents.change(request, weight, asked.caller.digest(), admit).await?;
+    let done = api.documents.change(request, bytes, place).await?;
     let status = match done.verdict {
         Verdict::Created if !dry_run => StatusCode::CREATED,
         Verdict::Deleting => StatusCode::ACCEPTED,
         Verdict::Created | Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
     };
     let (verdict, version, key) = (done.verdict, done.document.version, done.document.key());
-    let (json, room) = done.print(api.documents.aside()).await?;
-    let mut answer = document_answer(status, version, bodies::answer_of(json, room));
+    let (json, place) = done.print(api.documents.aside()).await?;
+    let mut answer = document_answer(status, version, bodies::answer(json, place));
     if verdict == Verdict::Created && dry_run {
         // It has no version.
         answer.headers_mut().remove(ETAG);
@@ -74,25 +66,25 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
 }
 
 /// What a body asks for.
-fn wanted(action: Action, media: Media, text: &[u8], charge: Charge<'_>) -> Result<documents::Action, Problem> {
+fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action, Problem> {
     let part = match action {
         Action::ReplaceStatus | Action::PatchStatus => Part::Status,
         _ => Part::Document,
     };
     Ok(match (action, media) {
         (Action::Delete, _) if text.is_empty() => documents::Action::Delete(None),
-        (Action::Delete, _) => documents::Action::Delete(Some(Body::charged(text, charge)?)),
-        (Action::Create, _) => documents::Action::Create(Body::charged(text, charge)?),
-        (_, Media::MergePatch) => documents::Action::Merge(part, Body::charged(text, charge)?),
-        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::charged(text, charge)?),
-        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::charged(text, charge)?),
+        (Action::Delete, _) => documents::Action::Delete(Some(Body::from_json(text)?)),
+        (Action::Create, _) => documents::Action::Create(Body::from_json(text)?),
+        (_, Media::MergePatch) => documents::Action::Merge(part, Body::from_json(text)?),
+        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::from_json(text)?),
+        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::from_json(text)?),
     })
 }
 
 /// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
 /// nothing to a caller without rights.
 async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
-    let key = api.documents.key_of(kind, body, asked.caller.digest()).await;
+    let key = api.documents.key_of(kind, body).await;
     if let Ok(key) = &key {
         asked.permit(kind, &key.namespace)?;
     }
@@ -168,12 +160,12 @@ impl Named {
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let text = api.bodies.read(asked.caller.digest(), body).await?;
-    let manifests = {
-        let text = Arc::clone(&text);
-        read_manifests(api.documents.aside(), media, text.len(), move |read| read(&text, &|more| text.charge(more)))
-            .await?
-    };
+    let (text, mut place) = bodies::read(api.documents.places(), body).await?;
+    // Aliases may make much of a short text.
+    if media == Media::Yaml && text.contains(&b'&') && !place.is_for_large() {
+        place = api.documents.places().take().await?;
+    }
+    let manifests = read_manifests(api.documents.aside(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
     let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
     for manifest in manifests {
@@ -183,7 +175,11 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 let kubeconfig = manifest.body.text("kubeconfig").filter(|_| manifest.kind == Kind::Cluster);
                 let warning = kubeconfig.and_then(|kubeconfig| api.advice.as_ref()?(kubeconfig));
                 let named = Named::of(manifest.kind, &manifest.body);
-                let result = if is_away { Err(not_tried()) } else { apply_one(api, &asked, manifest, dry_run).await };
+                let result = if is_away {
+                    Err(not_tried())
+                } else {
+                    apply_one(api, &asked, manifest, dry_run, place.clone()).await
+                };
                 let warning = warning.filter(|_| result.is_ok());
                 Outcome { named, result, warning }
             }
@@ -213,7 +209,7 @@ fn warning(outcome: &Outcome) -> Option<HeaderValue> {
 }
 
 /// How the documents of an apply are read from a text.
-type Read = fn(&[u8], Charge<'_>) -> Result<Vec<Result<Manifest, Problem>>, Problem>;
+type Read = fn(&[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem>;
 
 /// Reads the documents of an apply, of which the text has so many bytes. The length of YAML does not say how long that takes: its
 /// aliases may make 4 MiB of a short text.
@@ -235,15 +231,15 @@ async fn apply_one(
     asked: &Asked<'_>,
     manifest: Manifest,
     dry_run: bool,
+    place: Place,
 ) -> Result<(Verdict, i64), Problem> {
-    let Manifest { kind, body, weight } = manifest;
+    let Manifest { kind, body, bytes } = manifest;
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    // The answer has the verdicts alone.
-    let done = api.documents.change(request, weight, asked.caller.digest(), |_| Ok(())).await?;
+    let done = api.documents.change(request, bytes, place).await?;
     Ok((done.verdict, done.document.version))
 }
 
@@ -293,7 +289,7 @@ mod tests {
         let json = r#"{"kind": "Secret", "name": "a", "namespace": "b"}"#.to_owned();
         for (media, text, is_aside) in [(Media::Yaml, aliases, true), (Media::Json, json, false)] {
             let bytes = text.len();
-            let read = move |read: Read| read(text.as_bytes(), &|_| Ok(()));
+            let read = move |read: Read| read(text.as_bytes());
             let mut reading = Box::pin(read_manifests(&aside, media, bytes, read));
             let at_once = reading.as_mut().now_or_never();
             assert_eq!(at_once.is_none(), is_aside, "{media:?}");

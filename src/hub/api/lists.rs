@@ -29,10 +29,9 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     if is_known && kind.is_shown_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
-    // While it is printed, its row is there, too.
-    let share = api.answers.share(asked.caller.digest(), 2 * found.length())?;
-    let (json, share) = found.print(api.documents.aside(), share).await?;
-    Ok(document_answer(StatusCode::OK, version, bodies::answer(json, share)))
+    let place = api.answers.try_take(found.length())?;
+    let json = found.print(api.documents.aside()).await?;
+    Ok(document_answer(StatusCode::OK, version, bodies::answer(json, place)))
 }
 
 /// A document of this version as an answer.
@@ -53,10 +52,9 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let admit = |bytes| api.answers.share(asked.caller.digest(), bytes);
-            let (page, share) = list_json(&api.database, api.documents.aside(), &query, admit).await?;
+            let (page, place) = list_json(&api.database, api.documents.aside(), &query, &api.answers).await?;
             let body = page_body(page, &query.filter);
-            Ok(([(CONTENT_TYPE, JSON)], bodies::answer_of(body, share)).into_response())
+            Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, place)).into_response())
         }
     }
 }

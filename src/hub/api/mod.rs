@@ -34,7 +34,6 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::bodies::Bodies;
 use self::limits::MOST_REQUESTS;
 use self::parameters::Parameters;
 use self::routes::{Action, Operation, operations};
@@ -44,10 +43,10 @@ use super::metrics::{HubMetrics, Route};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::Refused;
-use super::tokens::{Place, Role, TokenDigest};
+use super::tokens::{Place, Role};
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Documents, Key, Kind, Problem, ProblemKind, SchemaState, Share, Tail, not_found};
+use crate::documents::{Documents, Key, Kind, Places, Problem, ProblemKind, SchemaState, Tail, not_found};
 use crate::http::{Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
 
@@ -62,9 +61,8 @@ pub(super) struct Api {
     pub(super) access: Access,
     pub(super) watchers: Arc<Watchers>,
     pub(super) metrics: Arc<HubMetrics>,
-    pub(super) bodies: Bodies,
-    pub(super) answers: Bodies,
-    pub(super) answers_to_changes: Bodies,
+    /// Places for large answers to reads.
+    pub(super) answers: Places,
     pub(super) outages: Arc<Outages>,
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Routes of other jobs.
@@ -73,14 +71,6 @@ pub(super) struct Api {
     pub(super) advice: Option<Advice>,
     /// Ends the watches.
     pub(super) stop: CancellationToken,
-}
-
-impl Api {
-    /// The room for an answer that shows a changed document of so many bytes. It is taken before the change is made: without it, the change is
-    /// refused.
-    fn room_for_changed(&self, token: Option<TokenDigest>, bytes: usize) -> Result<Share, Problem> {
-        self.answers.share(token, bytes).or_else(|_| self.answers_to_changes.share(token, bytes))
-    }
 }
 
 /// A request whose caller is known.

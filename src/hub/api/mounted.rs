@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use hyper::body::Bytes;
 
 use super::contract::{DOCUMENTS, JSON, problems_of_mounted};
 use super::parameters::Parameters;
@@ -16,7 +15,7 @@ use super::{Api, admit, bodies, media, refused};
 use crate::documents::{Problem, ProblemKind};
 use crate::hub::metrics::Route;
 use crate::hub::problem;
-use crate::job::routes::{ApiRequest, ApiRoute, RoomCharge};
+use crate::job::routes::{ApiRequest, ApiRoute};
 
 pub(super) fn method(api: &Arc<Api>, route: &Arc<ApiRoute>) -> MethodRouter {
     let filter = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::TRACE);
@@ -51,19 +50,18 @@ async fn carry_out(
     let caller = admit(api, &parts, route.right.into())?;
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
     let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
-    let token = caller.digest();
-    let (body, charge): (Bytes, RoomCharge) = if route.body.is_some() {
+    // It has its place until the request has been carried out.
+    let (body, _place) = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
-        let text = api.bodies.read(token, body).await?;
-        (Arc::clone(&text).into_bytes(), Arc::new(move |more: usize| text.charge(more)))
+        bodies::read(api.documents.places(), body).await?
     } else {
-        (Bytes::new(), Arc::new(|_: usize| Ok(())))
+        Default::default()
     };
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body, charge };
+    let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();
-    let share = api.answers.share(token, json.len())?;
-    Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, share)).into_response())
+    let place = api.answers.try_take(json.len())?;
+    Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, place)).into_response())
 }
 
 #[cfg(test)]
@@ -150,9 +148,6 @@ pub(in crate::hub) mod tests {
     fn specimen(request: &ApiRequest) -> Result<Specimen, Problem> {
         let (namespace, name) = (request.variable("namespace"), request.variable("name"));
         request.rights.require(Right::Write, Some(namespace))?;
-        if request.parameter("word") == Some("vast") {
-            (request.charge)(usize::MAX / 4)?;
-        }
         if name == "none" {
             return Err(Problem::new(ProblemKind::NotFound, "there is none"));
         }
@@ -204,7 +199,6 @@ pub(in crate::hub) mod tests {
             ("/v1/specimens/foo/a?wrod=a", "write-foo", "application/json", 400),
             ("/v1/specimens/foo/%FF", "write-foo", "application/json", 400),
             ("/v1/specimens/foo/none", "write-foo", "application/json", 404),
-            ("/v1/specimens/foo/a?word=vast", "write-foo", "application/json", 429),
             ("/v1/specimens", "write-*", "application/json", 405),
             ("/v1/specimens/foo/a", "write-foo", "application/json", 202),
         ] {

@@ -162,7 +162,6 @@ pub(super) async fn answer(
     let counted = api.watchers.admit(caller.digest())?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
-    let token = caller.digest();
     let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
     let mut ends = FuturesUnordered::from_iter([ends]);
     // It may have to wait until it can read, and what ends a watch ends it then, too.
@@ -175,7 +174,7 @@ pub(super) async fn answer(
                 Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin"))
             }
         },
-        watch = api.tail.watch_for(token, query) => watch.map_err(|error| Problem::from(&error))?,
+        watch = api.tail.watch(query) => watch.map_err(|error| Problem::from(&error))?,
     };
     let served = Served {
         api,

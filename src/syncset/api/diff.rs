@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use super::{SyncsetApi, of_store};
 use crate::documents::{
-    Action, Charge, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, Weight,
-    decide, key_of_body, manifests_of_json,
+    Action, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, decide,
+    key_of_body, manifests_of_json,
 };
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
 use crate::syncset::inspect::{Diff, ProposedSyncset, Undiffed};
@@ -52,18 +52,13 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
             return Err(Problem::new(ProblemKind::Parameter, "parameter all is not valid: allowed are true and false"));
         }
     };
-    let ApiRequest { body, rights, charge, .. } = request;
+    let ApiRequest { body, rights, .. } = request;
     let keyring = api.inspector.keyring();
-    // What is built of it has its room as long as the text is there: until clusters have been asked.
-    let _body = body.clone();
     let read = move || {
-        let manifest = manifest(&body, &*charge)?;
+        let manifest = manifest(&body)?;
         let namespace = manifest.body.text("namespace").filter(|_| manifest.kind == Kind::SyncSet);
         rights.require(Right::Write, namespace)?;
-        let document = document(manifest, &keyring, &*charge)?;
-        // It was valid. Of its fields there are two copies more.
-        let built: usize = document.data.values().map(|value| Weight::of_value(value).built).sum();
-        charge(built.saturating_mul(2))?;
+        let document = document(manifest, &keyring)?;
         ProposedSyncset::of(&document).map_err(|failure| unreadable(&failure.message))
     };
     // The length does not say how long it takes: patches are YAML, of which aliases make 4 MiB of a short text.
@@ -82,8 +77,8 @@ fn unreadable(message: &str) -> Problem {
 }
 
 /// The only document of a body, which is a syncset.
-fn manifest(body: &[u8], charge: Charge<'_>) -> Result<Manifest, Problem> {
-    let mut manifests = manifests_of_json(body, charge)?.into_iter();
+fn manifest(body: &[u8]) -> Result<Manifest, Problem> {
+    let mut manifests = manifests_of_json(body)?.into_iter();
     let (Some(manifest), None) = (manifests.next(), manifests.next()) else {
         return Err(Problem::new(ProblemKind::Malformed, "the body is not one document"));
     };
@@ -96,10 +91,10 @@ fn manifest(body: &[u8], charge: Charge<'_>) -> Result<Manifest, Problem> {
 }
 
 /// The document that a write would make.
-fn document(manifest: Manifest, keyring: &Keyring, charge: Charge<'_>) -> Result<Document, Problem> {
+fn document(manifest: Manifest, keyring: &Keyring) -> Result<Document, Problem> {
     let key = key_of_body(manifest.kind, &manifest.body)?;
     let request = Request { key, action: Action::Create(manifest.body), condition: None, dry_run: true };
-    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw(), charge })?.document)
+    Ok(decide(None, &request, &Context { keyring, fresh: Fresh::draw() })?.document)
 }
 
 #[cfg(test)]
@@ -110,38 +105,13 @@ mod tests {
 
     #[test]
     fn a_body_is_one_syncset_in_the_form_of_the_hub_or_of_hive() {
-        let of = |body: &serde_json::Value| manifest(body.to_string().as_bytes(), &|_| Ok(()));
+        let of = |body: &serde_json::Value| manifest(body.to_string().as_bytes());
         let hub = of(&json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {}})).expect("a syncset");
         let hive = json!({"apiVersion": "hive.openshift.io/v1", "kind": "SyncSet", "spec": {},
             "metadata": {"namespace": "team", "name": "base"}});
-        assert_eq!(of(&hive).expect("a syncset"), Manifest { weight: of(&hive).expect("a syncset").weight, ..hub });
+        assert_eq!(of(&hive).expect("a syncset"), Manifest { bytes: of(&hive).expect("a syncset").bytes, ..hub });
         assert!(of(&json!({"kind": "Cluster", "namespace": "team", "name": "west"})).is_err());
         assert!(of(&json!([])).is_err());
         assert!(of(&json!([hive, hive])).is_err());
-    }
-    #[test]
-    fn what_is_built_of_a_body_is_counted_before_it_is_built() {
-        let body = json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {"resources": [{"a": 1}]}})
-            .to_string();
-        let charged = std::sync::atomic::AtomicUsize::new(0);
-        let count = |more: usize| {
-            charged.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
-            Ok(())
-        };
-        manifest(body.as_bytes(), &count).expect("a syncset");
-        assert!(charged.into_inner() > body.len(), "values take more than their text");
-        let none_left = |_: usize| Err(Problem::new(ProblemKind::Busy, "too many large requests are under way"));
-        let of_patches = std::sync::atomic::AtomicUsize::new(0);
-        let text = "a: &a [x, x, x, x]\nb: [*a, *a, *a, *a]\n";
-        let patched = json!({"kind": "SyncSet", "namespace": "team", "name": "base", "spec": {"clusterDeploymentRefs": [{"name": "west"}],
-            "patches": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "patchType": "merge", "patch": text}]}});
-        let count = |more: usize| {
-            of_patches.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
-            Ok(())
-        };
-        let manifest_of_patches = manifest(patched.to_string().as_bytes(), &|_| Ok(())).expect("a syncset");
-        document(manifest_of_patches, &Keyring::default(), &count).expect("it is valid");
-        assert!(of_patches.into_inner() > text.len(), "what is built of the texts of patches counts, too");
-        assert_eq!(manifest(body.as_bytes(), &none_left).expect_err("no room").kind, ProblemKind::Busy);
     }
 }

@@ -45,7 +45,7 @@ struct Found {
 pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
     let path = &command.file;
     let text = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
-    let manifests = manifests_of_yaml(&text, &|_| Ok(())).map_err(|problem| of_file(&problem))?;
+    let manifests = manifests_of_yaml(&text).map_err(|problem| of_file(&problem))?;
     if manifests.is_empty() {
         return Err(Error::Name("the file has no document".to_owned()));
     }

@@ -23,8 +23,8 @@ use super::status::Reason;
 use super::{digest, object};
 use crate::cluster::BuiltIn;
 use crate::documents::{
-    InvalidPatch, PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive,
-    is_forbidden_kind, is_kind, is_path_segment,
+    PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,
+    is_path_segment,
 };
 
 /// The namespace of patches that name none.
@@ -53,25 +53,15 @@ pub enum UnreadableSecret {
 /// The secrets of the hub, as far as they were read: by namespace and name.
 pub type Secrets<'s> = &'s dyn Fn(&str, &str) -> Result<&'s SecretContent, UnreadableSecret>;
 
-/// There is no thread to read a patch, which says nothing about the syncset. Another attempt may succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no thread to read a patch in YAML")]
-pub struct NoThread;
-
 /// What a syncset wants on a cluster with these labels.
-pub fn render(
-    header: &Header,
-    payload: &Payload,
-    labels: &BTreeMap<String, String>,
-    secrets: Secrets<'_>,
-) -> Result<Rendered, NoThread> {
+pub fn render(header: &Header, payload: &Payload, labels: &BTreeMap<String, String>, secrets: Secrets<'_>) -> Rendered {
     let mut renderer = Renderer { header, labels, budget: TextBudget::default(), seen: HashMap::new() };
     let identified = payload.resources.iter().enumerate();
     let identified: Vec<_> = identified.map(|(index, value)| renderer.identify(index, value)).collect();
     let resources = payload.resources.iter().zip(identified).enumerate();
     let mappings = header.secrets.iter().enumerate();
     let mut reader = PatchReader::default();
-    Ok(Rendered {
+    Rendered {
         resources: resources.map(|(index, (value, known))| renderer.resource(index, value, known)).collect(),
         secrets: mappings.map(|(index, mapping)| renderer.secret(index, mapping, secrets)).collect(),
         patches: payload
@@ -79,8 +69,8 @@ pub fn render(
             .iter()
             .enumerate()
             .map(|(index, patch)| renderer.patch(index, patch, &mut reader))
-            .collect::<Result<_, _>>()?,
-    })
+            .collect(),
+    }
 }
 
 /// What a syncset wants that can't be read: nothing is known, so that nothing is deleted.
@@ -327,12 +317,7 @@ impl Renderer<'_> {
         })
     }
 
-    fn patch(
-        &mut self,
-        index: usize,
-        patch: &Patch,
-        reader: &mut PatchReader,
-    ) -> Result<Rendering<DesiredPatch>, NoThread> {
+    fn patch(&mut self, index: usize, patch: &Patch, reader: &mut PatchReader) -> Rendering<DesiredPatch> {
         let place = Place::Patch(index);
         let namespace = if patch.namespace.is_empty() { DEFAULT_NAMESPACE } else { &patch.namespace };
         let object = ObjectRef {
@@ -341,7 +326,7 @@ impl Renderer<'_> {
             namespace: namespace.to_owned(),
             name: patch.name.clone(),
         };
-        Ok(match self.patch_body(patch, reader)? {
+        match self.patch_body(patch, reader) {
             Ok(body) => Rendering::Ready(DesiredPatch {
                 place,
                 object,
@@ -351,27 +336,20 @@ impl Renderer<'_> {
                 body,
             }),
             Err(fault) => Rendering::Failed { known: Known::Object(object), failure: fault.of(&place.to_string()) },
-        })
+        }
     }
 
-    fn patch_body(&mut self, patch: &Patch, reader: &mut PatchReader) -> Result<Result<Value, Fault>, NoThread> {
+    fn patch_body(&mut self, patch: &Patch, reader: &mut PatchReader) -> Result<Value, Fault> {
         let is_template = self.header.patch_templates && is_template(&patch.text);
-        let rendered = match is_template.then(|| self.text(&patch.text)).transpose() {
-            Ok(rendered) => rendered,
-            Err(fault) => return Ok(Err(fault)),
-        };
+        let rendered = is_template.then(|| self.text(&patch.text)).transpose()?;
         let form = match patch.patch_type {
             PatchType::Strategic | PatchType::Merge => PatchForm::Object,
             PatchType::Json => PatchForm::Operations,
         };
-        match reader.read(rendered.as_deref().unwrap_or(&patch.text), form) {
-            Ok(body) => Ok(Ok(body)),
-            Err(InvalidPatch::Busy) => Err(NoThread),
-            Err(error) => {
-                let text = format!("{error}; allowed: {}", error.allowed(form));
-                Ok(Err(if is_template { Fault::template(text) } else { Fault::invalid("", text) }))
-            }
-        }
+        reader.read(rendered.as_deref().unwrap_or(&patch.text), form).map_err(|error| {
+            let text = format!("{error}; allowed: {}", error.allowed(form));
+            if is_template { Fault::template(text) } else { Fault::invalid("", text) }
+        })
     }
 }
 

@@ -35,7 +35,7 @@ use crate::syncset::kubeconfig::Allowed;
 use crate::syncset::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Input, Progress};
-use crate::syncset::rules::render::{self, NoThread};
+use crate::syncset::rules::render;
 use crate::syncset::rules::rows::ResultRow;
 use crate::syncset::rules::spec::Header;
 use crate::syncset::rules::wanted::{Deletions, Live};
@@ -134,12 +134,6 @@ enum Setback {
 
 impl From<ShutsDown> for PrepareError {
     fn from(ShutsDown: ShutsDown) -> Self {
-        Self::Busy
-    }
-}
-
-impl From<NoThread> for PrepareError {
-    fn from(NoThread: NoThread) -> Self {
         Self::Busy
     }
 }

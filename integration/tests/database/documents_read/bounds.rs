@@ -3,7 +3,7 @@
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
 use towline::documents::{
-    Aside, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Room, Store, WatchQuery, list,
+    Aside, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Places, Store, WatchQuery, list,
     list_json,
 };
 
@@ -126,7 +126,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let data = json!({"text": "x".repeat(length)});
             world.put(number, Kind::Cluster, (name, "c"), &json!({}), &data).await;
         }
-        let (aside, room) = (Aside::default(), Room::new(64 << 20, "large documents are read"));
+        let (aside, places) = (Aside::default(), Places::new(9, 1 << 20));
         // As many as there are threads.
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         let mut ends = Vec::new();
@@ -143,17 +143,17 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
         }
         let database = &world.database;
         let read = |namespace: &'static str| {
-            let (database, aside, share) = (database.clone(), aside.clone(), room.share(None));
+            let (database, aside) = (database.clone(), aside.clone());
             async move {
                 let found = Store::new(database).found(&Key::new(Kind::Cluster, namespace, "c")).await.expect("a read");
-                found.expect("a document").print(&aside, share).await.expect("it is printed").0
+                found.expect("a document").print(&aside).await.expect("it is printed")
             }
         };
         let listed = |namespace: &'static str| {
-            let (database, aside) = (database.clone(), aside.clone());
+            let (database, aside, places) = (database.clone(), aside.clone(), places.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
             async move {
-                list_json(&database, &aside, &ListQuery { filter, ..query(None) }, |_| Ok(()))
+                list_json(&database, &aside, &ListQuery { filter, ..query(None) }, &places)
                     .await
                     .expect("a page")
                     .0

@@ -70,7 +70,7 @@ impl Set {
         let is_done = |row: &ResultRow| row.syncset == header.id && row.inputs == inputs && row.failure.is_none();
         let is_due = full || !rows.results.iter().any(is_done);
         let payload = parse::payload(&self.spec).unwrap();
-        let rendered = render(&header, &payload, &labels, &|_, _| Err(UnreadableSecret::Missing)).unwrap();
+        let rendered = render(&header, &payload, &labels, &|_, _| Err(UnreadableSecret::Missing));
         Live { header, inputs, rendered: is_due.then_some(rendered), deletions: Deletions::Allowed }
     }
 }

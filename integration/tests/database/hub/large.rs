@@ -1,6 +1,7 @@
-//! Large documents share the memory for changes and the memory for answers, and small ones have room beside them.
+//! Only a few large documents are in memory at a time, and small ones are served beside them.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use integration::eventually;
 use integration::hub::Request;
@@ -13,11 +14,10 @@ use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, run};
 
 /// Bytes of the text in the large document.
 const LARGE: usize = 4_000_000;
-/// What answers have that no client has taken, and what those to changes have beside it.
-const ANSWERS: usize = 96 << 20;
-const TO_CHANGES: usize = 32 << 20;
-/// A client's part of it, at most: the document, and what is around the text, without the 64 KiB that are free.
-const EACH: usize = LARGE + 4096 - (64 << 10);
+/// Large answers to reads that clients have not taken, at most.
+const MOST_ANSWERS: usize = 32;
+/// Requests with large bodies or documents, at most: until their clients have taken the answers.
+const MOST_CHANGES: usize = 8;
 
 /// A hub with a large document and a small one.
 async fn hub(name: &str) -> Hub {
@@ -64,11 +64,10 @@ async fn outcomes(hub: &Hub, route: &str, request: &str, all: usize) -> (Vec<Tcp
     }
 }
 
-/// A change is refused before it is made where there is no room for its answer. So clients that do not read keep nobody from changing documents
-/// in ways with small answers, however large the documents are.
+/// Clients that do not read their answers are cut off after 30 s, and until then keep nobody from changing small documents.
 #[test]
-fn answers_to_changes_are_counted_until_their_clients_have_them_and_hold_nothing_that_other_changes_need() {
-    const ALL: usize = 64;
+fn changes_of_large_documents_have_a_place_until_their_clients_have_the_answer() {
+    const ALL: usize = 12;
     run(async {
         let hub = hub("largepatches").await;
         let body = r#"{"labels": {"a": "b"}}"#;
@@ -78,20 +77,12 @@ fn answers_to_changes_are_counted_until_their_clients_have_them_and_hold_nothing
             body.len()
         );
         let route = "/v1/clusters/{namespace}/{name}";
+        let begun = Instant::now();
         let (clients, carried_out, refused) = outcomes(&hub, route, &patch, ALL).await;
-        // Their answers are counted with those to reads, and where these have no room beside them.
-        let room = ANSWERS / EACH + TO_CHANGES / EACH;
-        assert_eq!((carried_out, refused), (room, ALL - room));
+        // After 30 s the first clients are cut off.
+        let is_slow = begun.elapsed() > Duration::from_secs(25);
+        assert!(is_slow || (carried_out, refused) == (MOST_CHANGES, ALL - MOST_CHANGES), "{carried_out}, {refused}");
         let mut client = hub.client();
-        let large = json!({"kind": "Cluster", "namespace": "foo", "name": "large", "labels": {"applied": "yes"}});
-        let applied = loop {
-            let applied = done(&mut client, &Request::post("/v1/apply", &large)).await.json().expect("JSON");
-            // The database may be too slow, which is no lack of room.
-            if applied["items"][0]["problem"]["status"] != 503 {
-                break applied;
-            }
-        };
-        assert_eq!(applied["items"][0]["result"], "configured", "{applied}");
         let labels = json!({"labels": {"a": "b"}});
         done(&mut client, &Request::merge_patch("/v1/clusters/foo/small", &labels)).await;
         drop(clients);
@@ -104,10 +95,10 @@ fn answers_to_changes_are_counted_until_their_clients_have_them_and_hold_nothing
     });
 }
 
-/// Eight of 4 MiB need more than there is at once, and twice as much as one token may have: each has its turn.
+/// Twice as many as there are places: each has its turn.
 #[test]
 fn large_patches_of_one_token_at_once_are_all_made() {
-    const ALL: usize = 8;
+    const ALL: usize = 2 * MOST_CHANGES;
     run(async {
         let token = "0123456789abcdef0123456789abcdef";
         let folder = folder("largetoken");
@@ -141,14 +132,15 @@ fn large_patches_of_one_token_at_once_are_all_made() {
 }
 
 #[test]
-fn large_documents_that_clients_do_not_take_share_96_mib() {
-    const ALL: usize = 48;
+fn large_answers_wait_for_their_clients_and_the_next_one_is_refused() {
+    const ALL: usize = 40;
     run(async {
         let hub = hub("largereads").await;
         let get = "GET /v1/clusters/foo/large HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        let (clients, _, refused) = outcomes(&hub, "/v1/clusters/{namespace}/{name}", get, ALL).await;
-        // While one is printed, its row is counted, too.
-        assert!(refused >= ALL - ANSWERS / EACH, "{refused}");
+        let begun = Instant::now();
+        let (clients, carried_out, refused) = outcomes(&hub, "/v1/clusters/{namespace}/{name}", get, ALL).await;
+        let is_slow = begun.elapsed() > Duration::from_secs(25);
+        assert!(is_slow || (carried_out, refused) == (MOST_ANSWERS, ALL - MOST_ANSWERS), "{carried_out}, {refused}");
         let mut client = hub.client();
         done(&mut client, &Request::get("/v1/clusters/foo/small")).await;
         drop(clients);

@@ -243,7 +243,7 @@ proptest! {
             json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}})
         });
         let payload = Payload { resources: values.collect(), patches: Vec::new() };
-        let rendered = render(&header, &payload, &labels, &|_, _| Err(UnreadableSecret::Missing)).expect("a thread");
+        let rendered = render(&header, &payload, &labels, &|_, _| Err(UnreadableSecret::Missing));
         let (mut objects, mut unknown, mut anything) = (Objects::new(), BTreeSet::new(), false);
         for rendering in rendered.resources {
             let known = match rendering {

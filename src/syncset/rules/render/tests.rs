@@ -52,7 +52,7 @@ fn rendered(header: &Header, payload: &Payload) -> Rendered {
         _ => Err(UnreadableSecret::Missing),
     };
     // A reference into the closure's content does not leave this function.
-    render(header, payload, &labels, &secrets).expect("a thread")
+    render(header, payload, &labels, &secrets)
 }
 
 fn resources(resources: Vec<Value>) -> Vec<Rendering<Desired>> {

@@ -102,7 +102,7 @@ impl Batch {
         };
         let made = self.syncsets.iter().map(|(header, parsed)| {
             let rendered = match parsed {
-                Ok(kept) => render::render(header, &kept.payload, &self.labels, &secrets)?,
+                Ok(kept) => render::render(header, &kept.payload, &self.labels, &secrets),
                 Err(failure) => render::undecodable(failure.clone()),
             };
             let bytes = bytes(&rendered);
