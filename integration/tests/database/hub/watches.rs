@@ -123,13 +123,16 @@ fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_wit
         });
         let mut versions = join_all(writers).await.concat();
         versions.sort_unstable();
-        // The ring has 32 MiB. All of it takes less than the 30 s after which a client that takes nothing is cut off.
+        let mut rest = Vec::new();
+        // The ring has 32 MiB, and a client that takes nothing for 30 s is cut off.
         for number in 0..34 {
             let status = json!({"status": {"number": number, "text": "x".repeat(1 << 20)}});
             done(&mut client, &Request::merge_patch("/v1/clusters/large/c/status", &status)).await;
+            let mut some = [0; 4096];
+            late.read_exact(&mut some).await.expect("a part");
+            rest.extend_from_slice(&some);
         }
 
-        let mut rest = Vec::new();
         late.read_to_end(&mut rest).await.expect("the rest, and no error");
         let rest = String::from_utf8(rest).expect("text");
         assert!(rest.ends_with("}\n\r\n0\r\n\r\n"), "{:?}", &rest[rest.len() - 100..]);
