@@ -66,6 +66,7 @@ impl SyncsetsConfig {
                 insecure_tls: has(Feature::InsecureTls),
                 proxy_url: has(Feature::ProxyUrl),
                 plain_http: has(Feature::PlainHttp),
+                duplicates: has(Feature::Duplicates),
             };
         }
         fields.finish();
@@ -79,14 +80,19 @@ enum Feature {
     InsecureTls,
     ProxyUrl,
     PlainHttp,
+    Duplicates,
 }
 
 impl Setting for Feature {
-    const ALLOWED: &'static str = "insecure-tls, proxy-url, plain-http";
+    const ALLOWED: &'static str = "insecure-tls, proxy-url, plain-http, duplicates";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let words =
-            [("insecure-tls", Self::InsecureTls), ("proxy-url", Self::ProxyUrl), ("plain-http", Self::PlainHttp)];
+        let words = [
+            ("insecure-tls", Self::InsecureTls),
+            ("proxy-url", Self::ProxyUrl),
+            ("plain-http", Self::PlainHttp),
+            ("duplicates", Self::Duplicates),
+        ];
         one_of(text, &words)
     }
 }
@@ -146,12 +152,15 @@ mod tests {
             ("request_timeout", text("2s")),
             ("mass_delete_guard", Node::Bool(false)),
             ("deny_networks", list(&["10.0.0.0/8"])),
-            ("allow", list(&["proxy-url", "plain-http"])),
+            ("allow", list(&["proxy-url", "duplicates"])),
         ]);
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_secs(90), 3));
         assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(2), false));
-        assert_eq!(section.allowed, Allowed { insecure_tls: false, proxy_url: true, plain_http: true });
+        assert_eq!(
+            section.allowed,
+            Allowed { insecure_tls: false, proxy_url: true, plain_http: false, duplicates: true }
+        );
         assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_some());
         assert!(section.deny_networks.denying("127.0.0.1".parse().expect("an address")).is_none());
         assert_eq!(read(&[("deny_networks", list(&[]))]).0.deny_networks, DeniedNetworks::default());
@@ -171,7 +180,7 @@ mod tests {
             "syncsets.deny_networks[0]: found \"10.0.0.1\", where the prefix is missing; allowed: a network in CIDR notation \
              such as \"10.0.0.0/8\" or \"fd00::/8\"; did you mean `10.0.0.1/32`?",
             "syncsets.deny_networks[1]: found \"10.0.0.1/8\", where bits behind the prefix are set; allowed: ",
-            "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http; did you mean `insecure-tls`?",
+            "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http, duplicates; did you mean `insecure-tls`?",
             "syncsets.deny_network: unknown key; did you mean `deny_networks`?",
         ] {
             assert!(all.contains(fault), "no {fault} in {all}");

@@ -35,6 +35,7 @@ const MOST_BUILT: usize = 2 << 20;
 
 /// The features that kubeconfigs may use although they are refused by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each permission is independent of the others")]
 pub struct Allowed {
     /// `insecure-tls`: a server that does not prove who it is.
     pub insecure_tls: bool,
@@ -42,6 +43,8 @@ pub struct Allowed {
     pub proxy_url: bool,
     /// `plain-http`: a server without TLS.
     pub plain_http: bool,
+    /// `duplicates`: a cluster to which another document of the namespace leads already.
+    pub duplicates: bool,
 }
 
 /// Credentials, from which a client can be built.

@@ -260,7 +260,7 @@ mod tests {
             is_held: false,
             releases: BTreeMap::new(),
             contended: Vec::new(),
-            spared: BTreeSet::new(),
+            ending: BTreeSet::new(),
             requests: 1,
             progress: Progress::default(),
         };

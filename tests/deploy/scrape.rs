@@ -133,7 +133,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         is_held: false,
         releases: BTreeMap::new(),
         contended: Vec::new(),
-        spared: BTreeSet::new(),
+        ending: BTreeSet::new(),
         requests: 0,
         progress: Progress::default(),
     };

@@ -42,7 +42,13 @@ create table towline_pace (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
   last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
   asked_generation bigint not null default 0, home text);
-create index on towline_pace (identity);
+
+-- Which cluster each document leads to, by the UID of `kube-system`, in the order in which that was found out. Of the documents of a
+-- namespace with one identity the first one owns the cluster, and nothing is sent for the others. A server can claim any identity, so
+-- nothing is concluded from that of a document of another namespace.
+create table towline_identity (
+  cluster uuid primary key, namespace text collate "C" not null, identity text collate "C" not null, since bigserial);
+create index on towline_identity (namespace, identity, since);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it

@@ -294,7 +294,7 @@ fn outcome() -> Outcome {
         is_held: false,
         releases: BTreeMap::new(),
         contended: Vec::new(),
-        spared: BTreeSet::new(),
+        ending: BTreeSet::new(),
         requests: 0,
         progress: Progress::default(),
     }

@@ -26,7 +26,7 @@ const ORPHANS: &str = "with recursive applied(cluster) as ( \
          from applied where applied.cluster is not null), \
      known as (select cluster from applied where cluster is not null union select cluster from towline_work \
        union select cluster from towline_pace union select cluster from towline_result union select cluster from towline_patched \
-       union select cluster from towline_lost) \
+       union select cluster from towline_lost union select cluster from towline_identity) \
      select cluster::text from known where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster)";
 /// Removes the requests for clusters that were removed, and waits for statements under their claims.
 const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
@@ -40,19 +40,21 @@ const REMOVE_APPLIED: &str = "delete from towline_applied where ctid = any(array
 /// Removes what is stored of such clusters. From now on no claim on them is alive under which more could be stored. While the database
 /// is being restored, clusters may be still to come: its origin differs until the end.
 ///
-/// It returns other documents that lead to the same cluster, since it is the last statement that knows of them: they no longer have a
-/// duplicate, and may have spared objects that this one wanted. They are asked for in the same transaction.
+/// It returns other documents of the namespace that lead to the same cluster, of which the first one owns that now. They are asked for in
+/// the same transaction.
 const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from unnest($1::text[]::uuid[]) known(cluster) \
        where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster) \
          and (select origin = towline_origin() from towline_meta)), \
-     twins as materialized (select distinct o.cluster from gone join towline_pace p on p.cluster = gone.cluster \
-       join towline_pace o on o.identity = p.identity join clusters c on c.kind = 'clusters' and c.id = o.cluster), \
+     waiting as materialized (select distinct o.cluster from gone join towline_identity i on i.cluster = gone.cluster \
+       join towline_identity o on o.namespace = i.namespace and o.identity = i.identity \
+       join clusters c on c.kind = 'clusters' and c.id = o.cluster), \
+     identity as (delete from towline_identity i using gone where i.cluster = gone.cluster), \
      results as (delete from towline_result r using gone where r.cluster = gone.cluster), \
      applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
      lost as (delete from towline_lost l using gone where l.cluster = gone.cluster), \
      pace as (delete from towline_pace p using gone where p.cluster = gone.cluster) \
-     select cluster::text, set_config('idle_in_transaction_session_timeout', '3s', true) from twins";
+     select cluster::text, set_config('idle_in_transaction_session_timeout', '3s', true) from waiting";
 
 /// Deletes what is stored of clusters that were removed. It needs no claim: an id never comes back.
 pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(), DispatchError> {
@@ -63,8 +65,8 @@ pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(),
         database.execute("remove_work", REMOVE_WORK, &params).await?;
         while database.execute("remove_applied", &remove_applied, &params).await? >= ROWS {}
         let mut transaction = database.begin("remove", REMOVE_WITHIN).await?;
-        let twins = ids("remove_state", &transaction.all("remove_state", REMOVE_STATE, &params).await?)?;
-        ask(&mut transaction, &twins, false).await?;
+        let waiting = ids("remove_state", &transaction.all("remove_state", REMOVE_STATE, &params).await?)?;
+        ask(&mut transaction, &waiting, false).await?;
         transaction.commit().await?;
     }
     Ok(())

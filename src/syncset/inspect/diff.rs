@@ -218,6 +218,9 @@ impl Inspector {
         let Some(stored) = &snapshot.cluster else { return waits("it is being deleted") };
         let pace = snapshot.pace.as_ref().filter(|pace| pace.reachable == Some(false));
         if let Some(pace) = pace {
+            if let Some(owner) = &snapshot.owner {
+                return waits(&format!("a duplicate: {owner} leads to the same cluster and owns it"));
+            }
             return waits(&unreachable_for(pace.last_contact, snapshot.at));
         }
         let agenda = PassAgenda { due: BTreeSet::from([id]), ..PassAgenda::default() };

@@ -8,7 +8,7 @@ use super::*;
 use crate::http::scripted::Pair;
 
 const CANARY: &str = "canary7f3a";
-const ALL: Allowed = Allowed { insecure_tls: true, proxy_url: true, plain_http: true };
+const ALL: Allowed = Allowed { insecure_tls: true, proxy_url: true, plain_http: true, duplicates: true };
 
 /// A kubeconfig with everything that is honoured, and another cluster, user and context.
 fn complete() -> Value {

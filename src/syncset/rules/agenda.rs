@@ -110,8 +110,7 @@ pub enum Probe {
     None,
     /// It did not answer, and the time has come to ask again.
     Due,
-    /// It did not answer, and is to be asked at once: somebody has asked for a full pass or given it a new kubeconfig, or another document
-    /// of the same cluster demands a full pass.
+    /// It did not answer, and is to be asked at once: somebody has asked for a full pass or given it a new kubeconfig.
     Demanded,
 }
 

@@ -8,6 +8,7 @@
 mod columns;
 mod content;
 mod error;
+mod identity;
 mod lost;
 mod proposal;
 mod save;
@@ -23,7 +24,7 @@ pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
 pub use proposal::{ClusterPlace, Loss, StoredSyncset};
-pub use save::{Pace, Sharing, Standing};
+pub use save::{Pace, Standing};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use lost::is_left;

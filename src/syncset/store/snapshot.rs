@@ -1,24 +1,22 @@
 //! What a pass begins with: one statement, so that all of it is of one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
-use crate::db::{self, Json, Row, Type, column};
+use crate::db::{Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::rules::guard::{self, Judged};
-use crate::syncset::rules::name::{ObjectRef, SyncSetName};
+use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::object::LAST_APPLIED;
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
-use crate::syncset::rules::status::Duplicate;
-use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_namespace};
+use crate::syncset::rules::wanted::Deletions;
 
 const QUERY: &str = "syncset_snapshot";
 /// The annotation of a `SyncSet` with the group under which its metrics count.
@@ -47,8 +45,8 @@ pub struct Snapshot {
     pub pace: Option<PaceRow>,
     /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
     pub resyncs: i64,
-    /// Other clusters with the same identity, in the order of their names; at most 10.
-    pub duplicates: Vec<Duplicate>,
+    /// The document of the same namespace that owns the cluster, if that is another one.
+    pub owner: Option<String>,
     /// What was judged of the candidates, and of all syncsets with a result or applied objects.
     pub guards: Vec<GuardRow>,
     /// The versions of those syncsets that exist and are not being deleted, whether they match the cluster or not.
@@ -166,9 +164,9 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
-           (select coalesce(jsonb_agg(d), '[]') from (select c.namespace, c.name from pace p join towline_pace o \
-              on o.identity = p.identity and o.cluster <> p.cluster join clusters c on c.kind = 'clusters' and c.id = o.cluster \
-              order by c.namespace, c.name limit 10) d)::text, \
+           (select o.name from target c join towline_identity i on i.cluster = c.id \
+              join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
+              join clusters o on o.kind = 'clusters' and o.id = f.cluster order by f.since limit 1), \
            (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
                 'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
            (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
@@ -190,55 +188,7 @@ impl PassStore {
     }
 }
 
-/// Other clusters with an identity; $1 is the cluster, $2 the identity.
-const WITH_IDENTITY: &str = "select c.id::text, c.namespace, c.name from towline_pace o \
-     join clusters c on c.kind = 'clusters' and c.id = o.cluster \
-     where o.identity = $2 and o.cluster <> $1::text::uuid order by c.namespace, c.name";
-
-/// Other clusters with an identity that want one of some objects, or something that is deleted with it; $1 is the cluster, and the
-/// others are parameters with the identity and the objects. Each part uses the primary key.
-pub(super) fn wanted_elsewhere(identity: &str, objects: &str) -> String {
-    format!(
-        "with twins as materialized (select p.cluster from towline_pace p \
-           join clusters c on c.kind = 'clusters' and c.id = p.cluster where p.identity = {identity} and p.cluster <> $1::text::uuid), \
-         object as materialized (select * from jsonb_to_recordset({objects}) \
-           as o(api_group text, kind text, namespace text, name text, namespace_of text, group_of text)) \
-         select t.cluster::text from twins t where exists (select from object o join towline_applied a on a.cluster = t.cluster \
-             and a.api_group = o.api_group and a.kind = o.kind and a.namespace = o.namespace and a.name = o.name where a.wanted) \
-           or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.namespace = o.namespace_of where a.wanted) \
-           or exists (select from object o join towline_applied a on a.cluster = t.cluster and a.api_group = o.group_of where a.wanted)"
-    )
-}
-
-/// Objects as that takes them.
-pub(super) fn elsewhere<'o>(objects: impl IntoIterator<Item = &'o ObjectRef>) -> Json<Value> {
-    let columns = |object: &ObjectRef| {
-        let ObjectRef { group, kind, namespace, name } = object;
-        let (namespace_of, group_of) = (is_namespace(object).then_some(name), group_defined_by(object));
-        json!({"api_group": group, "kind": kind, "namespace": namespace, "name": name, "namespace_of": namespace_of,
-            "group_of": group_of})
-    };
-    Json(Value::Array(objects.into_iter().map(columns).collect()))
-}
-
 impl PassStore {
-    /// Other documents with this identity, which lead to the same cluster, that want one of these objects, or something that is deleted
-    /// with it.
-    pub async fn wanted_elsewhere<'o>(
-        &self,
-        cluster: Uuid,
-        identity: &str,
-        objects: impl IntoIterator<Item = &'o ObjectRef>,
-    ) -> Result<Vec<Uuid>, StoreError> {
-        const QUERY: &str = "wanted_elsewhere";
-        let cluster = cluster.to_string();
-        let objects = elsewhere(objects);
-        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT), (&objects as _, Type::JSONB)];
-        let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, &wanted_elsewhere("$2", "$3"), &params).await?;
-        rows.iter().map(|row| id(row, 0)).collect()
-    }
-
     /// Whether a syncset is one of this hub's: it exists, or something that it has sent is still to be deleted somewhere. Those of the
     /// cluster are in its snapshot.
     pub async fn knows(&self, snapshot: &Snapshot, syncset: Uuid) -> Result<bool, StoreError> {
@@ -252,19 +202,6 @@ impl PassStore {
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, TEXT, &[(&syncset as _, Type::TEXT)]).await?;
         Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
-    }
-
-    /// Other clusters with this identity, in the order of their names.
-    pub async fn with_identity(&self, cluster: Uuid, identity: &str) -> Result<Vec<(Uuid, Duplicate)>, StoreError> {
-        const QUERY: &str = "clusters_with_identity";
-        let cluster = cluster.to_string();
-        let params = [(&cluster as _, Type::TEXT), (&identity as _, Type::TEXT)];
-        let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, WITH_IDENTITY, &params).await?;
-        let found = rows.iter().map(|row| {
-            Ok((id(row, 0)?, Duplicate { namespace: column(QUERY, row, 1)?, name: column(QUERY, row, 2)? }))
-        });
-        found.collect()
     }
 }
 
@@ -292,7 +229,7 @@ impl Snapshot {
             with_applied: parsed(row, 9, "towline_applied")?,
             pace: read(pace, "towline_pace")?.pop(),
             resyncs,
-            duplicates: parsed(row, 11, "towline_pace")?,
+            owner: column(QUERY, row, 11)?,
             guards: parsed::<Vec<GuardColumns>>(row, 12, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
             living: parsed(row, 13, "syncsets")?,
         })
@@ -315,12 +252,6 @@ impl Snapshot {
             syncset: self.living.get(&syncset).copied(),
         })
     }
-}
-
-fn id(row: &Row, index: usize) -> Result<Uuid, StoreError> {
-    let text: &str = column(QUERY, row, index)?;
-    let id = text.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
-    Ok(id)
 }
 
 /// JSON of a column.

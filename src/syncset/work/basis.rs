@@ -1,27 +1,23 @@
 //! Whether what a pass was planned by still holds.
 //!
 //! A pass is planned by a snapshot, and may wait after that: for memory, for a permit, for a cluster that takes its time. Meanwhile
-//! somebody may pause the cluster or restore a label, or another document may turn out to lead to the same cluster. Each write to the
-//! database brings what is known of that; and if the last word is old, the database is asked before anything is deleted, and after a
-//! wait before anything at all is done. So a pass deletes nothing of which another pass was requested more than [`FRESH`] ago, unless
-//! what was changed does not concern what is wanted and who may delete; and one that has waited sends nothing to a cluster whose document
-//! has changed. Other changes do not keep it from sending what it has: a cluster that changes more often than it has a turn would never
-//! have one.
+//! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
+//! old, the database is asked before anything is deleted, and after a wait before anything at all is done. So a pass deletes nothing of
+//! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;
+//! and one that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
+//! cluster that changes more often than it has a turn would never have one.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::identity::Identified;
-use super::observer::Visited;
 use super::plan::Plan;
-use super::visit::{Read, Rest, Visit, VisitError};
+use super::visit::{Read, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::rules::agenda::Agenda;
-use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::pass::Writes;
-use crate::syncset::store::{Pace, Sharing, Snapshot, Standing, StoreError};
+use crate::syncset::store::{Pace, Snapshot, Standing, StoreError};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
 /// object takes milliseconds: usually nothing is asked for this alone.
@@ -34,10 +30,6 @@ pub(super) struct Basis {
     wanted: i64,
     /// Version of the cluster's document.
     version: Option<i64>,
-    /// Which cluster it is.
-    pub(super) identity: Option<String>,
-    /// Whether other documents lead to it.
-    pub(super) is_shared: bool,
     /// Whether something has changed, so that the pass has to begin anew before it may delete.
     pub(super) has_changed: bool,
     /// Whether that is the cluster's document, so that the cluster may be paused.
@@ -49,13 +41,10 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    pub(super) fn of(work: &Work, read: &Read, identified: &Identified) -> Self {
-        let identity = identified.identity.as_deref().or(read.identity());
+    pub(super) fn of(work: &Work, read: &Read) -> Self {
         Self {
             wanted: work.wanted,
             version: read.snapshot.cluster.as_ref().map(|cluster| cluster.document.version),
-            identity: identity.map(str::to_owned),
-            is_shared: !identified.duplicates.is_empty(),
             has_changed: false,
             is_another_version: false,
             told: read.at,
@@ -84,7 +73,6 @@ impl Basis {
     fn learn(&mut self, standing: Standing, asked: Instant) {
         self.is_another_version |= standing.version != self.version;
         self.has_changed |= standing.wanted != self.wanted || self.is_another_version;
-        self.is_shared |= standing.is_shared;
         (self.told, self.waited) = (asked, Duration::ZERO);
     }
 }
@@ -126,7 +114,7 @@ impl Worker {
     /// Asks the database whether everything is as it was. False if the claim has ended.
     pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<bool, VisitError> {
         let asked = Instant::now();
-        match self.store.standing(&work.writing(), basis.identity.as_deref()).await {
+        match self.store.standing(&work.writing()).await {
             Ok(standing) => basis.learn(standing, asked),
             Err(StoreError::LeaseExpired) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -139,7 +127,7 @@ impl Worker {
     pub(super) async fn judge_again(&self, work: &Work, read: &Read, basis: &mut Basis) -> Result<Judged, VisitError> {
         let asked = Instant::now();
         // What was requested until now is in the snapshot that follows.
-        let standing = match self.store.standing(&work.writing(), basis.identity.as_deref()).await {
+        let standing = match self.store.standing(&work.writing()).await {
             Ok(standing) => standing,
             Err(StoreError::LeaseExpired) => return Ok(Judged::Lost),
             Err(error) => return Err(error.into()),
@@ -153,9 +141,6 @@ impl Worker {
     }
 
     /// Stores what a pass has done or is about to do. If it can't go on, how the visit ends.
-    ///
-    /// Of what was deleted another document may believe that it is there: it looked first, and its write changed nothing. Those that
-    /// want it send it again, and are asked for before it is forgotten here, so that a pass that is killed in between does this again.
     pub(super) async fn store_pass(
         &self,
         work: &Work,
@@ -163,39 +148,13 @@ impl Worker {
         writes: &Writes,
         pace: Option<&Pace>,
     ) -> Result<Option<Visit>, VisitError> {
-        let mut unless_shared = !writes.removed.is_empty();
-        loop {
-            if unless_shared && basis.is_shared {
-                if writes.has_rest {
-                    // Nothing is stored, so that the next pass, which knows of the other document, finds out when it is gone.
-                    return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(self.now(), 0))));
-                }
-                if !self.tell_bereft(work, basis.identity.as_deref(), &writes.removed).await? {
-                    return Ok(Some(Visit::lost()));
-                }
-                unless_shared = false;
-            }
-            let (asked, identity) = (Instant::now(), basis.identity.clone());
-            let sharing = Sharing { identity: identity.as_deref(), unless_shared };
-            match self.store.save_in(&work.writing(), writes, pace, &sharing).await {
-                Ok(standing) => basis.learn(standing, asked),
-                Err(StoreError::LeaseExpired) => return Ok(Some(Visit::lost())),
-                Err(error) => return Err(error.into()),
-            }
-            if !(unless_shared && basis.is_shared) {
-                return Ok(None);
-            }
+        let asked = Instant::now();
+        match self.store.save(&work.writing(), writes, pace).await {
+            Ok(standing) => basis.learn(standing, asked),
+            Err(StoreError::LeaseExpired) => return Ok(Some(Visit::lost())),
+            Err(error) => return Err(error.into()),
         }
-    }
-
-    /// Makes full passes of the other documents due that want something which is gone. False if the claim has ended.
-    async fn tell_bereft(&self, work: &Work, identity: Option<&str>, gone: &[ObjectRef]) -> Result<bool, VisitError> {
-        let Some(identity) = identity else { return Ok(true) };
-        match self.store.tell_bereft(&work.writing(), identity, gone).await {
-            Ok(_) => Ok(true),
-            Err(StoreError::LeaseExpired) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(None)
     }
 }
 
@@ -207,8 +166,6 @@ mod tests {
         Basis {
             wanted: 7,
             version: Some(40),
-            identity: Some("uid".to_owned()),
-            is_shared: false,
             has_changed: false,
             is_another_version: false,
             told: now,
@@ -216,7 +173,7 @@ mod tests {
         }
     }
 
-    const SAME: Standing = Standing { wanted: 7, version: Some(40), is_shared: false };
+    const SAME: Standing = Standing { wanted: 7, version: Some(40) };
 
     #[test]
     fn a_request_a_change_of_the_cluster_and_its_end_are_changes_and_stay_so() {
@@ -229,12 +186,9 @@ mod tests {
             assert!(!basis.has_changed);
             basis.learn(changed, now);
             basis.learn(SAME, now);
-            assert!(basis.has_changed && !basis.is_shared, "{changed:?}");
+            assert!(basis.has_changed, "{changed:?}");
             assert_eq!(basis.is_another_version, changed.version != SAME.version);
         }
-        let mut basis = basis(now);
-        basis.learn(Standing { is_shared: true, ..SAME }, now);
-        assert!(basis.is_shared && !basis.has_changed);
     }
 
     #[test]

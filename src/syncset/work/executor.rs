@@ -229,7 +229,7 @@ impl<'c> Executor<'c> {
                 self.write(cluster, target, async |place| place.patch(body, *patch_type, by).await).await
             }
             Step::Delete { target, uid, version } => self.delete(cluster, target, uid, version).await,
-            Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => {
+            Step::Lists(_) | Step::Store(_) | Step::Done(_) => {
                 Err(Failed::refused(Refusal::Server, "the step is none for a single request".to_owned()))
             }
         }

@@ -106,13 +106,10 @@ impl Worker {
             next.ready_at = next.ready_at.max(after(now, not_before));
             next.pace.retry_at = Some(after(now, not_before));
         }
-        let identities = identified.identities(read);
-        let has_moved = !identities.is_empty();
-        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs, identities };
+        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
         if let Some(visit) = self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
             return Ok(visit);
         }
-        let duplicates = if has_moved { self.twins(work, identified).await? } else { identified.duplicates.clone() };
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
@@ -131,7 +128,6 @@ impl Worker {
             reachability,
             paused: None,
             held: read.held(&outcome.results),
-            duplicate: duplicates.first().cloned(),
             has_moved: identified.is_another || self.has_moved(read),
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();

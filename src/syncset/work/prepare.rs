@@ -252,7 +252,6 @@ impl Preparer {
             full: agenda.is_full,
             another_cluster,
             elsewhere: false,
-            shared: false,
             progress,
             now: snapshot.at,
         };

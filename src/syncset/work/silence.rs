@@ -19,6 +19,10 @@ impl Worker {
     /// The cluster stopped the visit before the pass.
     pub(super) async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
         match stop {
+            // Only a change of a document helps, as if the kubeconfig were refused.
+            Stop::Silent { reason: reason @ Unreachable::Duplicate, message } => {
+                self.unreachable(work, read, (reason, message), Ended::Refused).await
+            }
             Stop::Silent { reason, message } => {
                 self.unreachable(work, read, (reason, message), self.silent_again(Duration::ZERO)).await
             }
@@ -65,9 +69,9 @@ impl Worker {
 
     /// Returns whether the claim still holds.
     async fn store_pace(&self, work: &Work, read: &Read, pace: PaceRow) -> Result<bool, VisitError> {
-        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs, identities: Vec::new() };
+        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
         match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(StoreError::LeaseExpired) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -87,7 +91,6 @@ impl Worker {
             reachability: Reachability::Unreachable { reason, message },
             paused: None,
             held: read.held(&read.snapshot.results),
-            duplicate: read.snapshot.duplicates.first().cloned(),
             has_moved: self.has_moved(read),
         };
         // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.

@@ -221,7 +221,6 @@ impl Worker {
                 reachability: Self::reachability_before(&read),
                 paused,
                 held: read.held(&read.snapshot.results),
-                duplicate: read.snapshot.duplicates.first().cloned(),
                 has_moved: self.has_moved(&read),
             };
             let next = retry::next(
@@ -266,8 +265,8 @@ impl Worker {
         let rest = Rest::Until(ready_at, attempts);
         let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
         let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
-        let spared = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.spared);
-        let observed = Observed { results, live, spared, conditions, controlled_by: self.holder.as_str() };
+        let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
+        let observed = Observed { results, live, ending, conditions, controlled_by: self.holder.as_str() };
         let status = status::status(&observed, &before.status, read.now());
         if !status::differs(&status, &before.status) {
             return Ok(rest);
@@ -345,7 +344,7 @@ impl Worker {
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
-        let progress = kept.progress_of(work, &read.snapshot);
+        let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if asks == Asks::First {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
@@ -388,7 +387,7 @@ impl Worker {
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
         };
-        let mut basis = Basis::of(work, read, &identified);
+        let mut basis = Basis::of(work, read);
         basis.has_waited(began.elapsed());
         if executor.is_answered() {
             let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(Some(Visit::lost())) };
@@ -401,8 +400,7 @@ impl Worker {
             // Another pass is requested for that, or will be soon.
             return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
         }
-        prepared.input.shared = basis.is_shared;
-        prepared.input.elsewhere = read.pace().is_elsewhere(basis.identity.as_deref());
+        prepared.input.elsewhere = read.pace().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
         let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? {
             Ok(ran) => ran,
@@ -415,7 +413,7 @@ impl Worker {
         let visit = self.finish(work, read, agenda, &identified, &mut basis, ran).await?;
         // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
         if visit.outcome.is_some() {
-            kept.keep(progress, work, &read.snapshot);
+            kept.keep(progress, &read.snapshot);
         }
         Ok(Some(visit))
     }
@@ -432,12 +430,11 @@ impl Worker {
     ) -> Result<Result<Ran, Visit>, VisitError> {
         let began = Instant::now();
         let Prepared { input, weighed: _weighed } = prepared;
-        // Another identity is stored with the first writes, which forget what was stored of the cluster before. From then on other
-        // documents of the cluster find what this one wants.
+        // Another identity is stored with the first writes, which forget what was stored of the cluster before.
         let mut noted = identified.is_another.then(|| identified.noted(read));
         let mut pass = Pass::new(input);
         executor.expect(&pass);
-        let (mut is_shared, mut not_before) = (basis.is_shared, Duration::ZERO);
+        let mut not_before = Duration::ZERO;
         let (outcome, stop, is_stopped) = loop {
             if stopping.is_cancelled() {
                 break (pass.interrupt(), None, true);
@@ -458,12 +455,6 @@ impl Worker {
                 }
                 continue;
             }
-            if deletes && basis.is_shared && !is_shared {
-                drop(step);
-                pass.share();
-                is_shared = true;
-                continue;
-            }
             let reply = match step {
                 Step::Done(outcome) => break (*outcome, None, false),
                 Step::Store(writes) => {
@@ -472,11 +463,6 @@ impl Worker {
                         return Ok(Err(visit));
                     }
                     Ok(Answer::Stored)
-                }
-                Step::Elsewhere { object } => {
-                    let identity = basis.identity.as_deref().unwrap_or_default();
-                    let wanted = self.store.wanted_elsewhere(work.cluster, identity, [object]).await?;
-                    Ok(Answer::Elsewhere(!wanted.is_empty()))
                 }
                 step => {
                     let asked = Instant::now();

@@ -79,27 +79,21 @@ pub(super) struct Kept {
     progress: Progress,
     /// The demand for a full pass, and the last one, when that pass began: what another pass has seen does not count.
     of: (i64, Option<Timestamp>),
-    /// The requests that the visit served.
-    wanted: i64,
 }
 
 impl Kept {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, progress: Progress::default(), of: (0, None), wanted: 0 }
+        Self { client, progress: Progress::default(), of: (0, None) }
     }
 
     /// The progress of the pass that goes on with this snapshot.
-    pub(super) fn progress_of(&self, work: &Work, snapshot: &Snapshot) -> Progress {
-        if self.of != Self::pass_of(snapshot) {
-            return Progress::default();
-        }
-        let progress = self.progress.clone();
-        if self.wanted == work.wanted { progress } else { progress.asked_again() }
+    pub(super) fn progress_of(&self, snapshot: &Snapshot) -> Progress {
+        if self.of == Self::pass_of(snapshot) { self.progress.clone() } else { Progress::default() }
     }
 
     /// Keeps the progress of a pass that began with this snapshot.
-    pub(super) fn keep(&mut self, progress: Progress, work: &Work, snapshot: &Snapshot) {
-        (self.progress, self.of, self.wanted) = (progress, Self::pass_of(snapshot), work.wanted);
+    pub(super) fn keep(&mut self, progress: Progress, snapshot: &Snapshot) {
+        (self.progress, self.of) = (progress, Self::pass_of(snapshot));
     }
 
     fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {

@@ -16,7 +16,7 @@ mod compaction;
 mod dispatch;
 mod frozen;
 mod judging;
-mod pass_sharing;
+mod owning;
 mod pass_store;
 mod preparing;
 mod protocol;

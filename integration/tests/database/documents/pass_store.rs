@@ -9,7 +9,7 @@ use towline::syncset::dispatch::{Dispatch, Turn};
 use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::syncset::rules::pass::Writes;
 use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
-use towline::syncset::rules::status::{Duplicate, Reason};
+use towline::syncset::rules::status::Reason;
 use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::documents::claims::Running;
@@ -144,14 +144,12 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![patched(0), patched(3)],
             ..Writes::default()
         };
-        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
+        let now = Pace { row: pace(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
-        stage.writer().version(create("twin")).await;
         stage
             .run(
                 "insert into towline_guard values ('00000000-0000-4000-9000-00000000000b', 43, true, false, 3, now()), \
                  ('00000000-0000-4000-9000-00000000000c', 44, false, true, 4, now()), (gen_random_uuid(), 45, true, true, 5, now()); \
-                 insert into towline_pace select c.id, p.identity, 1, true, null, null, null, 0 from towline_pace p, clusters c where c.name = 'twin'; \
                  update towline_claim set cursor = 46 where name = 'dispatcher'",
             )
             .await;
@@ -161,12 +159,6 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         assert_eq!(results, [failed(), succeeded()]);
         assert_eq!((snapshot.pace, snapshot.resyncs, snapshot.cursor), (Some(pace()), 0, 46));
         assert_eq!(snapshot.with_applied, [id(11), id(12)].into());
-        let twin = Duplicate { namespace: "foo".to_owned(), name: "twin".to_owned() };
-        assert_eq!(snapshot.duplicates, std::slice::from_ref(&twin));
-        let identity = pace().identity.expect("one");
-        let with_identity = store.with_identity(claim.cluster, &identity).await.expect("clusters");
-        assert_eq!(with_identity.iter().map(|(_, other)| other).collect::<Vec<_>>(), [&twin]);
-        assert_eq!(store.with_identity(claim.cluster, "other").await.expect("clusters"), []);
         let mut guards = snapshot.guards;
         guards.sort_by_key(|row| row.syncset);
         let guard = |syncset, judged, gone, held| GuardRow { syncset: id(syncset), judged, gone, held };
@@ -188,10 +180,8 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             forgotten: vec![(waiting().object, id(12))],
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
-            removed: vec![waiting().object],
-            has_rest: true,
         };
-        let now = Pace { row: other_pace.clone(), resyncs: 0, identities: Vec::new() };
+        let now = Pace { row: other_pace.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
@@ -207,7 +197,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         let (claim, store) = claimed(&stage).await;
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
+        let now = Pace { row: pace(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is held");
         let takes = Writes {
             finished: vec![id(11)],
@@ -241,7 +231,7 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         let stage = Stage::new("resynced").await;
         let (claim, store) = claimed(&stage).await;
         let ends = async |resyncs| {
-            let now = Pace { row: pace(), resyncs, identities: Vec::new() };
+            let now = Pace { row: pace(), resyncs };
             store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
             (snapshot.pace.expect("a row").next_full.is_some(), snapshot.resyncs)
@@ -269,8 +259,9 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Pace { row: pace(), resyncs: 0, identities: Vec::new() };
+        let now = Pace { row: pace(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
+        store.own(&claim, "a").await.expect("it is noted");
         stage.writer().version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;
         // The pass goes on, and has written rows that are not committed when the dispatcher comes.
         let pass = stage.place.client(integration::postgres::ADMIN).await.expect("a connection");
@@ -283,7 +274,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         stage.becomes("the dispatcher to wait for the pass", waits, 1).await;
         pass.batch_execute("commit").await.expect("it is committed");
         turn.await.expect("no panic").expect("a turn");
-        for table in ["work", "result", "applied", "patched", "pace"] {
+        for table in ["work", "result", "applied", "patched", "pace", "identity"] {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0, "{table}");
         }
         let stored = store.save(&claim, &writes, Some(&now)).await;

@@ -121,7 +121,6 @@ impl State {
             full,
             another_cluster: false,
             elsewhere: false,
-            shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
         });

@@ -93,7 +93,6 @@ impl Applied {
             full: false,
             another_cluster: false,
             elsewhere: false,
-            shared: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
         }

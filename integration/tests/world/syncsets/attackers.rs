@@ -9,9 +9,10 @@ use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
 use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
 /// The tables that syncsets have.
-pub(crate) const STATE: [&str; 7] = [
+pub(crate) const STATE: [&str; 8] = [
     "towline_applied",
     "towline_guard",
+    "towline_identity",
     "towline_lost",
     "towline_pace",
     "towline_patched",

@@ -179,7 +179,7 @@ fn a_pass_costs_the_requests_and_statements_that_are_promised() {
     });
 }
 
-/// Nothing is known of the cluster: which one it is is stored under a lock before anything else, and who else leads there is read.
+/// Nothing is known of the cluster: which one it is, and whether the document owns it, is stored under a lock before anything else.
 #[test]
 fn the_first_pass_over_a_cluster_costs_a_request_and_three_statements_more() {
     run(async {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::syncsets::attackers::base64;
 use crate::syncsets::commands::file;
 use crate::syncsets::kinds::{definition, widget};
-use crate::syncsets::world::{LIMIT, Stage, condition, run};
+use crate::syncsets::world::{LIMIT, Stage, WITH_DUPLICATES, condition, run};
 
 /// Data of all config maps, by which it is seen that a dry run has changed nothing.
 async fn state(stage: &Stage, plane: &ControlPlane) -> Value {
@@ -140,7 +140,7 @@ fn a_diff_right_after_a_write_tells_a_changed_value() {
 #[test]
 fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
     run(async {
-        let stage = Stage::new("diff-reach").await;
+        let stage = Stage::with("diff-reach", WITH_DUPLICATES, 1).await;
         stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],

@@ -10,7 +10,7 @@ use crate::syncsets::guard::{Objects, SECTION, api};
 use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, Stage, run};
 
-/// While its first pass there goes on, other documents of that cluster have to find what it wants.
+/// A pass that follows on a killed one must not take what it had on the cluster before for what is on this one.
 #[test]
 fn a_document_is_known_as_one_of_its_new_cluster_before_it_writes_there() {
     run(async {

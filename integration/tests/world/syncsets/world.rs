@@ -26,6 +26,10 @@ pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeo
 pub(crate) const UNGUARDED: &str =
     "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nmass_delete_guard = false";
 
+/// The same for tests in which several documents of a namespace lead to one edge.
+pub(crate) const WITH_DUPLICATES: &str =
+    "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nallow = [\"duplicates\"]";
+
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.
 static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];

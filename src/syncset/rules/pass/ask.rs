@@ -37,37 +37,7 @@ pub(super) enum Ask {
     LookForPatch(Box<PatchItem>),
     Patch(Box<PatchItem>),
     Examine(Removal),
-    /// Whether another document of the cluster wants the object that is about to be deleted.
-    Elsewhere(Deletion),
     Delete(Removal, Seen),
-}
-
-/// An object that is about to be deleted, as it was seen.
-#[derive(Debug)]
-pub(super) enum Deletion {
-    /// Nobody wants it.
-    Unwanted(Removal, Seen),
-    /// It is to be created again, since it can't be changed.
-    Recreated(Box<Item>, Refused, Seen),
-}
-
-impl Deletion {
-    pub(super) fn object(&self) -> &ObjectRef {
-        match self {
-            Self::Unwanted(removal, _) => &removal.object,
-            Self::Recreated(item, ..) => &item.object,
-        }
-    }
-}
-
-impl From<Deletion> for Ask {
-    /// Its deletion.
-    fn from(deletion: Deletion) -> Self {
-        match deletion {
-            Deletion::Unwanted(removal, seen) => Self::Delete(removal, seen),
-            Deletion::Recreated(item, refused, seen) => Self::Replace(item, refused, seen),
-        }
-    }
 }
 
 impl Ask {
@@ -75,7 +45,7 @@ impl Ask {
     pub(super) fn throttled(&self) -> Vec<Throttled> {
         let one = match self {
             Self::Lists(listings) => return listings.iter().map(Listing::throttled).collect(),
-            Self::Store(_) | Self::Elsewhere(..) => return Vec::new(),
+            Self::Store(_) => return Vec::new(),
             Self::Kind { key, .. } => (Verb::Discover, group_and_kind(key)),
             Self::Look(item) => (Verb::Look, item.object.clone()),
             Self::Identify(item, _) => (Verb::Identify, item.object.clone()),
@@ -99,7 +69,7 @@ impl Ask {
     /// How many requests of a pass it is. Discovery does not count.
     pub(super) fn requests(&self) -> usize {
         match self {
-            Self::Kind { .. } | Self::Store(_) | Self::Elsewhere(..) => 0,
+            Self::Kind { .. } | Self::Store(_) => 0,
             Self::Lists(listings) => listings.len(),
             _ => 1,
         }
@@ -138,7 +108,6 @@ impl Ask {
                 body: Cow::Borrowed(&patch.desired.body),
             },
             Self::Examine(removal) => Step::Look { target: target_of_removal(removal) },
-            Self::Elsewhere(deletion) => Step::Elsewhere { object: deletion.object() },
             Self::Delete(removal, seen) => {
                 Step::Delete { target: target_of_removal(removal), uid: &seen.uid, version: &seen.version }
             }

@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::step::{Writes, is_of_apply};
 use crate::syncset::rules::name::{Digest, ObjectRef};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
-use crate::syncset::rules::wanted::is_outer;
 
 /// All rows of a cluster.
 #[derive(Debug, Default)]
@@ -18,10 +17,6 @@ pub(super) struct Ledger {
     changed_rows: BTreeSet<(ObjectRef, Uuid)>,
     changed_patches: BTreeSet<(Uuid, usize)>,
     changed_results: BTreeSet<Uuid>,
-    /// Objects that this pass has deleted or found to be gone.
-    removed: BTreeSet<ObjectRef>,
-    /// Whether something that is deleted with one of them may still be there.
-    has_rest: bool,
 }
 
 /// What is known of an object, of whichever syncset.
@@ -126,23 +121,6 @@ impl Ledger {
         }
     }
 
-    /// Forgets a row of an object that is gone.
-    pub(super) fn remove(&mut self, object: &ObjectRef, syncset: Uuid) {
-        self.note_removed(object);
-        self.forget(object, syncset);
-    }
-
-    /// Forgets a row of an object that was deleted.
-    pub(super) fn delete(&mut self, object: &ObjectRef, syncset: Uuid) {
-        self.has_rest |= is_outer(object);
-        self.remove(object, syncset);
-    }
-
-    /// Notes that an object is gone, whose rows stay.
-    pub(super) fn note_removed(&mut self, object: &ObjectRef) {
-        self.removed.insert(object.clone());
-    }
-
     pub(super) fn patch(&self, syncset: Uuid, position: usize) -> Option<&PatchedRow> {
         self.patched.get(&(syncset, position))
     }
@@ -200,8 +178,6 @@ impl Ledger {
 
     pub(super) fn take(&mut self) -> Writes {
         let mut writes = Writes::default();
-        writes.removed.extend(std::mem::take(&mut self.removed));
-        writes.has_rest = std::mem::take(&mut self.has_rest);
         for (object, syncset) in std::mem::take(&mut self.changed_rows) {
             match self.row(&object, syncset) {
                 Some(row) => writes.applied.push(row.clone()),

@@ -50,7 +50,6 @@ use super::wanted::{Deletions, Live};
 
 /// What a pass begins with.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "what a pass is are independent facts")]
 pub struct Input {
     /// The syncsets that name or select the cluster, in the order in which they are applied. Those that are due are rendered, and so is
     /// everything that [`also_due`](super::wanted::also_due) names; in a full pass all are.
@@ -71,8 +70,6 @@ pub struct Input {
     /// Whether the kubeconfig led to another cluster when it was first used. What was there before is a stranger's then, whatever it bears:
     /// the marks may have been copied with it, and the kubeconfig may be a mistake.
     pub elsewhere: bool,
-    /// Whether other documents lead to the same cluster, so that one of them may want what is to be deleted.
-    pub shared: bool,
     /// From the pass before, if that had to end early; what was in step counts only if it was the same full pass.
     pub progress: Progress,
     /// When the pass begins.

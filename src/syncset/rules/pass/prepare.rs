@@ -130,7 +130,6 @@ impl Pass {
         };
         match reply {
             Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => {
-                self.note_loss(&item, found.as_ref());
                 first_contact(&mut item, found, self.elsewhere);
             }
             Ok(found) => self.judge_drift(&mut item, found),
@@ -148,7 +147,6 @@ impl Pass {
     /// Compares an object that was sent before with what there is.
     pub(super) fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
         item.state = ItemState::Ready;
-        self.note_loss(item, found.as_ref());
         let Some(seen) = found else {
             if may_end_by_itself(&item.desired.body) {
                 return;

@@ -1,9 +1,9 @@
 //! Deleting an object that can't be changed, so that it can be created again.
 
-use super::ask::{Ask, Deletion};
+use super::ask::Ask;
 use super::failure;
 use super::item::Item;
-use super::run::{Pass, unexpected};
+use super::run::{CHANGED, Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Release, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::NEVER_RECREATED;
@@ -48,8 +48,11 @@ impl Pass {
 
     pub(super) fn probed(&mut self, item: Box<Item>, refused: Refused, seen: Seen, reply: &Result<Answer, Refused>) {
         match reply {
+            Err(answer) if answer.refusal == Refusal::Exists && self.are_deletions_off => {
+                self.refuse_to_recreate(&item, &refused, CHANGED);
+            }
             Err(answer) if answer.refusal == Refusal::Exists => {
-                self.delete(Deletion::Recreated(item, refused, seen));
+                self.follow_up = Some(Ask::Replace(item, refused, seen));
             }
             _ => self.refuse(&item, &refused),
         }
@@ -63,7 +66,6 @@ impl Pass {
     pub(super) fn replaced(&mut self, item: &Item, refused: &Refused, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Deleted(_)) => {
-                self.ledger.note_removed(&item.object);
                 let message = "the object is being deleted, to be created again";
                 self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
             }

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use uuid::Uuid;
 
-use super::ask::{Ask, Deletion};
+use super::ask::Ask;
 use super::failure;
 use super::item::{KindKey, Removal};
 use super::kept::is_kept;
-use super::run::{CHANGED, Pass, unexpected};
+use super::run::{Pass, unexpected};
 use super::send::CONTENDED_AFTER;
-use super::step::{Answer, Ending, Progress, Refusal, Refused, Release, Resolution, Seen};
+use super::step::{Answer, Ending, Refusal, Refused, Release, Resolution, Seen};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, Failure, ResultRow};
 use crate::syncset::rules::status::Reason;
-use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_outer, is_within};
+use crate::syncset::rules::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_within};
 
 /// How often an object is looked at again that changed before it was deleted.
 const MOST_LOOKS: u8 = 3;
@@ -66,11 +66,6 @@ impl Pass {
             // Counts as one without an answer until there is one.
             self.progress.unknown_within.insert(key.clone());
             return Some(Ask::Kind { key, wait: false });
-        }
-        // A namespace stays with what is in it.
-        if self.is_spared(&removal) {
-            self.progress.spared.insert((removal.object, removal.syncset));
-            return None;
         }
         if let Some(hindrance) = self.hindrance(&removal.object) {
             self.keep_row(&removal, &hindrance);
@@ -177,20 +172,16 @@ impl Pass {
     pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             // A pass that was killed may have deleted it.
-            Ok(Answer::Found(None)) => self.ledger.remove(&removal.object, removal.syncset),
+            Ok(Answer::Found(None)) => self.ledger.forget(&removal.object, removal.syncset),
             Ok(Answer::Found(Some(seen))) => {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
-                let is_another = row.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
                 if let Some(release) = self.release(row, &seen) {
                     *self.releases.entry(release).or_default() += 1;
-                    if is_another {
-                        self.ledger.note_removed(&removal.object);
-                    }
                     self.let_stay(&removal.object, removal.syncset);
                 } else if seen.is_terminating() {
                     self.wait_until_gone(removal, &seen.ending.unwrap_or_default());
                 } else {
-                    self.delete(Deletion::Unwanted(removal, seen));
+                    self.follow_up = Some(Ask::Delete(removal, seen));
                 }
             }
             Ok(_) => self.give_up(&removal, &unexpected().message),
@@ -198,63 +189,15 @@ impl Pass {
         }
     }
 
-    /// What is next for an object that is ours to delete.
-    pub(super) fn delete(&mut self, deletion: Deletion) {
-        self.follow_up = match deletion {
-            Deletion::Recreated(item, refused, _) if self.are_deletions_off => {
-                return self.refuse_to_recreate(&item, &refused, CHANGED);
-            }
-            deletion if self.shared => Some(Ask::Elsewhere(deletion)),
-            deletion => Some(deletion.into()),
-        };
-    }
-
-    /// What another document of this cluster wants stays, and so does the row that remembers that it is to be deleted. The rows of this
-    /// pass were stored before: of two documents that drop an object at once, at least one finds that the other does not want it.
-    /// Should the other one begin to want it now, it stores that first and then writes the object. That may change nothing of it, so
-    /// that it is deleted all the same: whoever stores that it is gone finds the other one's row, and sees to it that it is sent again
-    /// ([`Writes::removed`](super::Writes)).
-    pub(super) fn asked_elsewhere(&mut self, deletion: Deletion, reply: &Result<Answer, Refused>) {
-        let message = match reply {
-            Ok(Answer::Elsewhere(false)) => {
-                self.follow_up = Some(deletion.into());
-                return;
-            }
-            Ok(Answer::Elsewhere(true)) => None,
-            Ok(_) => Some(unexpected().message),
-            Err(refused) => Some(refused.message.clone()),
-        };
-        match (deletion, message) {
-            (Deletion::Unwanted(removal, _), None) => {
-                self.progress.spared.insert((removal.object, removal.syncset));
-            }
-            (Deletion::Unwanted(removal, _), Some(message)) => self.give_up(&removal, &message),
-            (Deletion::Recreated(item, refused, _), message) => {
-                let why = message.as_deref().unwrap_or("another document of the cluster wants it");
-                self.refuse_to_recreate(&item, &refused, why);
-            }
-        }
-    }
-
-    /// Whether this pass, or the one from which it goes on, has found that another document wants the object, or something within.
-    fn is_spared(&self, removal: &Removal) -> bool {
-        let is_spared = |object: &ObjectRef, syncset| self.progress.spared.contains(&(object.clone(), syncset));
-        is_spared(&removal.object, removal.syncset)
-            || self
-                .pending_within(&removal.object)
-                .any(|row| is_spared(&row.object, row.syncset) && self.may_define(&removal.object, &row.object))
-    }
-
-    /// Syncsets that are gone and whose objects are all spared, or on their way out.
-    pub(super) fn spared(&self) -> BTreeSet<Uuid> {
+    /// Syncsets that are gone and all of whose objects are being deleted.
+    pub(super) fn ending(&self) -> BTreeSet<Uuid> {
         let left = |syncset: Uuid| {
             let rows = self.ledger.rows().filter(move |row| row.syncset == syncset && !is_kept(row));
             rows.map(|row| (row.object.clone(), row.syncset))
         };
         let gone = self.ledger.results().map(|row| row.syncset).filter(|syncset| self.position(*syncset).is_none());
         gone.filter(|syncset| {
-            let Progress { spared, ending, .. } = &self.progress;
-            left(*syncset).next().is_some() && left(*syncset).all(|row| spared.contains(&row) || ending.contains(&row))
+            left(*syncset).next().is_some() && left(*syncset).all(|row| self.progress.ending.contains(&row))
         })
         .collect()
     }
@@ -262,13 +205,6 @@ impl Pass {
     /// Why the object is not ours to delete, if it is not.
     fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
         Release::of(row, seen, self.ledger.rows(), |object| self.wanted.winner(object).is_some())
-    }
-
-    /// Whether the row of an object that was deleted stays until the object is gone. What is in a namespace or is defined by a
-    /// definition goes after the answer to the deletion. If another document has begun to want something of that since it was asked, it
-    /// may look as if that was there to stay: so only when all of it is gone the other document is told to send it again.
-    fn has_to_be_gone(&self, object: &ObjectRef) -> bool {
-        self.shared && is_outer(object)
     }
 
     /// The row of an object that is being deleted stays until it is gone, so that somebody says what holds it.
@@ -284,15 +220,12 @@ impl Pass {
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Deleted(Some(ending))) => self.wait_until_gone(removal, &ending),
-            Ok(Answer::Deleted(None)) if self.has_to_be_gone(&removal.object) => {
-                self.progress.ending.insert((removal.object, removal.syncset));
-            }
-            Ok(Answer::Deleted(None)) => self.ledger.delete(&removal.object, removal.syncset),
+            Ok(Answer::Deleted(None)) => self.ledger.forget(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;
                 match refused.refusal {
-                    Refusal::NotFound => self.ledger.remove(&removal.object, removal.syncset),
+                    Refusal::NotFound => self.ledger.forget(&removal.object, removal.syncset),
                     Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
                     _ => self.give_up(&removal, &refused.message),
                 }

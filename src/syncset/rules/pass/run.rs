@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::Input;
-use super::ask::{Ask, Deletion};
+use super::ask::Ask;
 use super::item::{Item, KindKey, Removal, Work};
 use super::ledger::Ledger;
 use super::list::Listing;
@@ -39,7 +39,6 @@ pub struct Pass {
     pub(super) gone: BTreeMap<Uuid, Deletions>,
     pub(super) full: bool,
     pub(super) elsewhere: bool,
-    pub(super) shared: bool,
     pub(super) progress: Progress,
     pub(super) ledger: Ledger,
     pub(super) wanted: Wanted,
@@ -137,7 +136,6 @@ impl Pass {
             gone: input.gone,
             full: input.full || input.another_cluster,
             elsewhere: input.elsewhere,
-            shared: input.shared,
             progress,
             ledger,
             wanted: Wanted::default(),
@@ -235,7 +233,6 @@ impl Pass {
             Ask::LookForPatch(patch) => self.looked_for_patch(patch, reply),
             Ask::Patch(patch) => self.patched(patch, reply),
             Ask::Examine(removal) => self.examined(removal, reply),
-            Ask::Elsewhere(deletion) => self.asked_elsewhere(deletion, &reply),
             Ask::Delete(removal, _) => self.deleted(removal, reply),
         }
     }
@@ -275,25 +272,6 @@ impl Pass {
             is_alone &= *tries >= MOST_THROTTLED;
         }
         is_alone
-    }
-
-    /// Another document leads to the same cluster, as has turned out now: it is asked before the next deletion whether it wants the
-    /// object, also if the deletion is the step that waits for its reply.
-    pub fn share(&mut self) {
-        self.shared = true;
-        self.asked = match self.asked.take() {
-            Some(Ask::Delete(removal, seen)) => Some(self.ask_elsewhere(Deletion::Unwanted(removal, seen))),
-            Some(Ask::Replace(item, refused, seen)) => {
-                Some(self.ask_elsewhere(Deletion::Recreated(item, refused, seen)))
-            }
-            asked => asked,
-        };
-    }
-
-    /// Instead of a deletion that was not carried out.
-    fn ask_elsewhere(&mut self, deletion: Deletion) -> Ask {
-        self.requests = self.requests.saturating_sub(1);
-        Ask::Elsewhere(deletion)
     }
 
     /// What the pass was planned by has changed, so that what it is about to delete may be wanted again. It deletes nothing more, and
@@ -552,7 +530,7 @@ impl Pass {
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),
-            spared: self.spared(),
+            ending: self.ending(),
             requests: self.requests,
             progress: self.progress_after(end),
         }

@@ -10,7 +10,6 @@ use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::spec::{Behavior, Place};
 use crate::syncset::rules::status::Reason;
-use crate::syncset::rules::wanted::is_outer;
 
 /// How often one object may be found to come and go while it is sent.
 const MOST_TRIES: u8 = 3;
@@ -188,7 +187,6 @@ impl Pass {
     pub(super) fn created(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Written { seen, .. }) => {
-                self.note_loss(&item, Some(&seen));
                 // It has not existed, so it is ours.
                 item.facts.adopted = false;
                 self.follow_up = self.written(item, true, seen).map(Ask::Create);
@@ -235,7 +233,6 @@ impl Pass {
                 item.tries += u8::from(refused.refusal == Refusal::NotFound);
                 match refused.refusal {
                     Refusal::NotFound if item.tries < MOST_TRIES => {
-                        self.note_loss(&item, None);
                         item.is_gone();
                         self.begin_again(item);
                     }
@@ -273,31 +270,11 @@ impl Pass {
         } else if found.as_ref().is_some_and(Seen::is_terminating) {
             self.fail_terminating(&item);
         } else {
-            self.note_loss(&item, found.as_ref());
             item.is_gone();
             item.is_absent = uid.is_none();
             item.facts.adopted = uid.is_some() && !item.desired.may_adopt;
             item.facts.uid = uid;
             self.begin_again(item);
-        }
-    }
-
-    /// The object that was known is not there any more, whatever is in its place. With a namespace went what was in it, and with a
-    /// definition the objects of its kind: other documents of the cluster are told. Whoever has deleted it may want it again before it
-    /// was gone, and then waits for nothing.
-    pub(super) fn note_loss(&mut self, item: &Item, found: Option<&Seen>) {
-        let is_it = |seen: &Seen| seen.is_terminating() || item.facts.uid.as_ref() == Some(&seen.uid);
-        let is_lost = item.facts.uid.is_some() && !found.is_some_and(is_it);
-        if !is_lost || !is_outer(&item.object) {
-            return;
-        }
-        self.ledger.note_removed(&item.object);
-        // Rows of those who no longer want it stay until it is sent, which may be refused again and again: it would be lost each time.
-        let own = self.live.get(item.syncset).map(|live| live.header.id);
-        let knows_it = |row: &&AppliedRow| row.uid == item.facts.uid && Some(row.syncset) != own;
-        let others: Vec<AppliedRow> = self.ledger.rows_of(&item.object).filter(knows_it).cloned().collect();
-        for row in others {
-            self.awaits_store |= self.ledger.put(AppliedRow { uid: None, version: None, owned: None, ..row });
         }
     }
 

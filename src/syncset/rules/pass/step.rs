@@ -70,9 +70,6 @@ pub enum Step<'a> {
         /// The `resourceVersion` that it must have.
         version: &'a str,
     },
-    /// Find out in the database whether another document of the same cluster wants an object, or something that would be deleted
-    /// with it. Answered by [`Answer::Elsewhere`].
-    Elsewhere { object: &'a ObjectRef },
     /// Writes that have to be stored before anything else is done. Answered by [`Answer::Stored`].
     Store(Writes),
     /// The pass is over; what it answers is not asked for again.
@@ -160,8 +157,6 @@ pub enum Answer {
     },
     /// Of [`Step::Delete`]; with what is known of the object if it is still there.
     Deleted(Option<Ending>),
-    /// Of [`Step::Elsewhere`]: whether it is wanted.
-    Elsewhere(bool),
     /// Of [`Step::Store`].
     Stored,
 }
@@ -367,22 +362,12 @@ pub struct Writes {
     pub results: Vec<ResultRow>,
     /// Results to delete.
     pub finished: Vec<Uuid>,
-    /// Objects that were deleted, or were found to be gone when they were to be deleted. Whoever else wants one of them may take it
-    /// for in step.
-    pub removed: Vec<ObjectRef>,
-    /// Whether one of them is a namespace or a definition that this pass has deleted, so that what is in it may still be there.
-    pub has_rest: bool,
 }
 
 impl Writes {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Whether they say of objects that they are wanted no more.
-    pub fn drops(&self) -> bool {
-        !self.forgotten.is_empty() || self.applied.iter().any(|row| !row.wanted)
     }
 }
 
@@ -481,9 +466,8 @@ pub struct Outcome {
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
     /// each time, as far as that is known.
     pub contended: Vec<(ObjectRef, Option<String>)>,
-    /// Syncsets that are gone and of which nothing is left but what other documents of the same cluster want, and what is
-    /// deleted and has been there for less than a minute since.
-    pub spared: BTreeSet<Uuid>,
+    /// Syncsets that are gone and of which nothing is left but objects that are being deleted.
+    pub ending: BTreeSet<Uuid>,
     /// Requests to the cluster, without discovery.
     pub requests: usize,
     /// What the next pass need not ask again, since this one had to end early. After a pass that finished it says only which kinds
@@ -504,8 +488,6 @@ pub struct Progress {
     /// Objects that are being deleted: they are forgotten when they are gone. They may take any time: a pass that goes on does
     /// not look at them again, or many of them would keep all others from their turns.
     pub(super) ending: BTreeSet<(ObjectRef, Uuid)>,
-    /// Objects that nobody wants here, but another document of the same cluster.
-    pub(super) spared: BTreeSet<(ObjectRef, Uuid)>,
     /// Syncsets that could not be sent, with their inputs. What they delete may not be done.
     pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
@@ -519,14 +501,6 @@ pub struct Progress {
     pub(super) unknown_within: BTreeSet<KindKey>,
     /// How often in a row the API server has answered 429 to these requests. It is kept from pass to pass.
     pub(super) throttled: BTreeMap<Throttled, u8>,
-}
-
-impl Progress {
-    /// The same after somebody has asked for another pass: what another document wanted, it may have dropped since.
-    #[must_use]
-    pub fn asked_again(self) -> Self {
-        Self { spared: BTreeSet::new(), ..self }
-    }
 }
 
 /// A request that was answered with 429: what it does, and to what.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::condition::DUPLICATE;
+
 /// Fields that cause no write alone: who worked on the cluster, and when.
 const IGNORED: [&str; 2] = ["controlledBy", "lastTransitionTime"];
 /// What a cluster answered, or how it failed to.
@@ -18,7 +20,8 @@ pub fn differs(new: &Map<String, Value>, old: &Map<String, Value>) -> bool {
 
 fn comparable_fields(fields: &Map<String, Value>) -> Value {
     let kept = fields.iter().filter(|(field, _)| !IGNORED.contains(&field.as_str()));
-    let is_answer = fields.get("type").is_some_and(|kind| kind == "Unreachable");
+    let has = |field: &str, text: &str| fields.get(field).is_some_and(|value| value == text);
+    let is_answer = has("type", "Unreachable") && !has("reason", DUPLICATE);
     let has_numbers = |field: &str| field == FAILURE || (is_answer && field == MESSAGE);
     let of_field = |field: &str, value: &Value| match value {
         Value::String(text) if has_numbers(field) => Value::String(without_numbers(text)),
@@ -87,13 +90,20 @@ mod tests {
 
     #[test]
     fn numbers_count_in_conditions_whose_messages_are_ours() {
-        let of = |kind: &str, message: &str| {
-            let status = json!({"conditions": [{"type": kind, "status": "True", "message": message}]});
+        let of = |kind: &str, reason: &str, message: &str| {
+            let status =
+                json!({"conditions": [{"type": kind, "status": "True", "reason": reason, "message": message}]});
             let Value::Object(status) = status else { unreachable!() };
             status
         };
-        for (kind, differ) in [("Unreachable", false), ("Duplicate", true), ("Held", true), ("Paused", true)] {
-            assert_eq!(differs(&of(kind, "of west-1"), &of(kind, "of west-2")), differ, "{kind}");
+        for (kind, reason, differ) in [
+            ("Unreachable", "Unauthorized", false),
+            ("Unreachable", "Duplicate", true),
+            ("Held", "MassDeletion", true),
+            ("Paused", "Paused", true),
+        ] {
+            let (one, other) = (of(kind, reason, "of west-1"), of(kind, reason, "of west-2"));
+            assert_eq!(differs(&one, &other), differ, "{kind} {reason}");
         }
     }
 

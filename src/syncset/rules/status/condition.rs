@@ -1,7 +1,6 @@
 //! The conditions of a cluster.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::shown as time;
@@ -9,6 +8,8 @@ use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 
 const CONDITIONS: &str = "conditions";
 const ANOTHER_CLUSTER: &str = "AnotherCluster";
+/// A reason of the condition `Unreachable`.
+pub(super) const DUPLICATE: &str = "Duplicate";
 
 /// What conditions are made of, beside the outcomes of syncsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +20,6 @@ pub struct Conditions {
     pub paused: Option<String>,
     /// The syncsets whose deletions are held, in their order.
     pub held: Vec<SyncSetName>,
-    /// Another cluster with the same identity.
-    pub duplicate: Option<Duplicate>,
     /// Whether the kubeconfig leads to another cluster than before.
     pub has_moved: bool,
 }
@@ -53,13 +52,8 @@ pub enum Unreachable {
     KubeconfigInvalid,
     /// Its account may not read which cluster it is.
     Forbidden,
-}
-
-/// Another document leads to the same cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Duplicate {
-    pub namespace: String,
-    pub name: String,
+    /// Another document of the namespace owns it.
+    Duplicate,
 }
 
 /// A condition as it is shown.
@@ -73,7 +67,7 @@ pub struct Condition {
 
 impl Unreachable {
     pub fn of_name(name: &str) -> Option<Self> {
-        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid, Self::Forbidden]
+        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid, Self::Forbidden, Self::Duplicate]
             .into_iter()
             .find(|reason| reason.as_str() == name)
     }
@@ -85,6 +79,7 @@ impl Unreachable {
             Self::Unauthorized => "Unauthorized",
             Self::KubeconfigInvalid => "KubeconfigInvalid",
             Self::Forbidden => "Forbidden",
+            Self::Duplicate => DUPLICATE,
         }
     }
 
@@ -95,6 +90,7 @@ impl Unreachable {
             Self::Unauthorized => "give its document a kubeconfig with valid credentials",
             Self::KubeconfigInvalid => "give its document a kubeconfig that is allowed, or extend `syncsets.allow`",
             Self::Forbidden => "grant the account of its kubeconfig `get` of the namespace kube-system",
+            Self::Duplicate => "delete this document or the one that owns the cluster, or correct the kubeconfig",
         }
     }
 }
@@ -115,10 +111,6 @@ pub(super) fn shown(
         let message = format!("deletions of {} are held until they are approved", listed(&held));
         all.push(Condition::when("Held", "MassDeletion", message));
     }
-    all.extend(conditions.duplicate.as_ref().map(|Duplicate { namespace, name }| {
-        let message = format!("the kubeconfig leads to the same cluster as that of {namespace}/{name}");
-        Condition::when("Duplicate", "SameIdentity", message)
-    }));
     if conditions.has_moved {
         let message = "the kubeconfig leads to another cluster than before, since its namespace kube-system has another UID: nothing is \
              deleted there because of what was applied to the cluster before";

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 pub use self::compare::differs;
-pub use self::condition::{Condition, Conditions, Duplicate, Reachability, Unreachable, has_moved};
+pub use self::condition::{Condition, Conditions, Reachability, Unreachable, has_moved};
 pub use self::reason::{Reason, Retry};
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::ResultRow;
@@ -30,10 +30,8 @@ pub struct Observed<'o> {
     pub results: &'o [ResultRow],
     /// The syncsets that are to be applied to the cluster.
     pub live: &'o BTreeSet<Uuid>,
-    /// Syncsets that are gone and whose objects are there only because other documents of the cluster want them, or for a moment since they
-    /// were deleted: that is no failure. None if that was not found out to the end: then those of a duplicate stay hidden that the previous
-    /// status does not show.
-    pub spared: Option<&'o BTreeSet<Uuid>>,
+    /// Syncsets that are gone and whose objects are all being deleted: that is no failure. None if that was not found out to the end.
+    pub ending: Option<&'o BTreeSet<Uuid>>,
     /// What else there is to say.
     pub conditions: Conditions,
     /// The process that worked on the cluster.
@@ -45,7 +43,11 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     // By name, as they are shown. Of a syncset that was created again under its name, the living one is shown.
     let ended = observed.results.iter().filter(|result| result.has_outcome());
     let (living, gone): (Vec<_>, Vec<_>) = ended.partition(|result| observed.live.contains(&result.syncset));
-    let gone = gone.into_iter().filter(|result| !is_spared(result, observed, previous));
+    let is_ending = |result: &&ResultRow| {
+        let is_ending = observed.ending.is_some_and(|ending| ending.contains(&result.syncset));
+        is_ending && result.failure.is_none()
+    };
+    let gone = gone.into_iter().filter(|result| !is_ending(result));
     let results: BTreeMap<&SyncSetName, &ResultRow> = gone.chain(living).map(|result| (&result.name, result)).collect();
     let of_kind = |kind| {
         let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
@@ -70,24 +72,6 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
         status.insert("firstSuccessTime".to_owned(), first);
     }
     status
-}
-
-/// Whether the objects of a syncset that is gone are there only because another document of the cluster wants them, or on their way out.
-fn is_spared(gone: &ResultRow, observed: &Observed<'_>, previous: &Map<String, Value>) -> bool {
-    let is_spared = match observed.spared {
-        Some(spared) => spared.contains(&gone.syncset),
-        None => observed.conditions.duplicate.is_some() && !was_shown(&gone.name, previous),
-    };
-    is_spared && gone.failure.is_none()
-}
-
-fn was_shown(name: &SyncSetName, previous: &Map<String, Value>) -> bool {
-    let list = match name.kind {
-        SyncSetKind::SyncSet => "syncSets",
-        SyncSetKind::SelectorSyncSet => "selectorSyncSets",
-    };
-    let entries = previous.get(list).and_then(Value::as_array).into_iter().flatten();
-    entries.into_iter().any(|entry| entry["name"] == name.name.as_str())
 }
 
 /// Whether nobody has heard of the cluster, and not because there was nothing to ask.

@@ -30,7 +30,7 @@ fn failing(result: ResultRow) -> ResultRow {
 fn of(results: &[ResultRow], gone: &[u8], conditions: Conditions, previous: &Map<String, Value>) -> Map<String, Value> {
     let gone: Vec<Uuid> = gone.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
     let live = results.iter().map(|result| result.syncset).filter(|id| !gone.contains(id)).collect();
-    let observed = Observed { results, live: &live, spared: None, conditions, controlled_by: "towline-1" };
+    let observed = Observed { results, live: &live, ending: None, conditions, controlled_by: "towline-1" };
     status(&observed, previous, at(1000))
 }
 
@@ -119,7 +119,7 @@ fn before_the_first_outcome_nothing_is_said_to_be_applied() {
     let failed = |results: &[ResultRow], live: &[u8], reachability: &Reachability, previous: &Map<String, Value>| {
         let live = live.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
         let conditions = Conditions { reachability: reachability.clone(), ..Conditions::default() };
-        let observed = Observed { results, live: &live, spared: None, conditions, controlled_by: "towline-1" };
+        let observed = Observed { results, live: &live, ending: None, conditions, controlled_by: "towline-1" };
         let status = status(&observed, previous, at(1000));
         let failed = condition(&status, "Failed").expect("there")["status"].clone();
         (failed, status.contains_key("firstSuccessTime"), status)
@@ -137,7 +137,7 @@ fn before_the_first_outcome_nothing_is_said_to_be_applied() {
     assert_eq!((status, has_succeeded), (json!("Unknown"), false), "never reached, also without syncsets");
     let live = BTreeSet::new();
     let conditions = Conditions { paused: Some("paused by its document".to_owned()), ..Conditions::default() };
-    let paused = Observed { results: &[], live: &live, spared: None, conditions, controlled_by: "towline-1" };
+    let paused = Observed { results: &[], live: &live, ending: None, conditions, controlled_by: "towline-1" };
     let paused = super::status(&paused, &none, at(1000));
     let told = condition(&paused, "Failed").expect("there")["status"].clone();
     assert_eq!((told, paused.contains_key("firstSuccessTime")), (json!("Unknown"), false), "paused from the beginning");
@@ -170,20 +170,18 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
         },
         paused: Some("paused by paused".to_owned()),
         held: vec![held],
-        duplicate: Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() }),
         has_moved: true,
     };
     let before = of(&[], &[], Conditions::default(), &Map::new());
     let first = of(&[], &[], conditions.clone(), &before);
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
-    assert_eq!(kinds, ["AnotherCluster", "Duplicate", "Failed", "Held", "Paused", "Unreachable"]);
+    assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
     assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are approved");
-    assert_eq!(message("Duplicate"), "the kubeconfig leads to the same cluster as that of team-b/north-1");
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
 
     let live = BTreeSet::new();
-    let later = Observed { results: &[], live: &live, spared: None, conditions, controlled_by: "towline-2" };
+    let later = Observed { results: &[], live: &live, ending: None, conditions, controlled_by: "towline-2" };
     let same = status(&later, &first, at(2000));
     assert_eq!(same["conditions"], first["conditions"]);
     assert!(!differs(&same, &first));
@@ -216,32 +214,23 @@ fn a_cluster_that_was_never_asked_is_neither_reachable_nor_not() {
     assert_eq!(condition(&status, "Unreachable").expect("there")["status"], "Unknown");
 }
 
-/// With another document of the cluster, what that one wants is no failure here. All else that is not cleaned up is.
+/// What is not cleaned up of others is shown.
 #[test]
-fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_spared() {
+fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_being_deleted() {
     let results = [1, 2].map(|number| result(number, SyncSetKind::SyncSet, ["a", "b"][usize::from(number) - 1]));
-    let duplicate = Some(Duplicate { namespace: "team-b".to_owned(), name: "north-1".to_owned() });
-    let conditions = Conditions { duplicate, ..Conditions::default() };
-    let shown = |spared: Option<&[u8]>, results: &[ResultRow], previous: &Map<String, Value>| -> Map<String, Value> {
-        let spared: Option<BTreeSet<Uuid>> =
-            spared.map(|spared| spared.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect());
-        let (live, conditions) = (BTreeSet::new(), conditions.clone());
+    let shown = |ending: Option<&[u8]>, results: &[ResultRow]| -> Vec<String> {
+        let ending: Option<BTreeSet<Uuid>> =
+            ending.map(|ending| ending.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect());
+        let (live, conditions) = (BTreeSet::new(), Conditions::default());
         let observed =
-            Observed { results, live: &live, spared: spared.as_ref(), conditions, controlled_by: "towline-1" };
-        status(&observed, previous, at(1000))
-    };
-    let names = |status: &Map<String, Value>| -> Vec<String> {
+            Observed { results, live: &live, ending: ending.as_ref(), conditions, controlled_by: "towline-1" };
+        let status = status(&observed, &Map::new(), at(1000));
         let entries = status["syncSets"].as_array().expect("a list").iter();
         entries.map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
     };
-    let nothing_spared = shown(Some(&[]), &results, &Map::new());
-    assert_eq!(names(&nothing_spared), ["a", "b"]);
-    assert_eq!(condition(&nothing_spared, "Failed").expect("there")["message"], "SyncSets a, b are failing");
-    let one_spared = shown(Some(&[1]), &results, &nothing_spared);
-    assert_eq!(names(&one_spared), ["b"]);
+    assert_eq!(shown(Some(&[]), &results), ["a", "b"]);
+    assert_eq!(shown(Some(&[1]), &results), ["b"]);
+    assert_eq!(shown(None, &results), ["a", "b"], "it was not found out");
     let failed = [failing(results[0].clone()), results[1].clone()];
-    assert_eq!(names(&shown(Some(&[1]), &failed, &nothing_spared)), ["a", "b"]);
-    // A pass that has not come to its end, or none at all, shows what was shown.
-    assert_eq!(names(&shown(None, &results, &one_spared)), ["b"]);
-    assert_eq!(names(&shown(None, &results, &nothing_spared)), ["a", "b"]);
+    assert_eq!(shown(Some(&[1]), &failed), ["a", "b"]);
 }

@@ -206,11 +206,6 @@ pub fn is_namespace(object: &ObjectRef) -> bool {
     object.group.is_empty() && object.kind == "Namespace"
 }
 
-/// Whether other objects are deleted with it, after it.
-pub fn is_outer(object: &ObjectRef) -> bool {
-    is_namespace(object) || group_defined_by(object).is_some()
-}
-
 /// Whether it is the definition of a kind of this name, such as `widgets`.
 pub fn is_definition_of(object: &ObjectRef, plural: &str, group: &str) -> bool {
     group_defined_by(object) == Some(group) && object.name.split_once('.').is_some_and(|(name, _)| name == plural)

@@ -59,7 +59,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         with_applied: BTreeSet::new(),
         pace: None,
         resyncs: 0,
-        duplicates: Vec::new(),
+        owner: None,
         guards: Vec::new(),
         living: BTreeMap::new(),
     }

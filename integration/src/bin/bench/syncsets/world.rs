@@ -21,8 +21,8 @@ use crate::options::{Death, Scenario, SyncsetOptions};
 pub(crate) const LONGEST_STEP: Duration = Duration::from_mins(10);
 /// What a server has as it is installed, and the statistics of statements.
 const SETTINGS: [&str; 3] = ["autovacuum=on", "full_page_writes=on", "shared_preload_libraries=pg_stat_statements"];
-/// The API servers are on loopback.
-const SECTION: &str = "[syncsets]\ndeny_networks = []";
+/// The API servers are on loopback, and each stands for many clusters.
+const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"duplicates\"]";
 
 /// What all phases use.
 pub(crate) struct World {

@@ -518,7 +518,7 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
         world.log.clear();
         let first = outcome(&mut world, &mut store, &after);
         assert_eq!((first.retry, first.releases.len()), (Some(Retry::Look), 0));
-        assert_eq!(first.spared.contains(&before.id), is_gone, "that is no failure yet");
+        assert_eq!(first.ending.contains(&before.id), is_gone, "that is no failure yet");
         let row = &store.applied[&(map("a"), before.id)];
         assert!(!row.wanted && row.tracked && store.results[&before.id].failure.is_none());
         assert!(store.results[&before.id].has_pending_deletions);

@@ -7,7 +7,6 @@ mod laws;
 mod listing;
 mod recreating;
 mod sending;
-mod sharing;
 mod store;
 mod strangers;
 mod switching;

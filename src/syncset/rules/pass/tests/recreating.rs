@@ -1,11 +1,10 @@
 //! Objects that are deleted to be created again, and those that are not ours to delete.
 
 use std::slice::from_ref;
-use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::super::{Answer, Input, Outcome, Pass, Refusal, Step};
+use super::super::{Input, Outcome, Refusal, Step};
 use super::store::{Store, pass, run, run_while};
 use super::world::{Flags, Object, Set, World, map, set};
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
@@ -113,61 +112,6 @@ fn an_object_of_a_syncset_that_dropped_it_is_created_again_by_the_one_that_sends
         assert_eq!(requests, lines(&["APPLY", "GET", "TRY", "DELETE"]));
         assert_eq!(failure(&store, &base("a=2")).reason, Reason::Terminating);
     }
-}
-
-#[test]
-fn what_another_document_of_the_cluster_wants_is_not_deleted_to_be_created_again() {
-    let after = base("a=2");
-    for (was_shared, wanted) in [(true, true), (true, false), (false, true), (false, false)] {
-        let (mut world, store) = immutable(&base("a"));
-        let input = store.input(from_ref(&after), false).expect("it is due");
-        let mut pass = Pass::new(Input { shared: was_shared, ..input });
-        let (mut has_asked, mut has_learned) = (false, was_shared);
-        let outcome = loop {
-            let step = pass.next(Duration::ZERO);
-            if matches!(step, Step::Delete { .. }) && !has_learned {
-                drop(step);
-                pass.share();
-                has_learned = true;
-                continue;
-            }
-            let answer = match step {
-                Step::Done(outcome) => break outcome,
-                Step::Store(_) => Ok(Answer::Stored),
-                Step::Elsewhere { object } => {
-                    assert_eq!(*object, map("a"));
-                    has_asked = true;
-                    Ok(Answer::Elsewhere(wanted))
-                }
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-        };
-        assert!(has_asked);
-        assert_eq!(world.objects.contains_key(&map("a")), wanted);
-        assert_eq!(outcome.writes.removed, if wanted { vec![] } else { vec![map("a")] });
-        assert_eq!(outcome.requests, if wanted { 3 } else { 4 });
-        let failure = outcome.results[0].failure.clone().expect("a failure");
-        assert_eq!(failure.reason, if wanted { Reason::Rejected } else { Reason::Terminating });
-        assert_eq!(failure.message.contains("another document of the cluster wants it"), wanted);
-    }
-}
-
-/// Nothing of it is done if another document was asked and the database did not answer.
-#[test]
-fn an_object_stays_if_it_is_not_known_whether_another_document_wants_it() {
-    let (mut world, store) = immutable(&base("a"));
-    let input = store.input(&[base("a=2")], false).expect("it is due");
-    let mut pass = Pass::new(Input { shared: true, ..input });
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(_) => break,
-            Step::Store(_) | Step::Elsewhere { .. } => Ok(Answer::Stored),
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
-    assert_eq!(world.log, lines(&["APPLY", "GET", "TRY"]));
 }
 
 #[test]

@@ -61,7 +61,6 @@ impl Store {
             full,
             another_cluster: false,
             elsewhere: self.elsewhere,
-            shared: false,
             progress: Progress::default(),
             now: Timestamp::UNIX_EPOCH,
         })

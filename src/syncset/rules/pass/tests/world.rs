@@ -478,7 +478,7 @@ impl World {
                 Ok(Answer::Written { created: false, seen: Self::seen(patched) })
             }
             Step::Delete { target, uid, version } => self.delete(&target, uid, version),
-            Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
+            Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
         }
     }
 
@@ -568,7 +568,7 @@ fn line_of(step: &Step<'_>) -> Option<String> {
         Step::Patch { target, patch_type: PatchType::Json, .. } => ("TAKE", target),
         Step::Patch { target, .. } => ("PATCH", target),
         Step::Delete { target, .. } => ("DELETE", target),
-        Step::Resolve { .. } | Step::Lists(_) | Step::Elsewhere { .. } | Step::Store(_) | Step::Done(_) => return None,
+        Step::Resolve { .. } | Step::Lists(_) | Step::Store(_) | Step::Done(_) => return None,
     };
     Some(format!("{verb} {}", target.object))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
 use super::store::{Store, pass, run};
 use super::world::{Set, World, map, object, refused, set};
+use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::rules::status::{Reason, Retry};
@@ -49,6 +50,31 @@ fn what_can_not_be_deleted_does_not_keep_others_from_their_turn() {
     world.refusals.clear();
     passes(&mut world, &mut store, &[set(SelectorSyncSet, "other").maps(&["z"])], false);
     assert_eq!(world.objects.len(), 1);
+}
+
+/// A namespace may take any time to go, or never go.
+#[test]
+fn namespaces_that_do_not_go_keep_no_other_object_from_its_turn_and_are_looked_at_once_until_the_pass_comes_back() {
+    let namespaces: Vec<ObjectRef> = (0..600).map(|at| object("", "Namespace", "", &format!("n{at:03}"))).collect();
+    let (before, next) = (set(SyncSet, "s").objects(&namespaces), set(SyncSet, "z").maps(&["z"]));
+    let (mut world, mut store) = (World::new(), Store::default());
+    passes(&mut world, &mut store, from_ref(&before), false);
+    world.slow_namespaces = true;
+    world.log.clear();
+    let after = [before.objects(&[]), next.clone()];
+    let outcomes = passes(&mut world, &mut store, &after, false);
+    // The object of the second one is looked at by the first pass, and once more before it is sent.
+    assert_eq!(outcomes.iter().map(|outcome| outcome.requests).collect::<Vec<_>>(), [1 + 500, 500, 200 + 2]);
+    let count = |world: &World, what: &str| world.log.iter().filter(|line| line.starts_with(what)).count();
+    assert_eq!((count(&world, "DELETE Namespace"), count(&world, "APPLY")), (600, 1));
+    assert_eq!(outcomes.last().and_then(|last| last.retry), Some(Retry::Look));
+    // Each time that it comes back it looks at each of them once, and sends what is new.
+    world.log.clear();
+    passes(&mut world, &mut store, &[after[0].clone(), next.maps(&["z=2"])], false);
+    assert_eq!((world.log.len(), count(&world, "GET Namespace"), count(&world, "APPLY")), (600 + 2, 600, 1));
+    world.finish_namespaces();
+    passes(&mut world, &mut store, &after, false);
+    assert!(store.applied.keys().all(|(object, _)| object.kind != "Namespace"));
 }
 
 #[test]
