@@ -135,16 +135,6 @@ impl Options {
     }
 }
 
-/// What the processes of a control plane have used, each since it was started last.
-#[derive(Clone, Debug)]
-pub struct ControlPlaneUsage {
-    pub api_server: Usage,
-    /// etcd; where it is shared, for all who share it.
-    pub etcd: Usage,
-    /// The controller manager, where there is one.
-    pub controller_manager: Option<Usage>,
-}
-
 /// A running control plane.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -269,22 +259,9 @@ impl ControlPlane {
         self.audit.as_ref().ok_or_else(|| Error::NoAudit(self.options.name.clone()))
     }
 
-    /// What the processes have used. An error where one of them does not run.
-    pub fn usage(&self) -> Result<ControlPlaneUsage, Error> {
-        let controller_manager = self.controller_manager.lock().clone();
-        Ok(ControlPlaneUsage {
-            api_server: self.running_api_server()?.usage()?,
-            etcd: self.etcd.usage()?,
-            controller_manager: controller_manager.map(|process| process.usage()).transpose()?,
-        })
-    }
-
-    /// Begins the peaks of memory anew, at what is used now.
-    pub fn reset_rss_peaks(&self) -> Result<(), Error> {
-        self.running_api_server()?.reset_rss_peak()?;
-        self.etcd.reset_rss_peak()?;
-        let controller_manager = self.controller_manager.lock().clone();
-        controller_manager.map_or(Ok(()), |process| process.reset_rss_peak())
+    /// What the API server has used since it was started last. An error where it does not run.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        self.running_api_server()?.usage()
     }
 
     /// Kills the API server with SIGKILL and waits until it is gone. What it has acknowledged stays in etcd.

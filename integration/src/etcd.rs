@@ -10,7 +10,6 @@ use crate::http_client::Http;
 use crate::port::Port;
 use crate::process::{Process, Spec};
 use crate::room::Room;
-use crate::usage::Usage;
 use crate::{Error, eventually, programs};
 
 /// It is ready in a third of a second on an idle machine; with many tests starting at once, everything is slower.
@@ -98,14 +97,6 @@ impl Etcd {
             return Ok(());
         }
         answer.success(path).map(|_| ())
-    }
-
-    pub(crate) fn usage(&self) -> Result<Usage, Error> {
-        self.process.usage()
-    }
-
-    pub(crate) fn reset_rss_peak(&self) -> Result<(), Error> {
-        self.process.reset_rss_peak()
     }
 }
 

@@ -255,14 +255,6 @@ impl Postgres {
         Usage::cpu_with_children(process.id())
     }
 
-    /// Memory of the server and of everything that serves a connection, in bytes; what they share counts once.
-    pub fn memory(&self) -> Result<u64, Error> {
-        let process = self.process.lock().clone();
-        let process = process.ok_or_else(|| Error::NotRunning { process: "postgres".to_owned() })?;
-        process.check()?;
-        Usage::memory_with_children(process.id())
-    }
-
     /// The file with everything that the server has logged, over its restarts.
     pub fn log_path(&self) -> PathBuf {
         self.room.join("postgres.log")

@@ -30,13 +30,8 @@ pub struct Reference {
 impl Reference {
     /// Runs it between two clusters as [`users::REFERENCE`]. Returns at once: [`Reference::wait_ready`] waits.
     ///
-    /// `resource` and `propagation_policy` are as a section of Towline has them.
-    pub async fn start(
-        remote: &ControlPlane,
-        local: &ControlPlane,
-        resource: &str,
-        propagation_policy: &str,
-    ) -> Result<Self, Error> {
+    /// `resource` is as a section of Towline has it.
+    pub async fn start(remote: &ControlPlane, local: &ControlPlane, resource: &str) -> Result<Self, Error> {
         let binary = programs::reference().await?;
         let (room, port) = (Room::new("reference")?, Port::take()?);
         let (remote, local) = (remote.kubeconfig(users::REFERENCE)?, local.kubeconfig(users::REFERENCE)?);
@@ -44,7 +39,8 @@ impl Reference {
             format!("--remote-kubeconfig={}", remote.display()),
             format!("--local-kubeconfig={}", local.display()),
             format!("--resource={resource}"),
-            format!("--propagation-policy={propagation_policy}"),
+            // Without a controller manager nobody would end an object that waits for its dependents.
+            "--propagation-policy=Background".to_owned(),
             format!("--listen={}", port.address()),
         ]
         .map(OsString::from)
@@ -52,6 +48,11 @@ impl Reference {
         let log = room.join("reference.log");
         let process = Process::start(spec(&binary, &args, &log)).await?;
         Ok(Self { process, binary, args, log, http: Http::to(port.address()), _port: port, _room: room })
+    }
+
+    /// The process's id.
+    pub fn process_id(&self) -> i32 {
+        self.process.id()
     }
 
     /// Starts it again after its end, with the same arguments.

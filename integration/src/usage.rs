@@ -1,6 +1,5 @@
 //! What a process has used, as the kernel counts it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,33 +19,16 @@ pub struct Usage {
     /// What it holds now that is its own alone, in bytes (`RssAnon`): not the pages of its program file, of which the kernel
     /// maps as many as it has cached around those that are used.
     pub anonymous: u64,
-    /// How often its threads gave their core up: what waking up costs, where there is little else to do.
-    pub switches: Switches,
-}
-
-/// How often each living thread of a process gave its core up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Switches(BTreeMap<String, u64>);
-
-impl Switches {
-    /// How often one did since an earlier time. What is not in it: threads that have ended since.
-    pub fn since(&self, earlier: &Self) -> u64 {
-        let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or_default();
-        self.0.iter().map(|(thread, count)| count.saturating_sub(before(thread))).sum()
-    }
 }
 
 impl Usage {
-    /// What this process has used.
-    pub fn own() -> Result<Self, Error> {
-        Self::of(rustix::process::getpid().as_raw_nonzero().get())
-    }
-
     pub(crate) fn of(pid: i32) -> Result<Self, Error> {
         let status = read(pid, "status")?;
-        let rss_peak = peak_kibibytes(&status).ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
-        let own = kibibytes(&status, "RssAnon:").ok_or_else(|| unreadable("/proc/…/status", &status))? * 1024;
-        Ok(Self { cpu: cpu(pid)?, rss_peak, anonymous: own, switches: switches(pid)? })
+        let bytes = |name| {
+            let kibibytes = kibibytes(&status, name).ok_or_else(|| unreadable("/proc/…/status", &status));
+            kibibytes.map(|kibibytes| kibibytes * 1024)
+        };
+        Ok(Self { cpu: cpu(pid)?, rss_peak: bytes("VmHWM:")?, anonymous: bytes("RssAnon:")? })
     }
 
     /// CPU time of a process and of its children, be they alive or waited for.
@@ -58,21 +40,6 @@ impl Usage {
         let stats = processes.flatten().filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
         let children = stats.filter_map(|stat| Ticks::of(&stat)).filter(|ticks| ticks.parent == pid);
         Ok(duration(own.own + own.waited_for + children.map(|ticks| ticks.own).sum::<u64>()))
-    }
-
-    /// Memory of a process and of its living children, in bytes. What several of them map counts once (`Pss`).
-    pub(crate) fn memory_with_children(pid: i32) -> Result<u64, Error> {
-        let processes = fs::read_dir("/proc").map_err(Error::file("list", "/proc"))?;
-        let is_child = |path: &PathBuf| {
-            let stat = fs::read_to_string(path.join("stat")).ok();
-            stat.and_then(|stat| Ticks::of(&stat)).is_some_and(|ticks| ticks.parent == pid)
-        };
-        let children = processes.flatten().map(|process| process.path()).filter(is_child);
-        // One that ends meanwhile holds no memory.
-        let shares = children.filter_map(|child| fs::read_to_string(child.join("smaps_rollup")).ok());
-        let own = read(pid, "smaps_rollup")?;
-        let all = shares.chain([own]).filter_map(|rollup| kibibytes(&rollup, "Pss:"));
-        Ok(all.sum::<u64>() * 1024)
     }
 
     pub(crate) fn reset_peak(pid: i32) -> Result<(), Error> {
@@ -95,25 +62,6 @@ fn proc_file(pid: i32, name: &str) -> PathBuf {
 fn read(pid: i32, name: &str) -> Result<String, Error> {
     let path = proc_file(pid, name);
     fs::read_to_string(&path).map_err(Error::file("read", &path))
-}
-
-/// The kernel counts them for each thread.
-fn switches(pid: i32) -> Result<Switches, Error> {
-    let path = proc_file(pid, "task");
-    let threads = fs::read_dir(&path).map_err(Error::file("read", &path))?;
-    // A thread that ends meanwhile is none of the living.
-    let counts = threads.flatten().filter_map(|thread| {
-        let status = fs::read_to_string(thread.path().join("status")).ok()?;
-        Some((thread.file_name().to_string_lossy().into_owned(), thread_switches(&status)?))
-    });
-    Ok(Switches(counts.collect()))
-}
-
-fn thread_switches(status: &str) -> Option<u64> {
-    let count = |name: &str| -> Option<u64> {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim().parse().ok()
-    };
-    Some(count("voluntary_ctxt_switches")? + count("nonvoluntary_ctxt_switches")?)
 }
 
 fn unreadable(what: &str, content: &str) -> Error {
@@ -147,18 +95,14 @@ fn duration(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000) / ticks_per_second)
 }
 
-fn peak_kibibytes(status: &str) -> Option<u64> {
-    kibibytes(status, "VmHWM:")
-}
-
-fn kibibytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Switches, Ticks, peak_kibibytes, thread_switches};
+    use super::{Ticks, kibibytes};
 
     #[test]
     fn a_name_with_blanks_and_parentheses_shifts_no_field() {
@@ -168,19 +112,6 @@ mod tests {
 
     #[test]
     fn the_peak_is_read_and_not_the_present_size() {
-        assert_eq!(peak_kibibytes("Name:\tx\nVmHWM:\t   5120 kB\nVmRSS:\t    1024 kB\n"), Some(5120));
-    }
-
-    #[test]
-    fn a_thread_that_has_ended_takes_nothing_from_what_others_did_since() {
-        let of = |counts: &[(&str, u64)]| {
-            Switches(counts.iter().map(|(thread, count)| ((*thread).to_owned(), *count)).collect())
-        };
-        assert_eq!(of(&[("1", 12), ("3", 5)]).since(&of(&[("1", 10), ("2", 400)])), 7);
-    }
-
-    #[test]
-    fn switches_of_both_kinds_count() {
-        assert_eq!(thread_switches("x\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n"), Some(42));
+        assert_eq!(kibibytes("Name:\tx\nVmHWM:\t   5120 kB\nVmRSS:\t    1024 kB\n", "VmHWM:"), Some(5120));
     }
 }
