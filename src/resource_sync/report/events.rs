@@ -25,6 +25,8 @@ pub const EVENT_CAPACITY: usize = 256;
 
 /// An optional permission may be granted at any time: after a denial it is reviewed again after this time.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
+/// How long the end of the daemon waits for an Event that is being written: a cluster may never answer.
+const LAST_WRITE: Duration = Duration::from_secs(1);
 /// The reviews of this many namespaces are kept. With more, all are forgotten and asked again.
 const MOST_NAMESPACES: usize = 1024;
 
@@ -226,10 +228,19 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
             action: event.action.into(),
             secondary: None,
         };
-        if let Err(error) = recorder.publish(&published, &reference).await {
+        let written = tokio::select! {
+            written = recorder.publish(&published, &reference) => written,
+            () = draining_for(&scope, LAST_WRITE) => return Ok(()),
+        };
+        if let Err(error) = written {
             tracing::debug!(key = %event.key, %error, "event was not written");
         }
     }
+}
+
+async fn draining_for(scope: &Scope, time: Duration) {
+    scope.draining().await;
+    tokio::time::sleep(time).await;
 }
 
 #[cfg(test)]
