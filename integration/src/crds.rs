@@ -72,7 +72,7 @@ fn definition(manifest: &str) -> Result<CustomResourceDefinition, Error> {
 }
 
 /// A new kind is served within two seconds on an idle machine.
-const LONGEST_START: Duration = Duration::from_mins(1);
+const LONGEST_START: Duration = Duration::from_mins(2);
 
 /// Applies a manifest of one definition and waits until each of its served versions is established, in discovery, and
 /// can be listed.
