@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8::PooledConnection;
+use bb8_postgres::bb8::PooledConnection;
 use futures::FutureExt;
-use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Row};
 
 use super::Error;
@@ -20,11 +19,10 @@ const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 /// How long a transaction that was dropped may take to roll back before its connection is closed instead.
 const ROLL_BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// A connection with the task that reads and writes it.
+/// A connection. A task of its own reads and writes it, and closes it once it is dropped and the server has answered.
 pub(super) struct RawConnection {
     client: Client,
     tls: Tls,
-    task: AbortHandle,
     /// The connection must not be used any more.
     is_spent: bool,
     /// A statement has been sent whose answer was not read to its end.
@@ -36,8 +34,8 @@ pub(super) struct RawConnection {
 }
 
 impl RawConnection {
-    pub(super) fn new(client: Client, tls: Tls, task: AbortHandle, changes: u64) -> Self {
-        Self { client, tls, task, is_spent: false, is_busy: false, has_failed: false, changes }
+    pub(super) fn new(client: Client, tls: Tls, changes: u64) -> Self {
+        Self { client, tls, is_spent: false, is_busy: false, has_failed: false, changes }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -104,15 +102,6 @@ impl RawConnection {
                 self.cancel();
                 Err(silent)
             }
-        }
-    }
-}
-
-impl Drop for RawConnection {
-    fn drop(&mut self) {
-        // Otherwise the task would keep the connection open until the server answers.
-        if self.is_spent || self.is_busy {
-            self.task.abort();
         }
     }
 }

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8::ManageConnection;
+use bb8_postgres::PostgresConnectionManager;
+use bb8_postgres::bb8::ManageConnection;
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres::{Client, Config};
 
 use super::Error;
 use super::connection::RawConnection;
 use super::error::ConnectError;
 use super::session::{Messages, Session};
 use super::source::Current;
-use super::tls::{Stream, Tls};
+use super::tls::Tls;
 use super::url::{DatabaseUrl, TlsMode};
 
 /// Connects with the current URL, and marks connections made with an earlier URL as broken.
@@ -66,12 +67,19 @@ impl Access {
         Ok(Self { ways: modes.iter().map(|mode| way(*mode)).collect(), limit: url.longest_connecting(), changes })
     }
 
+    /// Connects with the first way that works. `purpose` is appended to the application name.
     async fn by_first_way<C>(
         &self,
-        connect: impl Fn(&Way) -> BoxFuture<'_, Result<C, tokio_postgres::Error>> + Sync,
+        purpose: Option<&str>,
+        connect: impl Fn(Way) -> BoxFuture<'static, Result<C, tokio_postgres::Error>>,
     ) -> Result<C, Error> {
         let mut last = Error::unconnected(ConnectError::NoWay);
         for way in &self.ways {
+            let mut way = way.clone();
+            if let Some(purpose) = purpose {
+                let name = format!("{} {purpose}", way.config.get_application_name().unwrap_or_default());
+                way.config.application_name(name);
+            }
             match tokio::time::timeout(self.limit, connect(way)).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => {
@@ -115,13 +123,15 @@ impl Manager {
 
     /// Opens a connection that is driven by a task of its own.
     pub(super) async fn connect_as(&self, purpose: Option<&str>) -> Result<RawConnection, Error> {
-        let (access, (client, connection, tls)) = self.reach(purpose).await?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "database connection ended");
-            }
-        });
-        let mut raw = RawConnection::new(client, tls, task.abort_handle(), access.changes);
+        let access = self.access().await?;
+        let connect = |Way { config, tls }| -> BoxFuture<'static, _> {
+            Box::pin(async move {
+                let client = PostgresConnectionManager::new(config, tls.clone()).connect().await?;
+                Ok((client, tls))
+            })
+        };
+        let (client, tls) = access.by_first_way(purpose, connect).await?;
+        let mut raw = RawConnection::new(client, tls, access.changes);
         if let Some(text) = &self.set_up {
             // An error or a dropped future closes the connection.
             raw.set_busy(true);
@@ -133,7 +143,10 @@ impl Manager {
 
     /// Opens a connection that its owner drives.
     pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
-        let (access, (client, connection, _)) = self.reach(Some(purpose)).await?;
+        let access = self.access().await?;
+        let connect =
+            |Way { config, tls }| -> BoxFuture<'static, _> { Box::pin(async move { config.connect(tls).await }) };
+        let (client, connection) = access.by_first_way(Some(purpose), connect).await?;
         let mut messages = Messages::new(connection);
         if let Some(text) = &self.set_up {
             tokio::select! {
@@ -143,29 +156,7 @@ impl Manager {
         }
         Ok((Session::new(client), messages))
     }
-
-    /// Connects with the first way that works. `purpose` is appended to the application name.
-    async fn reach(&self, purpose: Option<&str>) -> Result<(Access, Reached), Error> {
-        let access = self.access().await?;
-        let reached = access
-            .by_first_way(|way| {
-                let (mut config, tls) = (way.config.clone(), way.tls.clone());
-                if let Some(purpose) = purpose {
-                    let name = format!("{} {purpose}", config.get_application_name().unwrap_or_default());
-                    config.application_name(name);
-                }
-                Box::pin(async move {
-                    let (client, connection) = config.connect(tls.clone()).await?;
-                    Ok((client, connection, tls))
-                })
-            })
-            .await?;
-        Ok((access, reached))
-    }
 }
-
-/// The halves of a new connection, and the TLS settings with which its server can be reached again.
-type Reached = (Client, Connection<Socket, Stream>, Tls);
 
 /// Runs the statements that every new connection runs first.
 async fn set_up(client: &Client, text: &str, limit: Duration) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8::{ErrorSink, Pool, PooledConnection, RunError};
+use bb8_postgres::bb8::{ErrorSink, Pool, PooledConnection, RunError};
 use tokio::sync::watch;
 use tokio_postgres::Row;
 
