@@ -52,24 +52,24 @@ create index on towline_identity (namespace, identity, since);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
--- is held or gone. `cause` says why it is held. `objects` are those of its last document that deletes what it no longer wants and was not
--- held because of what it drops, `held_objects` those of one that is. `dropped` is what edits of it have dropped within ten minutes: a list of
--- {"at": time, "objects": [[group, kind, namespace, name], …]}. `approved` is the last generation that an annotation approved, `always` that it approves all.
+-- is held or gone. `cause` says why it is held. `approved` is the last generation that an annotation approved, `always` that it approves all.
 create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
   namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
-  approved bigint not null default 0, objects jsonb, held_objects jsonb, dropped jsonb);
+  approved bigint not null default 0);
 -- What is held or gone is little, and asked for each few seconds.
 create index towline_guard_held on towline_guard (syncset) where held;
 create index towline_guard_gone on towline_guard (syncset) where gone;
 
--- The clusters that syncsets match no more, and since when. A row stays until the cluster is matched again, or the objects are deleted
--- and it counts no longer. The deletions of a row of -infinity were approved. `back` says that the cluster was matched again after the
--- objects had been deleted: the row still counts, and the next loss of that cluster is a new one. `objects` are those that a syncset
--- deletes on a cluster because labels of it have other values, as [[group, kind, namespace, name], …]; null if the syncset matches the
--- cluster no more. With `back` they go because the labels are restored, which does not count.
+-- How many objects syncsets would delete on clusters, and how many of these are Namespaces, CRDs or PVCs: of syncsets that are held, with
+-- `counted` where that is much, and, as `allowed`, where much was to be deleted when they were not. So many of them were approved.
 create table towline_lost (
-  cluster uuid not null, syncset uuid not null, at timestamptz not null, back boolean not null default false, objects jsonb,
+  cluster uuid not null, syncset uuid not null, objects int not null, precious int not null, approved int not null,
+  approved_precious int not null, allowed boolean not null, counted boolean not null,
   primary key (cluster, syncset));
 create index on towline_lost (syncset);
+
+-- How many objects syncsets have deleted on clusters, but for those that were approved. It counts for ten minutes.
+create table towline_deleted (syncset uuid not null, cluster uuid not null, at timestamptz not null, objects int not null);
+create index on towline_deleted (syncset);

@@ -24,13 +24,6 @@ create index on towline_documents using gin (labels) with (fastupdate = off);
 create index on syncsets using gin ((data #> '{spec,clusterDeploymentRefs}') jsonb_path_ops) with (fastupdate = off);
 create index on syncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
 create index on selectorsyncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
--- The syncsets that name objects by labels and delete what they no longer want.
-create index syncsets_named_by_labels on syncsets (id) where data #> '{spec,enableResourceTemplates}' = 'true'
-  and data #> '{spec,resourceApplyMode}' = '"Sync"' and jsonb_path_exists(data,
-    '$.spec.resources[*].metadata ? (@.name like_regex "{{" flag "q" || @.namespace like_regex "{{" flag "q")');
-create index selectorsyncsets_named_by_labels on selectorsyncsets (id) where data #> '{spec,enableResourceTemplates}' = 'true'
-  and data #> '{spec,resourceApplyMode}' = '"Sync"' and jsonb_path_exists(data,
-    '$.spec.resources[*].metadata ? (@.name like_regex "{{" flag "q" || @.namespace like_regex "{{" flag "q")');
 
 -- One row a version. `document` is null in a deletion; `old_version` is the document's version before.
 create table towline_log (

@@ -171,7 +171,7 @@ fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
         // All of its clusters, or a namespace and what goes with it: there is no limit to compare with.
         (true, losing) if losing <= limit => format!("yes (deletions on {losing})"),
         (true, losing) => format!("yes ({losing} of at most {limit} lose objects)"),
-        // What an edit drops does not count before it is more than half.
+        // Clusters where it wants more than it deletes do not count.
         (false, 0) => "no".to_owned(),
         (false, losing) => format!("no ({losing} of at most {limit} lose objects)"),
     };

@@ -25,7 +25,7 @@ const CHANNEL: &str = "towline";
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
-/// Between two looks at what of judging is not needed any more.
+/// Between two judgements of what is held.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
 /// No page of a turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
@@ -123,7 +123,6 @@ impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
         let dispatch = Dispatch::new(self.of.database.clone()).over(self.of.broker.clone());
         let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
-        self.review(&dispatch).await?;
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
             let turn = self.turn(&dispatch).await?;
@@ -166,18 +165,13 @@ impl Follower<'_> {
         Ok(turn)
     }
 
-    async fn review(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
+    async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
         let _work = self.scope.work();
-        let turn = not_expired(dispatch.review(self.grant).await)?;
+        let turn = not_expired(dispatch.tidy(self.grant).await)?;
         if turn != Turn::default() {
             self.of.observer.dispatched(turn);
         }
         Ok(())
-    }
-
-    async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
-        let _work = self.scope.work();
-        not_expired(dispatch.tidy(self.grant).await)
     }
 
     async fn mend(&self, dispatch: &Dispatch) -> Result<(), db::Error> {

@@ -10,24 +10,10 @@ use crate::documents::Kind;
 /// What is to be judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Docket {
-    /// Syncsets, each as a whole: every version of one is judged, also if only its status has changed.
+    /// Syncsets: every version of one is judged, also if only its status has changed.
     pub(super) syncsets: BTreeSet<Uuid>,
     /// Clusters that syncsets may match no more, or again, or whose labels may give objects other names.
     pub(super) relabelled: BTreeSet<Uuid>,
-    /// Syncsets whose objects have to be compared with the names that labels give them now, before they are judged as a whole.
-    pub(super) compared: BTreeSet<Stretch>,
-}
-
-/// Clusters of a syncset, in the order of their ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Stretch {
-    pub(super) syncset: Uuid,
-    /// Those above this one; all if there is none.
-    pub(super) after: Option<Uuid>,
-    /// Up to this one; all if there is none.
-    pub(super) until: Option<Uuid>,
-    /// Only those where the syncset was found to lose objects because they get other names.
-    pub(super) only_noted: bool,
 }
 
 impl Docket {
@@ -45,7 +31,7 @@ impl Docket {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.syncsets.is_empty() && self.relabelled.is_empty() && self.compared.is_empty()
+        self.syncsets.is_empty() && self.relabelled.is_empty()
     }
 }
 

@@ -5,9 +5,8 @@ use uuid::Uuid;
 
 use super::error::DispatchError;
 use super::ids;
-use super::judge::{UNITS, Verdicts, decide};
 use super::tracked::tracked;
-use crate::db::{Database, Row, Transaction, Type, column};
+use crate::db::{Database, Row, Type, column};
 use crate::documents::WorkQueue;
 use crate::syncset::rules::guard::Cause;
 use crate::telemetry::HeldObject;
@@ -44,144 +43,60 @@ pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError
 }
 
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
-/// the clusters concerned. Returns what was held. Only what was judged and shown is approved: a later change is judged by itself, and a
-/// syncset that was held because of an edit is held again if clusters have lost their labels meanwhile. What can't be read can't be
-/// approved. All of them are approved in transactions of bounded cost, as they were judged. If one of these fails, what those before it
-/// have approved stays approved.
+/// the clusters concerned. Returns what was held. Only what was judged is approved: a later change is judged by itself. What can't be
+/// read can't be approved. Each is approved in a transaction. If one of these fails, what those before it have approved stays approved.
 pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
-    match name {
-        Some(name) => approve_page(database, &Approval::Named(name), true).await,
-        None => approve_pages(database, true).await,
-    }
-}
-
-/// The same without the guard: nothing is held afterwards.
-pub(super) async fn approve_everything(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError> {
-    approve_pages(database, false).await
-}
-
-/// What is to be approved.
-enum Approval<'a> {
-    /// What is held under this name or id.
-    Named(&'a str),
-    /// These, as long as they are held for the same cause.
-    Listed(&'a [HeldSyncset]),
-}
-
-async fn approve_pages(database: &Database, is_guarding: bool) -> Result<Vec<HeldSyncset>, DispatchError> {
-    let all: Vec<HeldSyncset> =
+    let mut found: Vec<HeldSyncset> =
         held(database).await?.into_iter().filter(|held| held.cause != Cause::Unreadable).collect();
+    if let Some(name) = name {
+        found.retain(|held| held.argument() == name || held.id.to_string() == name);
+        // One that is gone may have had the name of one that exists. An id is no name.
+        if found.len() > 1 && found.iter().all(|held| held.id.to_string() != name) {
+            let ids = found.iter().map(|held| format!("{} ({})", held.id, held.cause.reason())).collect();
+            return Err(DispatchError::Ambiguous { name: name.to_owned(), ids });
+        }
+    }
     let mut approved = Vec::new();
-    for page in pages(&all) {
-        approved.extend(approve_page(database, &Approval::Listed(page), is_guarding).await?);
+    for held in found {
+        if approve_one(database, held.id).await? {
+            tracing::info!(
+                syncset = %held.label(),
+                clusters = held.clusters,
+                reason = held.cause.reason(),
+                "deletions of a syncset are approved"
+            );
+            approved.push(held);
+        }
     }
     Ok(approved)
 }
 
-/// So many of them at a time that their clusters are at most [`UNITS`], and at least one.
-fn pages(all: &[HeldSyncset]) -> Vec<&[HeldSyncset]> {
-    let (mut pages, mut rest) = (Vec::new(), all);
-    while !rest.is_empty() {
-        let mut units = 0_usize;
-        let fitting = rest.iter().take_while(|held| {
-            units = units.saturating_add(held.clusters.max(1));
-            units <= UNITS
-        });
-        let (page, others) = rest.split_at(fitting.count().max(1));
-        pages.push(page);
-        rest = others;
-    }
-    pages
-}
-
-async fn approve_page(
-    database: &Database,
-    approval: &Approval<'_>,
-    is_guarding: bool,
-) -> Result<Vec<HeldSyncset>, DispatchError> {
+/// Returns whether it was held.
+async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, DispatchError> {
     // Should this process stop before the end, it must not keep rows of the work queue from workers.
     const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
          where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
-    let clusters = format!(
-        "select distinct t.cluster::text from unnest($1::text[]::uuid[]) i(id) cross join lateral ({}) t",
-        tracked("i.id")
-    );
+    // A judgement that has read the row before is repeated.
+    const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
+         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable'";
+    const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
+    let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
+    let syncset = syncset.to_string();
+    let params = [(&syncset as _, Type::TEXT)];
     let mut transaction = database.begin("approve", super::turn::WITHIN).await?;
-    // The dispatcher judges under a lock of the same row.
+    // What the dispatcher has judged is written under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
-    let approved = approvable(&mut transaction, approval).await?;
-    let syncsets: Vec<String> = approved.iter().map(|held| held.id.to_string()).collect();
-    release(&mut transaction, &syncsets).await?;
-    let mut verdicts = Verdicts::default();
-    if is_guarding {
-        // What was noted of labels while an edit was held was not shown.
-        let of_edits = approved.iter().filter(|held| held.cause == Cause::Dropped).map(|held| held.id).collect();
-        verdicts = decide(&mut transaction, &of_edits).await?;
+    if transaction.execute("approve_syncset", RELEASE, &params).await? == 0 {
+        return Ok(false);
     }
-    let clusters = transaction.all("approved_clusters", &clusters, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
+    transaction.execute("approve_losses", APPROVE, &params).await?;
+    let clusters = transaction.all("approved_clusters", &clusters, &params).await?;
     WorkQueue::ask_within(&mut transaction, &ids("approved_clusters", &clusters)?, true).await?;
     transaction.commit().await?;
-    for held in &approved {
-        tracing::info!(
-            syncset = %held.label(),
-            clusters = held.clusters,
-            reason = held.cause.reason(),
-            "deletions of a syncset are approved"
-        );
-    }
-    verdicts.announce();
-    Ok(approved)
-}
-
-/// The syncsets that are to be approved, as far as they are held and can be. A name does not approve several syncsets: one that is gone may
-/// have had the name of one that exists.
-async fn approvable(
-    transaction: &mut Transaction<'static>,
-    approval: &Approval<'_>,
-) -> Result<Vec<HeldSyncset>, DispatchError> {
-    const QUERY: &str = "approvable_syncsets";
-    let text = format!(
-        "select {COLUMNS} from towline_guard where held and cause is distinct from 'unreadable' \
-           and ($1 = case namespace when '' then name else namespace || '/' || name end or $1 = syncset::text \
-             or syncset = any($2::text[]::uuid[])) \
-         order by kind desc, namespace, name, syncset"
-    );
-    let (name, listed) = match approval {
-        Approval::Named(name) => (Some(*name), &[][..]),
-        Approval::Listed(listed) => (None, *listed),
-    };
-    let ids: Vec<String> = listed.iter().map(|held| held.id.to_string()).collect();
-    let rows = transaction.all(QUERY, &text, &[(&name as _, Type::TEXT), (&ids as _, Type::TEXT_ARRAY)]).await?;
-    let mut found: Vec<HeldSyncset> = rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect::<Result<_, _>>()?;
-    let Some(name) = name else {
-        // The cause may have changed since the list was read: nobody has seen the new one.
-        found.retain(|found| listed.iter().any(|listed| (listed.id, listed.cause) == (found.id, found.cause)));
-        return Ok(found);
-    };
-    match found.iter().find(|held| held.id.to_string() == name) {
-        Some(held) => Ok(vec![held.clone()]),
-        None if found.len() > 1 => {
-            let ids = found.iter().map(|held| format!("{} ({})", held.id, held.cause.reason())).collect();
-            Err(DispatchError::Ambiguous { name: name.to_owned(), ids })
-        }
-        None => Ok(found),
-    }
-}
-
-/// Lets go what holds these. Of one that an edit would have made drop much, what clusters have lost goes on to count, and does not get
-/// old by the approval; of others, what edits have dropped before does.
-async fn release(transaction: &mut Transaction<'static>, syncsets: &[String]) -> Result<(), DispatchError> {
-    const TEXT: &str = "with held as materialized (select * from towline_guard where syncset = any($1::text[]::uuid[])), \
-           approved as (update towline_guard g set held = false, cause = null, since = now(), held_objects = null, \
-             dropped = case when g.cause = 'dropped' then null else g.dropped end, \
-             objects = coalesce(g.held_objects, g.objects) from held where g.syncset = held.syncset) \
-         update towline_lost l set at = case when held.cause = 'dropped' then now() else '-infinity' end from held \
-           where l.syncset = held.syncset and (held.cause is distinct from 'dropped' or l.at > held.since - interval '10 min')";
-    transaction.execute("approve_syncsets", TEXT, &[(&syncsets as _, Type::TEXT_ARRAY)]).await?;
-    Ok(())
+    Ok(true)
 }
 
 impl HeldSyncset {
@@ -263,36 +178,4 @@ fn argument(id: Uuid, namespace: &str, name: &str) -> String {
 fn label(kind: &str, argument: &str) -> String {
     let kind = if kind.is_empty() { "syncset" } else { kind };
     format!("{kind} {argument}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn held(clusters: usize) -> HeldSyncset {
-        let id = Uuid::from_u128(u128::try_from(clusters).unwrap_or_default());
-        HeldSyncset {
-            id,
-            kind: "SyncSet".to_owned(),
-            namespace: "team-a".to_owned(),
-            name: "base".to_owned(),
-            cause: Cause::Gone,
-            clusters,
-            tracks: clusters,
-            since: None,
-        }
-    }
-
-    #[test]
-    fn a_page_of_approvals_has_bounded_clusters_and_at_least_one_syncset() {
-        let sizes = |clusters: &[usize]| -> Vec<usize> {
-            let all: Vec<HeldSyncset> = clusters.iter().map(|clusters| held(*clusters)).collect();
-            let found = pages(&all);
-            assert_eq!(found.concat(), all);
-            found.iter().map(|page| page.len()).collect()
-        };
-        assert_eq!(sizes(&[]), [0; 0]);
-        assert_eq!(sizes(&[1, UNITS - 1, 1, UNITS, 2 * UNITS, 0, 1]), [2, 1, 1, 1, 2]);
-        assert_eq!(sizes(&vec![0; UNITS + 1]), [UNITS, 1], "each counts");
-    }
 }

@@ -4,7 +4,7 @@
 //! the cursor. So a crash loses no request, and at worst repeats some. A request for a cluster that has nothing to do is harmless: the
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
-//! Before it moves the cursor, in the same transaction or in several before, it judges what the changes would delete.
+//! Before it moves the cursor it judges what the changes would delete.
 //! Passes delete nothing that was not judged, and nothing that is held; [`held`](held()) lists that, and [`approve`] lets it go.
 
 use std::sync::Arc;

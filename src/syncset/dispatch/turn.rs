@@ -3,9 +3,8 @@
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
 //!
-//! What is to be judged may be too much for one transaction. Then others come before, which move no cursor.
+//! What was judged may be too much to be written in one transaction. Then others come before, which move no cursor.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -14,9 +13,8 @@ use super::ask::{concerned, mappers};
 use super::concern::Concern;
 use super::docket::Docket;
 use super::error::DispatchError;
-use super::held::{approve_everything, held};
 use super::ids;
-use super::judge::{Court, Labels, MOST, Page, Verdicts, decide, decisions, everything, pages};
+use super::judge::{Court, READ_AT_ONCE, Verdicts, everything, tracking};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
 use super::step::Step;
@@ -25,8 +23,7 @@ use crate::db::{Database, Transaction, Type};
 use crate::documents::{Broker, Grant, WorkQueue, renumber};
 use crate::syncset::store::RESYNC;
 
-/// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated. So pages are to end
-/// before (`judge/cost.rs`); what can't be split may cost a renewal or two of the claim, which lasts longer.
+/// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
 pub(super) const WITHIN: Duration = Duration::from_secs(8);
 
 /// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
@@ -87,25 +84,24 @@ impl Dispatch {
         self
     }
 
-    /// Lets go what holds nothing any more, and forgets what is not needed. Without the guard, what is held is approved.
-    pub async fn tidy(&self, grant: &Grant) -> Result<(), DispatchError> {
-        if !self.is_guarding && !held(&self.database).await?.is_empty() {
-            approve_everything(&self.database).await?;
-        }
-        tidy(&self.database, grant).await
-    }
-
-    /// Judges again what could not be read: the release before this one may not have known how.
-    pub async fn review(&self, grant: &Grant) -> Result<Turn, DispatchError> {
-        const QUERY: &str = "unreadable_syncsets";
-        const TEXT: &str =
-            "select syncset::text from towline_guard where held and cause = 'unreadable' order by syncset";
+    /// Judges again what is held, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
+    /// known how to read a syncset; and without the guard, nothing that can be read stays held.
+    pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        const QUERY: &str = "held_ids";
+        const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
         // All other steps judge everything.
         if read.head.step() == Step::Follow {
-            let unreadable = ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?;
-            self.judge_all(grant, &read, read.head.cursor, &unreadable, &mut turn, &|| ()).await?;
+            let docket = Docket {
+                syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
+                ..Docket::default()
+            };
+            let verdicts = self.judge(grant, &read, read.head.cursor, &docket, &mut turn, &|| ()).await?;
+            if let Some(verdicts) = verdicts {
+                self.write(grant, &read, &verdicts, &mut turn).await?;
+            }
         }
+        tidy(&self.database, grant).await?;
         Ok(turn)
     }
 
@@ -114,7 +110,7 @@ impl Dispatch {
         self.turn_in_pages(grant, &|| ()).await
     }
 
-    /// The same; `judged` is called after each transaction, of which a turn may have any number.
+    /// The same; `judged` is called after each syncset that was judged.
     pub async fn turn_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
@@ -152,24 +148,14 @@ impl Dispatch {
             self.pass_over(grant, read).await?;
             return Ok(turn);
         }
-        let mut pages = pages(&self.database, &docket, Labels::Follow).await?;
-        let (last, mut undecided) = (pages.pop().unwrap_or_default(), BTreeSet::new());
-        for page in &pages {
-            undecided.append(&mut self.judge_page(grant, read, read.last, &page.of, &mut turn).await?);
-            judged();
-        }
+        let repeated = Turn { has_more: true, ..Turn::default() };
+        let Some(verdicts) = self.judge(grant, read, read.last, &docket, &mut turn, judged).await? else {
+            return Ok(repeated);
+        };
         let mut transaction = self.begin(grant, read).await?;
-        let mut verdicts = self.court(read.last).judge(&mut transaction, &last.of).await?;
-        undecided.append(&mut verdicts.undecided);
-        let mut pages = decisions(&mut transaction, &undecided).await?;
-        let decided_last = pages.pop().unwrap_or_default();
-        if !pages.is_empty() || !last.fits_with(&decided_last) {
-            end_page(transaction, &verdicts, &mut turn).await?;
-            judged();
-            self.decide_pages(grant, read, &pages, &mut turn, judged).await?;
-            (transaction, verdicts) = (self.begin(grant, read).await?, Verdicts::default());
+        if !verdicts.write(&mut transaction).await? {
+            return Ok(repeated);
         }
-        verdicts.add(decide(&mut transaction, &decided_last.of).await?);
         turn.count(&verdicts);
         let concern = mappers(&mut transaction, concern).await?;
         let clusters = concerned(&mut transaction, &concern, &verdicts.released).await?;
@@ -201,8 +187,16 @@ impl Dispatch {
         // The deletions of clusters may be among what is missing.
         remove_all(&self.database).await?;
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
-        let everything = everything(&self.database).await?;
-        self.judge_all(grant, read, read.head.newest, &everything, &mut turn, judged).await?;
+        let syncsets = everything(&self.database).await?.into_iter().collect();
+        let docket = Docket { syncsets, ..Docket::default() };
+        let verdicts = self.judge(grant, read, read.head.newest, &docket, &mut turn, judged).await?;
+        let is_written = match verdicts {
+            Some(verdicts) => self.write(grant, read, &verdicts, &mut turn).await?,
+            None => false,
+        };
+        if !is_written {
+            return Ok(Turn { has_more: true, ..Turn::default() });
+        }
         let mut transaction = self.begin(grant, read).await?;
         if in_full {
             transaction.execute("resync_all", RESYNC, &[(&None::<Vec<String>>, Type::TEXT_ARRAY)]).await?;
@@ -215,69 +209,59 @@ impl Dispatch {
         Ok(turn)
     }
 
-    /// Judges syncsets as a whole, in as many transactions as it takes.
-    async fn judge_all(
+    /// Judges what is on the docket. If that is much, some of it is written in transactions of their own; what they store permits nothing
+    /// before the cursor has moved, and stays right if that never happens: another turn judges the same again. None if something was
+    /// approved meanwhile.
+    async fn judge(
         &self,
         grant: &Grant,
         read: &Read,
         version: i64,
-        syncsets: &[Uuid],
+        docket: &Docket,
         turn: &mut Turn,
         judged: &(dyn Fn() + Sync),
-    ) -> Result<(), DispatchError> {
-        let mut undecided = BTreeSet::new();
-        for some in syncsets.chunks(MOST) {
-            let docket = Docket { syncsets: some.iter().copied().collect(), ..Docket::default() };
-            for page in pages(&self.database, &docket, Labels::Unknown).await? {
-                undecided.append(&mut self.judge_page(grant, read, version, &page.of, turn).await?);
-                judged();
+    ) -> Result<Option<Verdicts>, DispatchError> {
+        let court = Court { database: &self.database, is_guarding: self.is_guarding, version };
+        let relabelled: Vec<Uuid> = docket.relabelled.iter().copied().collect();
+        let changed: Vec<Uuid> = docket.syncsets.iter().copied().collect();
+        let mut others = tracking(&self.database, &relabelled).await?;
+        others.retain(|id| !docket.syncsets.contains(id));
+        let mut verdicts = Verdicts::default();
+        for (syncsets, is_changed) in [(changed, true), (others, false)] {
+            for some in syncsets.chunks(READ_AT_ONCE) {
+                for subject in court.read(some).await? {
+                    if is_changed || court.is_concerned(&subject, &relabelled).await? {
+                        court.judge(subject, &mut verdicts).await?;
+                    }
+                    judged();
+                    if verdicts.are_many() && !self.write(grant, read, &std::mem::take(&mut verdicts), turn).await? {
+                        return Ok(None);
+                    }
+                }
             }
         }
-        if undecided.is_empty() {
-            return Ok(());
-        }
+        Ok(Some(verdicts))
+    }
+
+    /// Writes what was judged in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
+    /// written: it is not if something was approved since.
+    async fn write(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        verdicts: &Verdicts,
+        turn: &mut Turn,
+    ) -> Result<bool, DispatchError> {
         let mut transaction = self.begin(grant, read).await?;
-        let pages = decisions(&mut transaction, &undecided).await?;
+        if !verdicts.write(&mut transaction).await? {
+            return Ok(false);
+        }
+        let clusters = concerned(&mut transaction, &Concern::default(), &verdicts.released).await?;
+        ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
-        self.decide_pages(grant, read, &pages, turn, judged).await
-    }
-
-    /// Decides on pages in transactions of their own.
-    async fn decide_pages(
-        &self,
-        grant: &Grant,
-        read: &Read,
-        pages: &[Page<BTreeSet<Uuid>>],
-        turn: &mut Turn,
-        judged: &(dyn Fn() + Sync),
-    ) -> Result<(), DispatchError> {
-        for page in pages {
-            let mut transaction = self.begin(grant, read).await?;
-            let verdicts = decide(&mut transaction, &page.of).await?;
-            end_page(transaction, &verdicts, turn).await?;
-            judged();
-        }
-        Ok(())
-    }
-
-    /// Judges a page in a transaction of its own, and returns what is still to be decided. What it stores permits nothing before the
-    /// cursor has moved, and stays right if that never happens; another turn judges the same again.
-    async fn judge_page(
-        &self,
-        grant: &Grant,
-        read: &Read,
-        version: i64,
-        page: &Docket,
-        turn: &mut Turn,
-    ) -> Result<BTreeSet<Uuid>, DispatchError> {
-        let mut transaction = self.begin(grant, read).await?;
-        let verdicts = self.court(version).judge(&mut transaction, page).await?;
-        end_page(transaction, &verdicts, turn).await?;
-        Ok(verdicts.undecided)
-    }
-
-    fn court(&self, version: i64) -> Court {
-        Court { is_guarding: self.is_guarding, version }
+        verdicts.announce();
+        turn.count(verdicts);
+        Ok(true)
     }
 
     /// Moves the cursor over changes that concern nobody.
@@ -313,20 +297,6 @@ impl Dispatch {
             _ => Ok(transaction),
         }
     }
-}
-
-/// Ends a transaction that moves no cursor. A crash must not forget whom to ask for.
-async fn end_page(
-    mut transaction: Transaction<'static>,
-    verdicts: &Verdicts,
-    turn: &mut Turn,
-) -> Result<(), DispatchError> {
-    let clusters = concerned(&mut transaction, &Concern::default(), &verdicts.released).await?;
-    ask(&mut transaction, &clusters, true).await?;
-    transaction.commit().await?;
-    verdicts.announce();
-    turn.count(verdicts);
-    Ok(())
 }
 
 /// Asks for clusters, and returns their number.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::compared::{ClusterReference, Compared, DiffedObject, shortened};
 use super::explain::spoken;
 use super::losses::{Losses, dropped};
-use super::selection::{case, missing, reference, selected, spread};
+use super::selection::{missing, reference, selected, spread};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
@@ -26,7 +26,7 @@ use crate::documents::{Document, Key, Kind, Weight};
 use crate::job::mass_change;
 use crate::syncset::payloads::Kept;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
-use crate::syncset::rules::guard::{APPROVE, State};
+use crate::syncset::rules::guard::{APPROVE, Approval, State, Tally};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::object::left_alone;
@@ -71,9 +71,9 @@ pub struct Diff {
     pub missing_clusters: Vec<ClusterReference>,
     /// Whether its deletions would be held.
     pub held: bool,
-    /// On how many clusters it would delete objects at once.
+    /// On how many clusters it would delete at least as many objects as it wants there; if its deletions are held, on how many any.
     pub losing: usize,
-    /// On how many clusters it may delete objects at once without being held.
+    /// On how many clusters it may do so without being held.
     pub limit: usize,
     /// The clusters on which it was tried.
     pub sample: Vec<Compared>,
@@ -135,15 +135,24 @@ impl Inspector {
         let stored = self.store.stored_syncset(&proposed.key).await?;
         let stored_audience = stored.as_ref().and_then(|stored| Audience::of(&proposed.name, &stored.spec).ok());
         let namespace = Some(proposed.name.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let places = self.store.cluster_places(stored.as_ref().map(|stored| stored.id), namespace).await?;
+        let places = self.store.cluster_places(namespace).await?;
         let selected = selected(&audience, stored_audience.as_ref(), &places);
         let state = State::read(&proposed.name, &spec, Some(&proposed.resources));
-        let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
-        let case = case(&state, annotation, stored.as_ref(), &selected, self.is_guarding);
+        let tally = match &stored {
+            Some(stored) => self.store.tally(stored.id, &state).await?,
+            None => Tally::default(),
+        };
         let missing = missing(&audience, &places);
         let sampled = spread(&selected.places, sample);
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
+        let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
+        let (was_held, approved) = stored.as_ref().map_or((false, 0), |stored| (stored.held, stored.approved));
+        let approval = match Approval::read(annotation, generation, approved) {
+            _ if !self.is_guarding => Approval::Always,
+            approval => approval,
+        };
+        let held = tally.judge(&state, was_held, approval).is_some();
         // As they are in a snapshot: it may name thousands of clusters, and each of those that are compared at once has it.
         let mut without_clusters = proposed.spec.clone();
         without_clusters.remove("clusterDeploymentRefs");
@@ -189,9 +198,9 @@ impl Inspector {
             no_longer_clusters: selected.no_longer.iter().copied().take(MOST_REFERENCES).map(reference).collect(),
             missing: missing.len(),
             missing_clusters: missing.into_iter().take(MOST_REFERENCES).collect(),
-            held: case.judge().is_some(),
-            losing: case.clusters(),
-            limit: mass_change::limit(case.tracks),
+            held,
+            losing: if held { tally.loses } else { tally.counted },
+            limit: mass_change::limit(tally.tracks),
             sample: compared,
         })
     }

@@ -123,10 +123,7 @@ macro_rules! marks {
 const STATES: &str = concat!(
     "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
      held as materialized ( \
-       select r.cluster from towline_guard g join towline_result r on r.syncset = g.syncset \
-         where g.held and (g.gone or r.pending_deletions) \
-       union select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.at > '-infinity' and not l.back \
-         and l.objects is null), \
+       select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.objects > l.approved), \
      state as ( \
        select case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
            when h.cluster is not null then 'held' \

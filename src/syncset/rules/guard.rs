@@ -1,64 +1,45 @@
 //! The guard against mass deletions.
 //!
 //! A mistake in one place, such as a typo in a selector, labels that are wiped or a syncset that is deleted, would delete objects on
-//! many clusters at once. So the dispatcher judges every change before passes may delete because of it: it counts on how many clusters
-//! the syncset loses objects, and *holds* its deletions if these are too many. A pass deletes only what was judged.
+//! many clusters at once. So the dispatcher counts what a change would delete before passes may delete because of it. Whatever the
+//! change is, it compares the objects that a syncset has on clusters with those that it wants there now.
+//!
+//! A cluster *counts* if the syncset would delete as many objects there as it wants there, or more, together with those that it has
+//! deleted there within ten minutes. If too many clusters count, or a Namespace, a CRD or a PVC would be deleted on any, the syncset is
+//! *held*: it deletes nothing until nothing of that is left to delete, or it is approved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::matching::Audience;
 use super::name::SyncSetName;
-use super::parse::list;
+use super::naming::{Naming, Objects, Resource};
 use super::rows::GuardRow;
-use super::spec::Mode;
 use super::wanted::Deletions;
-use crate::documents::group_of;
 use crate::job::mass_change;
-
-#[cfg(test)]
-mod tests;
 
 /// Approves deletions: the generation that is to be approved, or `always`.
 pub const APPROVE: &str = "towline.dev/approve-deletions";
-/// What is lost with these is more than the object itself: group, kind, and whether it has a namespace.
-const PRECIOUS: [(&str, &str, bool); 3] = [
-    ("", "Namespace", false),
-    ("", "PersistentVolumeClaim", true),
-    ("apiextensions.k8s.io", "CustomResourceDefinition", false),
-];
-
-/// The objects that a document names, before templates are rendered: group, kind, namespace and name.
-pub type Objects = BTreeSet<[String; 4]>;
-
-/// What one edit has dropped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dropped {
-    /// When it was judged, as the database prints it.
-    pub at: String,
-    /// The objects that it named no more.
-    pub objects: Objects,
-}
+/// What is lost with these is more than the object itself: group and kind.
+const PRECIOUS: [(&str, &str); 3] =
+    [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
 /// Why the deletions of a syncset are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It was deleted.
     Gone,
-    /// Its edit drops a Namespace, a CRD, a PVC, or more than half of its objects.
-    Dropped,
-    /// It matches too many clusters no more, or one on which it has a Namespace, a CRD or a PVC.
-    Unmatched,
-    /// Labels of too many clusters give its objects other names, or those of one cluster to a Namespace, a CRD or a PVC.
-    Renamed,
+    /// A Namespace, a CRD or a PVC is among what it would delete.
+    Precious,
+    /// It would delete much on too many clusters.
+    Many,
     /// It is not known which clusters it is for. Nobody can approve that.
     Unreadable,
 }
 
 /// What a document says of a syncset, when it is judged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum State {
     /// There is none, or its deletion was requested.
     Gone,
@@ -68,10 +49,8 @@ pub enum State {
     Living {
         /// The clusters.
         audience: Audience,
-        /// Whether it deletes what it no longer wants on them.
-        deletes: bool,
-        /// The objects that it names; none if they can't be read, so that nothing is deleted that it may want.
-        objects: Option<Objects>,
+        /// The objects that it names; none if it deletes nothing on the clusters that it is for.
+        naming: Option<Naming>,
     },
 }
 
@@ -80,45 +59,54 @@ pub enum State {
 pub enum Approval {
     /// Nothing.
     None,
-    /// The annotation approves what is held or would be, once.
+    /// The annotation approves what would be deleted now.
     Once,
     /// The annotation approves everything as long as it is there.
     Always,
 }
 
-/// What is known when a syncset is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Why it was held before.
-    pub held: Option<Cause>,
-    /// What has become of it.
-    pub change: Change,
-    /// What approves its deletions.
-    pub approval: Approval,
-    /// On how many clusters it has deleted objects within the time that counts, or would, since it matches them no more or their
-    /// labels give its objects other names.
-    pub lost: usize,
-    /// On how many of these nothing is left to delete, or was applied again.
-    pub executed: usize,
-    /// How many of them it still matches, and lost objects there since labels give these other names.
-    pub renamed: usize,
-    /// On how many clusters it tracks objects, with those on which it has deleted them within that time.
-    pub tracks: usize,
-    /// Whether a Namespace, a CRD or a PVC is among what it would delete on one of them.
-    pub precious: bool,
+/// Objects that a syncset has on a cluster and may delete, or some of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub objects: usize,
+    /// How many of them are Namespaces, CRDs or PVCs.
+    pub precious: usize,
 }
 
-/// What has become of a syncset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    Gone,
-    /// It can't be read.
-    Unreadable,
-    /// It is there.
-    Living {
-        /// Whether it would drop a Namespace, a CRD, a PVC, or more than half of its objects.
-        drops: bool,
-    },
+/// What is stored of a syncset on a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub namespace: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    /// What it has there: objects that were adopted are never deleted.
+    pub has: Amount,
+    /// Those of them that it may not name any more: it names the others whatever the labels are.
+    pub others: Objects,
+    /// How much of what it would delete was approved.
+    pub approved: Amount,
+    /// Whether what it would delete there was judged before, and not held.
+    pub was_allowed: bool,
+    /// Whether the cluster counted when the syncset was held.
+    pub was_counted: bool,
+    /// How many objects it has deleted there within ten minutes, but for what was approved.
+    pub deleted: usize,
+}
+
+/// What a syncset would delete on all clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// On how many clusters it has objects, or has deleted some.
+    pub tracks: usize,
+    /// On how many of these it would delete any, or has deleted much.
+    pub loses: usize,
+    /// On how many much.
+    pub counted: usize,
+    /// On how many of those something is still to be deleted.
+    pending: usize,
+    /// The same without those where that was judged before, and not held.
+    pending_since: usize,
+    is_precious: bool,
 }
 
 /// What is known of a syncset on one cluster, when a pass begins.
@@ -135,15 +123,14 @@ pub struct Judged<'g> {
 }
 
 impl Cause {
-    const ALL: [Self; 5] = [Self::Gone, Self::Dropped, Self::Unmatched, Self::Renamed, Self::Unreadable];
+    const ALL: [Self; 4] = [Self::Gone, Self::Precious, Self::Many, Self::Unreadable];
 
     /// As it is stored.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gone => "gone",
-            Self::Dropped => "dropped",
-            Self::Unmatched => "unmatched",
-            Self::Renamed => "renamed",
+            Self::Precious => "precious",
+            Self::Many => "many",
             Self::Unreadable => "unreadable",
         }
     }
@@ -157,153 +144,59 @@ impl Cause {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Gone => "it was deleted",
-            Self::Dropped => "its edit drops a Namespace, a CRD, a PVC, or more than half of its objects",
-            Self::Unmatched => "it matches them no more",
-            Self::Renamed => "their labels give its objects other names",
+            Self::Precious => "a Namespace, a CRD or a PVC would be deleted",
+            Self::Many => "at least as many objects as it wants there would be deleted",
             Self::Unreadable => "this release can't read which clusters it is for",
         }
     }
 }
 
 impl State {
-    /// What a document's `spec` says, which may be without resources and patches. `resources` has version, kind, namespace and name of
-    /// each resource, and is none if they are no list.
-    pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[[Option<String>; 4]]>) -> Self {
+    /// What a document's `spec` says, which may be without resources and patches. `resources` is none if they are no list.
+    pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[Resource]>) -> Self {
         match Audience::of(name, spec) {
             Err(_) => Self::Unreadable,
-            Ok(audience) => Self::Living {
-                audience,
-                // A mode that can't be read deletes nothing on the clusters that it matches.
-                deletes: super::parse::mode(spec).is_ok_and(|mode| mode == Mode::Sync),
-                objects: resources.and_then(|resources| objects(spec, resources)),
-            },
+            Ok(audience) => Self::Living { audience, naming: Naming::read(name, spec, resources) },
         }
     }
 
-    /// Whether it may delete objects on a cluster that it was applied to because it is not for it any more.
-    pub fn loses(&self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    /// The objects that it names on each cluster that it is for, whatever its labels are.
+    pub fn plain(&self) -> Objects {
         match self {
-            Self::Gone => true,
-            Self::Unreadable => false,
-            Self::Living { audience, .. } => !audience.includes(namespace, name, labels),
+            Self::Living { naming: Some(naming), .. } => naming.plain(),
+            _ => Objects::new(),
         }
     }
 
-    /// What has become of it since it named those objects, each as one document had them: some clusters may have what any of them
-    /// named, and some what several named. A syncset of which nothing is known drops nothing.
-    pub fn change_since<'o>(&self, before: impl IntoIterator<Item = &'o Objects>) -> Change {
-        self.change_within(before, &[])
-    }
-
-    /// The same with what edits have dropped before, within the time that counts: several edits are one that drops as much.
-    pub fn change_within<'o>(&self, before: impl IntoIterator<Item = &'o Objects>, dropped: &[Dropped]) -> Change {
+    /// What it would delete on a cluster, and how many objects it wants there.
+    pub fn loses(&self, place: &Place) -> (Amount, usize) {
+        let none = (Amount::default(), place.has.objects);
         match self {
-            Self::Gone => Change::Gone,
-            Self::Unreadable => Change::Unreadable,
-            Self::Living { deletes, objects, .. } => {
-                let before: Vec<&Objects> = before.into_iter().collect();
-                let all: Objects = before.iter().copied().flatten().cloned().collect();
-                let lately: Objects = dropped.iter().flat_map(|edit| &edit.objects).chain(&all).cloned().collect();
-                let drops = |after| before.iter().chain([&&all, &&lately]).any(|before| drops_much(before, after));
-                Change::Living { drops: *deletes && objects.as_ref().is_some_and(drops) }
+            Self::Gone => (place.has, 0),
+            Self::Living { audience, .. } if !audience.includes(&place.namespace, &place.name, &place.labels) => {
+                (place.has, 0)
             }
-        }
-    }
-
-    /// Whether it has dropped something precious of these objects, or everything.
-    pub fn drops_precious<'o>(&self, before: impl IntoIterator<Item = &'o Objects>, dropped: &'o [Dropped]) -> bool {
-        let lately = dropped.iter().flat_map(|edit| &edit.objects);
-        let mut named = before.into_iter().flatten().chain(lately);
-        match self {
-            Self::Living { objects: Some(after), .. } => {
-                named.any(|object| is_precious(object) && !after.contains(object))
+            Self::Living { naming: Some(naming), .. } if !place.others.is_empty() => {
+                let names = naming.names(&place.labels);
+                let lost: Vec<_> = place.others.iter().filter(|object| !names.may_have(object)).collect();
+                let precious = lost.iter().filter(|object| is_precious(object)).count();
+                (Amount { objects: lost.len(), precious }, naming.count())
             }
-            Self::Living { .. } | Self::Unreadable => false,
-            Self::Gone => true,
+            Self::Living { naming: Some(naming), .. } => (Amount::default(), naming.count()),
+            Self::Living { naming: None, .. } | Self::Unreadable => none,
         }
     }
-
-    /// The objects that it names, if it deletes what it no longer wants.
-    pub fn into_tracked(self) -> Option<Objects> {
-        match self {
-            Self::Living { deletes: true, objects, .. } => objects,
-            Self::Living { deletes: false, .. } | Self::Gone | Self::Unreadable => None,
-        }
-    }
-
-    /// Objects that clusters have, as it would name them: which of a kind one with a template in its name stands for is not known, and
-    /// a kind without namespaces has none on clusters.
-    pub fn as_named(&self, tracked: Objects) -> Objects {
-        let Self::Living { objects: Some(named), .. } = self else { return tracked };
-        let is_template =
-            |[_, _, namespace, name]: &&[String; 4]| namespace.starts_with("{{}}") || name.starts_with("{{}}");
-        let of_template: BTreeSet<_> =
-            named.iter().filter(is_template).map(|[group, kind, ..]| (group, kind)).collect();
-        let bare: BTreeMap<_, _> =
-            named.iter().map(|object @ [group, kind, _, name]| ((group, kind, name), object)).collect();
-        let as_named = |object: &[String; 4]| {
-            let [group, kind, namespace, name] = object;
-            let given = bare.get(&(group, kind, name)).filter(|_| namespace.is_empty());
-            given.map_or_else(|| object.clone(), |given| (*given).clone())
-        };
-        tracked.iter().filter(|[group, kind, ..]| !of_template.contains(&(group, kind))).map(as_named).collect()
-    }
-}
-
-/// The objects that a syncset names, with the targets of its secrets.
-fn objects(spec: &Value, resources: &[[Option<String>; 4]]) -> Option<Objects> {
-    let mut objects = Objects::new();
-    let has_templates = spec.get("enableResourceTemplates").and_then(Value::as_bool).unwrap_or_default();
-    // With the switch, a name with a template is another one.
-    let as_meant = |text: String| if has_templates && text.contains("{{") { format!("{{{{}}}}{text}") } else { text };
-    for [version, kind, namespace, name] in resources {
-        let version = version.as_deref()?;
-        let group = group_of(version).unwrap_or(version);
-        let kind = kind.clone()?;
-        let is_scoped = PRECIOUS.iter().any(|(of, precious, has)| !has && *of == group && *precious == kind);
-        let namespace = namespace.clone().filter(|_| !is_scoped).unwrap_or_default();
-        objects.insert([group.to_owned(), kind, as_meant(namespace), as_meant(name.clone()?)]);
-    }
-    for mapping in list(spec, "secretMappings").ok()? {
-        let target = mapping.get("targetRef")?;
-        let text = |field: &str| target.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        objects.insert([String::new(), "Secret".to_owned(), text("namespace"), text("name")]);
-    }
-    Some(objects)
-}
-
-/// What counts as dropped after an edit that did not drop much with that, the last edits first. It is at most as much as is left. What is
-/// named again is not dropped.
-pub fn dropped_since(mut dropped: Vec<Dropped>, before: &Objects, after: &Objects, now: &str) -> Vec<Dropped> {
-    let objects: Objects = before.difference(after).cloned().collect();
-    for older in &mut dropped {
-        older.objects.retain(|object| !after.contains(object) && !objects.contains(object));
-    }
-    dropped.insert(0, Dropped { at: now.to_owned(), objects });
-    dropped.retain(|edit| !edit.objects.is_empty());
-    dropped
 }
 
 /// Whether an object takes more along than itself: a Namespace, a CRD or a PVC.
 fn is_precious([group, kind, ..]: &[String; 4]) -> bool {
-    PRECIOUS.iter().any(|(of, is, _)| of == group && is == kind)
-}
-
-/// Whether one of these objects does.
-pub fn has_precious<'o>(objects: impl IntoIterator<Item = &'o Objects>) -> bool {
-    objects.into_iter().flatten().any(is_precious)
+    PRECIOUS.iter().any(|(of, is)| of == group && is == kind)
 }
 
 /// The same of a row of applied objects, as an expression.
 pub fn precious_row(row: &str) -> String {
-    let kinds: Vec<String> = PRECIOUS.iter().map(|(group, kind, _)| format!("('{group}', '{kind}')")).collect();
+    let kinds: Vec<String> = PRECIOUS.iter().map(|(group, kind)| format!("('{group}', '{kind}')")).collect();
     format!("({row}.api_group, {row}.kind) in ({})", kinds.join(", "))
-}
-
-/// Whether an edit drops so much that it may be a mistake.
-pub fn drops_much(before: &Objects, after: &Objects) -> bool {
-    let dropped: Vec<_> = before.difference(after).collect();
-    2 * dropped.len() > before.len() || dropped.into_iter().any(is_precious)
 }
 
 impl Approval {
@@ -318,44 +211,35 @@ impl Approval {
     }
 }
 
-impl Case {
-    /// Why the syncset's deletions are held from now on; none if they may be carried out.
-    pub fn judge(self) -> Option<Cause> {
-        if self.change == Change::Unreadable {
-            return Some(Cause::Unreadable);
-        }
-        if self.approval != Approval::None {
-            return None;
-        }
-        // What is lost with a namespace is more than the object, so that one is too many.
-        let is_too_many = |clusters| {
-            mass_change::is_mass(clusters, self.tracks) || (self.precious && clusters > 0 && self.tracks > 0)
-        };
-        let was_held = |cause| self.held == Some(cause);
-        match self.change {
-            // That some of its clusters go takes nothing back, so what was held stays held until nothing is left.
-            Change::Gone => {
-                (is_too_many(self.tracks) || (self.held.is_some() && self.tracks > 0)).then_some(Cause::Gone)
-            }
-            Change::Living { drops: true } if is_too_many(self.tracks) || was_held(Cause::Dropped) => {
-                Some(Cause::Dropped)
-            }
-            // A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile.
-            _ => {
-                let was_held_for_labels = was_held(Cause::Unmatched) || was_held(Cause::Renamed);
-                let is_left = was_held_for_labels && self.lost > self.executed;
-                let are_most_renamed = 2 * self.renamed > self.lost;
-                let cause = if are_most_renamed { Cause::Renamed } else { Cause::Unmatched };
-                (is_left || is_too_many(self.lost)).then_some(cause)
-            }
-        }
+impl Tally {
+    /// Counts a cluster, on which it would delete so much. Returns whether that is much.
+    pub fn add(&mut self, place: &Place, loses: Amount, wanted: usize) -> bool {
+        let objects = loses.objects.saturating_sub(place.approved.objects);
+        let much = objects + place.deleted;
+        let is_left = objects > 0;
+        // That a held syncset wants more objects takes nothing back.
+        let counts = much > 0 && (much >= wanted || (is_left && place.was_counted));
+        self.tracks += usize::from(place.has.objects > 0 || place.deleted > 0);
+        self.loses += usize::from(is_left || counts);
+        self.counted += usize::from(counts);
+        self.pending += usize::from(is_left && counts);
+        self.pending_since += usize::from(is_left && counts && !place.was_allowed);
+        self.is_precious |= loses.precious > place.approved.precious;
+        is_left && counts
     }
 
-    /// On how many clusters it would delete objects.
-    pub fn clusters(&self) -> usize {
-        match self.change {
-            Change::Gone | Change::Living { drops: true } => self.tracks,
-            Change::Unreadable | Change::Living { drops: false } => self.lost,
+    /// Why the deletions are held from now on; none if they may be carried out.
+    ///
+    /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was held stays
+    /// held until nothing is left of it.
+    pub fn judge(&self, state: &State, was_held: bool, approval: Approval) -> Option<Cause> {
+        let is_too_many = self.pending > 0 && mass_change::is_mass(self.counted, self.tracks);
+        let is_left = was_held && self.pending_since > 0;
+        match state {
+            State::Unreadable => Some(Cause::Unreadable),
+            _ if approval != Approval::None || !(self.is_precious || is_too_many || is_left) => None,
+            State::Gone => Some(Cause::Gone),
+            State::Living { .. } => Some(if self.is_precious { Cause::Precious } else { Cause::Many }),
         }
     }
 }
@@ -380,5 +264,180 @@ pub fn deletions(judged: &Judged<'_>) -> Deletions {
         Deletions::Allowed
     } else {
         Deletions::NotJudged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::syncset::rules::name::SyncSetKind;
+
+    fn map(name: &str) -> Resource {
+        ["v1", "ConfigMap", "default", name].map(|text| Some(text.to_owned()))
+    }
+
+    fn objects(names: &[&str]) -> Objects {
+        names.iter().map(|name| ["", "ConfigMap", "default", name].map(str::to_owned)).collect()
+    }
+
+    fn selecting(env: &str, names: &[&str]) -> State {
+        let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() };
+        let resources: Vec<Resource> = names.iter().map(|name| map(name)).collect();
+        let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync",
+            "enableResourceTemplates": true, "secretMappings": []});
+        State::read(&name, &spec, Some(&resources))
+    }
+
+    fn place(env: &str, names: &[&str]) -> Place {
+        Place {
+            labels: BTreeMap::from([("env".to_owned(), env.to_owned())]),
+            has: Amount { objects: names.len(), precious: 0 },
+            others: objects(names),
+            ..Place::default()
+        }
+    }
+
+    fn judge(state: &State, places: &[Place], was_held: bool) -> Option<Cause> {
+        let mut tally = Tally::default();
+        for place in places {
+            let (loses, wanted) = state.loses(place);
+            tally.add(place, loses, wanted);
+        }
+        tally.judge(state, was_held, Approval::None)
+    }
+
+    #[test]
+    fn whatever_the_change_is_the_same_clusters_are_too_many() {
+        let had = place("prod", &["a", "b", "c"]);
+        let renamed = selecting("prod", &["x", "y", "z-{{ fromCDLabel \"env\" }}"]);
+        for (state, cause) in [
+            (State::Gone, Cause::Gone),
+            (selecting("prodd", &["a", "b", "c"]), Cause::Many),
+            (selecting("prod", &["a"]), Cause::Many),
+            (renamed, Cause::Many),
+        ] {
+            assert_eq!(judge(&state, &vec![had.clone(); 11], false), Some(cause), "all of eleven");
+            assert_eq!(judge(&state, &vec![had.clone(); 2], false), Some(cause), "all of two");
+            assert_eq!(judge(&state, &vec![had.clone(); 1], false), None, "the only one");
+        }
+        // Labels of some clusters.
+        let state = selecting("prod", &["a", "b", "c"]);
+        for (lost, kept, expected) in [(10, 90, None), (11, 90, Some(Cause::Many)), (11, 99, None), (1, 1, None)] {
+            let mut places = vec![place("test", &["a", "b", "c"]); lost];
+            places.extend(vec![had.clone(); kept]);
+            assert_eq!(judge(&state, &places, false), expected, "{lost} of {}", lost + kept);
+        }
+    }
+
+    #[test]
+    fn an_edit_that_keeps_more_than_it_drops_counts_nowhere() {
+        let places = vec![place("prod", &["a", "b", "c"]); 1_000];
+        assert_eq!(judge(&selecting("prod", &["a", "b"]), &places, false), None);
+        assert_eq!(judge(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
+        // Together with what was deleted within ten minutes.
+        let places = vec![Place { deleted: 1, ..place("prod", &["a", "b"]) }; 1_000];
+        assert_eq!(judge(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
+        let places = vec![Place { deleted: 1, ..place("prod", &["a", "b", "c"]) }; 1_000];
+        assert_eq!(judge(&selecting("prod", &["a", "b", "d"]), &places, false), None);
+    }
+
+    #[test]
+    fn what_was_deleted_or_approved_counts_once() {
+        let state = selecting("prod", &["a"]);
+        let (lost, kept) = (place("test", &["a"]), place("prod", &["a"]));
+        let deleted = Place { deleted: 1, ..kept.clone() };
+        let mut places = vec![deleted; 10];
+        places.extend(vec![kept; 20]);
+        assert_eq!(judge(&state, &places, false), None, "nothing is left to delete");
+        places.push(lost.clone());
+        assert_eq!(judge(&state, &places, false), Some(Cause::Many), "the eleventh within ten minutes");
+        let approved = Place { approved: Amount { objects: 1, precious: 0 }, ..lost };
+        assert_eq!(judge(&state, &vec![approved; 20], true), None);
+    }
+
+    #[test]
+    fn what_is_held_stays_so_until_nothing_of_it_is_left() {
+        let state = selecting("prod", &["a"]);
+        let mut places = vec![place("prod", &["a"]); 20];
+        places.push(place("test", &["a"]));
+        assert_eq!(judge(&state, &places, false), None);
+        assert_eq!(judge(&state, &places, true), Some(Cause::Many), "the others were repaired");
+        let before: Vec<Place> = places.iter().cloned().map(|place| Place { was_allowed: true, ..place }).collect();
+        assert_eq!(judge(&state, &before, true), None, "it was let through before");
+        assert_eq!(judge(&state, &places[..20], true), None);
+        // Nor is it taken back by other objects.
+        let place = Place { was_counted: true, ..place("prod", &["a", "b"]) };
+        let state = selecting("prod", &["b", "c", "d", "e"]);
+        assert_eq!(judge(&state, &vec![place.clone(); 20], true), Some(Cause::Many));
+        assert_eq!(judge(&state, &vec![Place { was_counted: false, ..place }; 20], true), None, "it never counted");
+    }
+
+    #[test]
+    fn one_namespace_definition_or_claim_is_too_many_on_any_cluster() {
+        for (group, kind) in PRECIOUS {
+            let object = [group, kind, "", "x"].map(str::to_owned);
+            let has = Place { has: Amount { objects: 5, precious: 1 }, others: [object].into(), ..place("prod", &[]) };
+            let state = selecting("prod", &["a", "b", "c", "d"]);
+            assert_eq!(judge(&state, std::slice::from_ref(&has), false), Some(Cause::Precious), "{kind}");
+            let approved = Place { approved: Amount { objects: 1, precious: 1 }, ..has };
+            assert_eq!(judge(&state, &[approved], false), None, "{kind}");
+        }
+        assert!(!is_precious(&["apps", "Namespace", "", "x"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_held_and_loses_nothing() {
+        let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() };
+        let state = State::read(&name, &json!({"clusterDeploymentSelector": 1}), Some(&[]));
+        let mut tally = Tally::default();
+        let has = place("prod", &["a"]);
+        tally.add(&has, state.loses(&has).0, state.loses(&has).1);
+        assert_eq!((tally.tracks, tally.loses), (1, 0));
+        for approval in [Approval::None, Approval::Once, Approval::Always] {
+            assert_eq!(tally.judge(&state, false, approval), Some(Cause::Unreadable));
+        }
+    }
+
+    #[test]
+    fn an_annotation_approves_its_generation_once_or_always() {
+        for (annotation, generation, approved, expected) in [
+            (None, 3, 0, Approval::None),
+            (Some("3"), 3, 0, Approval::Once),
+            (Some("3"), 3, 3, Approval::None),
+            (Some("3"), 4, 3, Approval::None),
+            (Some("always"), 3, 3, Approval::Always),
+            (Some("Always"), 3, 0, Approval::None),
+            (Some(""), 0, 0, Approval::None),
+        ] {
+            assert_eq!(Approval::read(annotation, generation, approved), expected, "{annotation:?} {generation}");
+        }
+    }
+
+    #[test]
+    fn a_pass_deletes_only_what_was_judged_and_is_not_held() {
+        let syncset = uuid::Uuid::from_u128(9);
+        let guard = |judged, gone, held| GuardRow { syncset, judged, gone, held };
+        let deletions =
+            |cursor, guard: Option<&GuardRow>, cluster, syncset| deletions(&Judged { cursor, guard, cluster, syncset });
+        let (living, held, gone) = (guard(8, false, false), guard(8, false, true), guard(8, true, false));
+        for (cursor, guard, cluster, version, expected) in [
+            (8, Some(&living), 8, Some(8), Deletions::Allowed),
+            (8, Some(&living), 9, Some(8), Deletions::NotJudged),
+            (9, Some(&living), 9, Some(9), Deletions::NotJudged),
+            (7, Some(&living), 7, Some(8), Deletions::NotJudged),
+            (8, None, 8, Some(8), Deletions::NotJudged),
+            (8, None, 8, None, Deletions::NotJudged),
+            (8, Some(&living), 8, None, Deletions::NotJudged),
+            (8, Some(&gone), 8, None, Deletions::Allowed),
+            (7, Some(&held), 9, Some(9), Deletions::Held),
+        ] {
+            assert_eq!(
+                deletions(cursor, guard, cluster, version),
+                expected,
+                "{cursor} {guard:?} {cluster} {version:?}"
+            );
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
 //! send to one: [`object`]s, compared by their [`digest`]s. [`agenda`] finds out what there is to do on a cluster, [`wanted`] which
 //! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] judges what
-//! changes would delete, and [`renaming`] what other labels would.
+//! changes would delete, with the names that [`naming`] finds.
 
 pub mod agenda;
 pub mod digest;
@@ -12,11 +12,11 @@ pub mod guard;
 pub mod lists;
 pub mod matching;
 pub mod name;
+pub mod naming;
 pub mod object;
 pub mod ownership;
 pub mod parse;
 pub mod pass;
-pub mod renaming;
 pub mod render;
 pub mod retry;
 pub mod rows;

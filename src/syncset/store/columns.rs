@@ -111,6 +111,8 @@ pub(super) struct AppliedKey<'r> {
     namespace: &'r str,
     name: &'r str,
     syncset: Uuid,
+    /// Whether the object was deleted.
+    deleted: bool,
 }
 
 /// PostgreSQL has no text with U+0000, and some texts are what clusters answered: none may keep the state of a cluster from being
@@ -339,8 +341,9 @@ impl From<GuardColumns> for GuardRow {
 }
 
 impl<'r> AppliedKey<'r> {
-    pub(super) fn of(object: &'r ObjectRef, syncset: Uuid) -> Self {
-        Self { api_group: &object.group, kind: &object.kind, namespace: &object.namespace, name: &object.name, syncset }
+    pub(super) fn of(object: &'r ObjectRef, syncset: Uuid, deleted: bool) -> Self {
+        let ObjectRef { group, kind, namespace, name } = object;
+        Self { api_group: group, kind, namespace, name, syncset, deleted }
     }
 }
 

@@ -9,7 +9,7 @@ mod columns;
 mod content;
 mod error;
 mod identity;
-mod lost;
+mod places;
 mod proposal;
 mod save;
 mod snapshot;
@@ -23,11 +23,11 @@ use crate::db::Database;
 pub use columns::UnreadableColumn;
 pub use content::{Content, PayloadRow, SealedSecret};
 pub use error::StoreError;
-pub use proposal::{ClusterPlace, Loss, StoredSyncset};
+pub use proposal::{ClusterPlace, StoredSyncset};
 pub use save::{Pace, Standing};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
-pub(in crate::syncset) use lost::is_left;
+pub(in crate::syncset) use places::places;
 pub(super) use save::RESYNC;
 
 /// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes

@@ -13,6 +13,7 @@ use super::content::texts;
 use super::{PassStore, StoreError};
 use crate::db::{Json, Row, Type, column};
 use crate::documents::WorkClaim;
+use crate::syncset::rules::guard::precious_row;
 use crate::syncset::rules::pass::Writes;
 use crate::syncset::rules::rows::{AppliedRow, PaceRow};
 
@@ -50,7 +51,8 @@ const APPLIED: &str = "applied as (insert into towline_applied select r.* from h
 const OTHERS: &str = "\
      forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $5) g \
        where a.cluster = held.cluster and a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace \
-         and a.name = g.name and a.syncset = g.syncset), \
+         and a.name = g.name and a.syncset = g.syncset \
+       returning a.*), \
      results as (insert into towline_result select r.* from held \
          join jsonb_populate_recordset(null::towline_result, $6) r on r.cluster = held.cluster \
        on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
@@ -71,6 +73,25 @@ const OTHERS: &str = "\
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
+/// Counts what syncsets have deleted, of the rows in $5, for the guard. What was approved does not count. All of it is of the moment before the
+/// statement.
+fn deleted() -> String {
+    format!(
+        "gone as materialized (select a.cluster, a.syncset, count(*)::int as objects, (count(*) filter (where {precious}))::int as precious \
+           from forgotten a join jsonb_to_recordset($5) g(api_group text, kind text, namespace text, name text, syncset uuid, deleted boolean) \
+             on a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace and a.name = g.name and a.syncset = g.syncset \
+           where g.deleted and a.tracked and not a.adopted group by a.cluster, a.syncset), \
+         used as (update towline_lost l set approved = greatest(l.approved - gone.objects, 0), \
+             approved_precious = greatest(l.approved_precious - gone.precious, 0) \
+           from gone where l.cluster = gone.cluster and l.syncset = gone.syncset and l.approved > 0), \
+         deleted as (insert into towline_deleted (syncset, cluster, at, objects) \
+           select gone.syncset, gone.cluster, now(), gone.objects - coalesce(l.approved, 0) from gone \
+             left join towline_lost l on l.cluster = gone.cluster and l.syncset = gone.syncset \
+             where gone.objects > coalesce(l.approved, 0))",
+        precious = precious_row("a"),
+    )
+}
+
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
 pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
@@ -84,8 +105,11 @@ impl PassStore {
         const QUERY: &str = "save_pass";
         let id = claim.cluster;
         let cluster = id.to_string();
-        let forgotten: Vec<_> =
-            writes.forgotten.iter().map(|(object, syncset)| AppliedKey::of(object, *syncset)).collect();
+        let forgotten: Vec<_> = writes
+            .forgotten
+            .iter()
+            .map(|row @ (object, syncset)| AppliedKey::of(object, *syncset, writes.has_removed(row)))
+            .collect();
         let results: Vec<_> = writes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
         let patched: Vec<_> = writes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
         let pace: Vec<_> = pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
@@ -111,7 +135,10 @@ impl PassStore {
             (&unpatched as _, Type::TEXT_ARRAY),
             (&positions as _, Type::INT8_ARRAY),
         ];
-        let text = format!("with {STANDING}, {APPLIED}, {OTHERS} select wanted, version from held");
+        let text = format!(
+            "with {STANDING}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held",
+            deleted = deleted()
+        );
         let _turn = self.turn().await;
         standing(QUERY, &self.database.all(QUERY, &text, &params).await?)
     }

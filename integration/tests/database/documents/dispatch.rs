@@ -432,7 +432,7 @@ fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
             "BEGIN",
             "select set_config(% from towline_claim",
             "select i.id::text, d.id",
-            "select i.id::text, t.cluster",
+            "with has as materialized",
             "insert into towline_guard",
             "select c.id::text from clusters",
             "with asked as",

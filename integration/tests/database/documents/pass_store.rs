@@ -178,6 +178,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             finished: vec![id(12)],
             applied: vec![sent_again.clone()],
             forgotten: vec![(waiting().object, id(12))],
+            removed: Vec::new(),
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
         };
@@ -187,6 +188,34 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let content = store.content(Some(claim.cluster), &[], &[], &mut |_| true).await.expect("content");
         assert_eq!((snapshot.results, snapshot.pace), (vec![succeeds], Some(other_pace)));
         assert_eq!((content.applied, content.patched), (vec![sent_again], writes.patched));
+    });
+}
+
+#[test]
+fn what_a_pass_has_deleted_counts_but_for_what_was_approved() {
+    run(async {
+        let stage = Stage::new("deleted_by_pass").await;
+        let (claim, store) = claimed(&stage).await;
+        let row = |name: &str| AppliedRow { object: object("", "ConfigMap", "ns", name), ..waiting() };
+        let adopted = AppliedRow { adopted: true, uid: Some("u".to_owned()), ..row("adopted") };
+        let all = vec![waiting(), row("a"), row("b"), row("released"), adopted];
+        store.save(&claim, &Writes { applied: all.clone(), ..Writes::default() }, None).await.expect("it is stored");
+        let approved = "insert into towline_lost select id, '00000000-0000-4000-9000-00000000000c', 2, 1, 2, 1, false, false from clusters";
+        stage.run(approved).await;
+        for (gone, left, counted) in
+            [(vec![waiting()], "1, 0", 0), (vec![row("a"), row("b"), all[4].clone()], "0, 0", 1), (vec![], "0, 0", 1)]
+        {
+            let keys = gone.iter().map(|row| (row.object.clone(), row.syncset));
+            // Something else is forgotten since another syncset has it, or it stays.
+            let forgotten = keys.chain([(all[3].object.clone(), all[3].syncset)]).collect();
+            let removed = gone.iter().map(|row| (row.object.clone(), row.syncset)).collect();
+            store.save(&claim, &Writes { forgotten, removed, ..Writes::default() }, None).await.expect("it is stored");
+            let row = stage.sql.query_one("select approved || ', ' || approved_precious from towline_lost", &[]).await;
+            assert_eq!(row.expect("a row").get::<_, String>(0), left);
+            let deleted = "select coalesce(sum(objects), 0)::bigint from towline_deleted where syncset = '00000000-0000-4000-9000-00000000000c'";
+            assert_eq!(stage.number(deleted).await, counted, "{gone:?}");
+        }
+        assert_eq!(stage.number("select count(*) from towline_applied").await, 0);
     });
 }
 

@@ -9,8 +9,9 @@ use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
 use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
 /// The tables that syncsets have.
-pub(crate) const STATE: [&str; 8] = [
+pub(crate) const STATE: [&str; 9] = [
     "towline_applied",
+    "towline_deleted",
     "towline_guard",
     "towline_identity",
     "towline_lost",

@@ -15,6 +15,7 @@ pub(super) struct Ledger {
     patched: BTreeMap<(Uuid, usize), PatchedRow>,
     results: BTreeMap<Uuid, ResultRow>,
     changed_rows: BTreeSet<(ObjectRef, Uuid)>,
+    removed: BTreeSet<(ObjectRef, Uuid)>,
     changed_patches: BTreeSet<(Uuid, usize)>,
     changed_results: BTreeSet<Uuid>,
 }
@@ -121,6 +122,12 @@ impl Ledger {
         }
     }
 
+    /// Forgets a row of an object that was deleted, or is gone.
+    pub(super) fn remove(&mut self, object: &ObjectRef, syncset: Uuid) {
+        self.removed.insert((object.clone(), syncset));
+        self.forget(object, syncset);
+    }
+
     pub(super) fn patch(&self, syncset: Uuid, position: usize) -> Option<&PatchedRow> {
         self.patched.get(&(syncset, position))
     }
@@ -178,12 +185,14 @@ impl Ledger {
 
     pub(super) fn take(&mut self) -> Writes {
         let mut writes = Writes::default();
+        let removed = std::mem::take(&mut self.removed);
         for (object, syncset) in std::mem::take(&mut self.changed_rows) {
             match self.row(&object, syncset) {
                 Some(row) => writes.applied.push(row.clone()),
                 None => writes.forgotten.push((object, syncset)),
             }
         }
+        writes.removed = writes.forgotten.iter().filter(|row| removed.contains(row)).cloned().collect();
         for (syncset, position) in std::mem::take(&mut self.changed_patches) {
             match self.patch(syncset, position) {
                 Some(row) => writes.patched.push(row.clone()),

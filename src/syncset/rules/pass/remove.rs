@@ -172,7 +172,7 @@ impl Pass {
     pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             // A pass that was killed may have deleted it.
-            Ok(Answer::Found(None)) => self.ledger.forget(&removal.object, removal.syncset),
+            Ok(Answer::Found(None)) => self.ledger.remove(&removal.object, removal.syncset),
             Ok(Answer::Found(Some(seen))) => {
                 let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
                 if let Some(release) = self.release(row, &seen) {
@@ -220,12 +220,12 @@ impl Pass {
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Deleted(Some(ending))) => self.wait_until_gone(removal, &ending),
-            Ok(Answer::Deleted(None)) => self.ledger.forget(&removal.object, removal.syncset),
+            Ok(Answer::Deleted(None)) => self.ledger.remove(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;
                 match refused.refusal {
-                    Refusal::NotFound => self.ledger.forget(&removal.object, removal.syncset),
+                    Refusal::NotFound => self.ledger.remove(&removal.object, removal.syncset),
                     Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
                     _ => self.give_up(&removal, &refused.message),
                 }

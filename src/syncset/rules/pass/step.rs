@@ -354,6 +354,8 @@ pub struct Writes {
     pub applied: Vec<AppliedRow>,
     /// Rows to delete.
     pub forgotten: Vec<(ObjectRef, Uuid)>,
+    /// Those of them whose objects were deleted, or were found to be gone when they were to be deleted.
+    pub removed: Vec<(ObjectRef, Uuid)>,
     /// Patches to insert or replace.
     pub patched: Vec<PatchedRow>,
     /// Patches to delete.
@@ -368,6 +370,11 @@ impl Writes {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the object of a forgotten row was deleted, or was found to be gone when it was to be deleted.
+    pub fn has_removed(&self, row: &(ObjectRef, Uuid)) -> bool {
+        self.removed.contains(row)
     }
 }
 

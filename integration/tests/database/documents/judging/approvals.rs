@@ -1,43 +1,36 @@
-//! What an approval lets go: what was shown, and nothing else.
+//! What an approval lets go: what was judged, and nothing else.
 
-use towline::documents::Kind;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use integration::postgres::ADMIN;
+use towline::documents::{Kind, open};
 use towline::syncset::dispatch::{DispatchError, HeldSyncset, approve, held};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
-use super::{Court, PROD, TEST, annotated, of_env, selector};
+use super::{Court, TEST, annotated, of_env, selector};
 use crate::documents::dispatch::removal;
-use crate::documents::world::run;
-
-const WITH_DROPPED: &str = "select count(*) from towline_guard where dropped is not null";
-
-/// All clusters get these labels, and it is dispatched.
-async fn all_get(court: &Court, labels: &[(&str, &str)]) {
-    for number in 0..12 {
-        court.relabels(number, labels).await;
-    }
-    court.leader.all().await;
-}
+use crate::documents::world::{run, source};
 
 #[test]
-fn an_approved_edit_approves_no_labels_that_were_lost_meanwhile() {
+fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
     run(async {
         for by_annotation in [false, true] {
             let court = Court::new(&format!("edit_and_labels_{by_annotation}"), 12).await;
             court.changes(selector(2, &of_env("prod"), 2, &[])).await;
-            assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)));
-            all_get(&court, &TEST).await;
-            assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "it shows one cause");
-            // What is held does not get old.
-            court.stage.run("update towline_guard set since = now() - interval '2 h'; update towline_lost set at = now() - interval '1 h'").await;
+            assert_eq!(court.held().await, Some((12, 12, Cause::Many)));
             if by_annotation {
                 court.changes(annotated(selector(2, &of_env("prod"), 2, &[]), "2")).await;
             } else {
                 let approved = approve(&court.stage.database(), None).await.expect("it is approved");
-                assert_eq!(approved.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Dropped]);
+                assert_eq!(approved.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Many]);
             }
-            assert_eq!((court.held().await, court.deleted().await), (Some((12, 12, Cause::Unmatched)), 0));
-            assert_eq!(court.stage.number(WITH_DROPPED).await, 0);
+            assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+            for number in 0..12 {
+                court.relabels(number, &TEST).await;
+            }
+            court.leader.all().await;
+            assert_eq!((court.held().await, court.deleted().await), (Some((12, 12, Cause::Many)), 0));
             approve(&court.stage.database(), Some("base")).await.expect("it is approved");
             assert_eq!((court.held().await, court.deleted().await), (None, 12));
         }
@@ -45,26 +38,29 @@ fn an_approved_edit_approves_no_labels_that_were_lost_meanwhile() {
 }
 
 #[test]
-fn approved_labels_do_not_forget_what_edits_have_dropped() {
+fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_judged() {
     run(async {
-        for by_annotation in [false, true] {
-            let court = Court::new(&format!("labels_and_edits_{by_annotation}"), 12).await;
-            for (generation, maps) in [(2, 8), (3, 6)] {
-                court.changes(selector(generation, &of_env("prod"), maps, &[])).await;
+        let court = Court::new("approved_meanwhile", 12).await;
+        court.changes(selector(2, &of_env("prod"), 2, &[])).await;
+        court.writes(annotated(selector(2, &of_env("prod"), 2, &[]), "x")).await;
+        let is_approved = AtomicBool::new(false);
+        let url = court.stage.place.url(ADMIN);
+        let judged = || {
+            if is_approved.swap(true, Ordering::SeqCst) {
+                return;
             }
-            all_get(&court, &TEST).await;
-            assert_eq!(court.held().await, Some((12, 12, Cause::Unmatched)));
-            if by_annotation {
-                court.changes(annotated(selector(3, &of_env("prod"), 6, &[]), "3")).await;
-            } else {
-                approve(&court.stage.database(), None).await.expect("it is approved");
-            }
-            assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
-            assert_eq!(court.stage.number(WITH_DROPPED).await, 1);
-            all_get(&court, &PROD).await;
-            court.changes(selector(4, &of_env("prod"), 4, &[])).await;
-            assert_eq!(court.held().await, Some((12, 12, Cause::Dropped)), "six of ten, of which two were not shown");
-        }
+            // With a pool of its own: the turn goes on when it is done.
+            let url = url.clone();
+            let approval = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+                runtime.block_on(async { approve(&open(source(&url)), None).await.expect("it is approved").len() })
+            });
+            assert_eq!(approval.join().expect("no panic"), 1);
+        };
+        let turn = court.leader.dispatch.turn_in_pages(&court.leader.grant, &judged).await.expect("a turn");
+        assert_eq!((turn.changes, turn.has_more, court.held().await), (0, true, None), "it is repeated");
+        assert_eq!(court.leader.turn().await.changes, 1);
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -87,7 +83,7 @@ fn a_name_approves_none_of_several_syncsets_and_an_id_one() {
         let gone = both.iter().find(|held| held.cause == Cause::Gone).expect("one that is gone");
         assert_eq!(approve(&database, Some(&gone.id.to_string())).await.expect("one"), std::slice::from_ref(gone));
         let rest = approve(&database, Some("base")).await.expect("the other one");
-        assert_eq!(rest.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Dropped]);
+        assert_eq!(rest.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Many]);
         assert_eq!(held(&database).await.expect("a list"), []);
     });
 }

@@ -1,9 +1,8 @@
 //! What judging costs, in statements and transactions.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use towline::documents::Kind;
 use towline::syncset::dispatch::held;
-use towline::syncset::rules::guard::Cause;
 
 use super::{Court, PROD, TEST, of_env, selector};
 use crate::documents::dispatch::{CURSOR, Leader, NEWEST, document, removal, statements};
@@ -45,15 +44,11 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             )
             .await;
         let texts = [
+            "select distinct t.syncset::text",
             "select i.id::text, d.id",
-            "select i.id::text, t.cluster",
-            "with again as",
+            "with has as materialized",
             "insert into towline_guard",
-            "with changed as materialized (select c.id",
-            "select i.id::text, $2 + l.units",
-            "select i.id::text, g.kind",
-            "update towline_guard g",
-            "select p.id::text, p.cluster",
+            "with r as materialized",
         ];
         let counts = async || {
             let mut counts = Vec::new();
@@ -63,19 +58,10 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
             counts
         };
         for (item, expected, is_held) in [
-            (selector(2, &selects, 4, &[]), [1, 1, 0, 1, 0, 0, 0, 0, 0], false),
-            (document(Kind::Cluster, "n1", 1, json!({}), &TEST), [0, 0, 1, 0, 1, 1, 1, 0, 0], false),
-            (
-                document(Kind::Cluster, "n1", 1, json!({}), &[("env", "test"), ("x", "y")]),
-                [0, 0, 0, 0, 1, 1, 1, 0, 0],
-                false,
-            ),
-            (
-                document(Kind::Cluster, "n2", 1, json!({}), &[("env", "prod"), ("x", "y")]),
-                [0, 0, 0, 0, 1, 0, 0, 0, 0],
-                false,
-            ),
-            (selector(3, &of_env("none"), 4, &[]), [1, 1, 1, 1, 0, 0, 0, 0, 0], true),
+            (selector(2, &selects, 5, &[]), [0, 1, 1, 1, 1], false),
+            (document(Kind::Cluster, "n1", 1, json!({}), &TEST), [1, 1, 2, 1, 1], false),
+            (document(Kind::Cluster, "n2", 1, json!({}), &[("env", "prod"), ("x", "y")]), [1, 1, 1, 0, 0], false),
+            (selector(3, &of_env("none"), 5, &[]), [0, 1, 1, 1, 1], true),
         ] {
             writer.version(item).await;
             let before = counts().await;
@@ -87,78 +73,9 @@ fn judging_costs_the_same_statements_however_many_clusters_there_are() {
         }
         let held = held(&stage.database()).await.expect("a list");
         assert_eq!((held[0].clusters, held[0].tracks), (10_000, 10_000));
-        // The server believes that the table of what is lost is empty.
-        writer.version(selector(4, &of_env("nothing"), 4, &[])).await;
-        assert_eq!(leader.turn().await.asked, 0);
-        // One has lost its label by itself.
         writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
-        writer.version(selector(5, &selects, 4, &[])).await;
+        writer.version(selector(4, &selects, 5, &[])).await;
         assert_eq!(leader.turn().await.released, 1);
-    });
-}
-
-/// 20,000 units are the most of a transaction.
-#[test]
-fn what_costs_much_is_judged_in_several_transactions_of_one_turn() {
-    run(async {
-        let court = Court::new("paged", 12).await;
-        court.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
-        let of_env = |env: &str| json!({"spec": {"clusterDeploymentSelector": of_env(env), "resources": [], "secretMappings": []}});
-        court.changes(document(Kind::SelectorSyncSet, "other", 1, of_env("none"), &[])).await;
-        // The other one has lost a cluster, and so many that were approved count as well.
-        court
-            .stage
-            .run(
-                "insert into towline_lost select c.id, s.id, now() from clusters c, selectorsyncsets s where c.name = 'c0' and s.name = 'other'; \
-                 insert into towline_lost select gen_random_uuid(), s.id, '-infinity' from selectorsyncsets s, generate_series(1, 7500); \
-                 insert into towline_result select gen_random_uuid(), s.id, 'SelectorSyncSet', '', s.name, '', 1, 'Success', null, null, \
-                   now(), null, false from selectorsyncsets s, generate_series(1, 5000)",
-            )
-            .await;
-        // Each transaction locks the dispatcher's claim.
-        let spent = async || {
-            let before = statements(&court.stage, "select set_config(").await;
-            let turn = court.leader.turn().await;
-            assert_eq!(court.stage.number(CURSOR).await, court.stage.number(NEWEST).await);
-            (turn.changes, turn.held, statements(&court.stage, "select set_config(").await - before)
-        };
-        // Two syncsets of 12,500 units each.
-        court.writes(selector(2, &json!({"matchLabels": {"env": "prod"}}), 10, &[])).await;
-        assert_eq!(spent().await, (1, 0, 1));
-        court.writes(selector(3, &json!({"matchLabels": {"env": "prod"}}), 10, &[])).await;
-        court.writes(document(Kind::SelectorSyncSet, "other", 2, of_env("nobody"), &[])).await;
-        assert_eq!(spent().await, (2, 0, 2));
-        // Clusters that are cheap, and two decisions of 20,000 units each.
-        for number in 0..11 {
-            court.relabels(number, &TEST).await;
-        }
-        assert_eq!(spent().await, (11, 1, 3));
-        assert_eq!(court.held().await, Some((11, 12, Cause::Unmatched)));
-        // Two clusters of 10,000 units each and more, and a decision that does not fit to the second.
-        court.stage.run("insert into towline_lost select c.id, gen_random_uuid(), now() from clusters c, generate_series(1, 40000) where c.name in ('c10', 'c11')").await;
-        for number in [10, 11] {
-            court.relabels(number, &[("env", "prod"), ("x", "y")]).await;
-        }
-        assert_eq!(spent().await, (2, 0, 3));
-        assert_eq!(court.held().await, Some((10, 12, Cause::Unmatched)));
-    });
-}
-
-/// However well their texts compress: what is read of them takes memory.
-#[test]
-fn syncsets_of_many_resources_are_judged_in_several_transactions() {
-    run(async {
-        let court = Court::new("voluminous", 1).await;
-        court.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
-        let resource = |n| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}"), "namespace": "default"}});
-        let resources: Vec<Value> = (0..1_000).map(resource).collect();
-        for number in 0..25 {
-            let data = json!({"spec": {"clusterDeploymentRefs": [], "resources": resources, "secretMappings": []}});
-            court.writes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
-        }
-        let before = statements(&court.stage, "select set_config(").await;
-        assert_eq!(court.leader.turn().await.changes, 25);
-        assert_eq!(statements(&court.stage, "select set_config(").await - before, 2);
     });
 }
 

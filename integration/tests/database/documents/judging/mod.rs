@@ -91,16 +91,37 @@ impl Court {
             .await;
     }
 
-    /// Passes have deleted them from the clusters that do not match, as far as they may.
-    async fn deleted(&self) -> usize {
+    /// Passes have deleted these rows `a`, as far as they may. Returns from how many clusters.
+    async fn deleted_where(&self, condition: &str) -> usize {
         let mut count = 0;
-        for id in self.ids("select id::text from clusters where labels->>'env' <> 'prod' order by name").await {
+        let clusters =
+            format!("select distinct a.cluster::text from towline_applied a where not a.adopted and {condition}");
+        for id in self.ids(&clusters).await {
             if self.deletions_on(&id).await == Deletions::Allowed {
-                let text = format!("delete from towline_applied where cluster = '{id}'");
-                count += self.stage.sql.execute(&text, &[]).await.expect("rows").min(1);
+                // As `PassStore::save` does it.
+                let text = format!(
+                    "with gone as (delete from towline_applied a where a.cluster = '{id}' and not a.adopted and {condition} returning a.*), \
+                     sums as (select cluster, syncset, count(*)::int as objects from gone group by cluster, syncset), \
+                     used as (update towline_lost l set approved = greatest(l.approved - s.objects, 0) from sums s \
+                       where l.cluster = s.cluster and l.syncset = s.syncset) \
+                     insert into towline_deleted select s.syncset, s.cluster, now(), s.objects - coalesce(l.approved, 0) from sums s \
+                       left join towline_lost l on l.cluster = s.cluster and l.syncset = s.syncset where s.objects > coalesce(l.approved, 0)"
+                );
+                self.stage.run(&text).await;
+                count += 1;
             }
         }
-        usize::try_from(count).expect("small")
+        count
+    }
+
+    /// Passes have deleted them from the clusters that do not match, as far as they may.
+    async fn deleted(&self) -> usize {
+        self.deleted_where("a.cluster in (select id from clusters where labels->>'env' <> 'prod')").await
+    }
+
+    /// Some time goes by: what was deleted gets old.
+    async fn later(&self, by: &str) {
+        self.stage.run(&format!("update towline_deleted set at = at - interval '{by}'")).await;
     }
 
     async fn ids(&self, text: &str) -> Vec<String> {
