@@ -67,8 +67,7 @@ impl RawConnection {
         self.has_failed = false;
     }
 
-    /// Cancels the running statement on the server and closes the connection: a late answer would be read as the answer to
-    /// the next statement. The cancel request goes over a separate connection, in the background.
+    /// Cancels the running statement on the server and closes the connection: the next statement would wait for it. The cancel request goes over a separate connection, in the background.
     pub(super) fn cancel(&mut self) {
         self.is_spent = true;
         let (token, tls) = (self.client.cancel_token(), self.tls.clone());
@@ -102,6 +101,15 @@ impl RawConnection {
                 self.cancel();
                 Err(silent)
             }
+        }
+    }
+}
+
+impl Drop for RawConnection {
+    fn drop(&mut self) {
+        // Nobody will read the answer of a statement that still runs.
+        if self.is_busy && !self.is_spent {
+            self.cancel();
         }
     }
 }
@@ -236,14 +244,5 @@ impl Connection {
     /// Begins a transaction that must have ended within `limit`.
     pub async fn begin(&mut self, name: &'static str, limit: Duration) -> Result<Transaction<'_>, Error> {
         Transaction::begin(Held::Own(&mut self.raw), name, limit).await
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // Nobody will read the answer of a statement that still runs.
-        if self.raw.is_busy && !self.raw.is_spent {
-            self.raw.cancel();
-        }
     }
 }

@@ -133,7 +133,7 @@ impl Manager {
         let (client, tls) = access.by_first_way(purpose, connect).await?;
         let mut raw = RawConnection::new(client, tls, access.changes);
         if let Some(text) = &self.set_up {
-            // An error or a dropped future closes the connection.
+            // An error or a dropped future cancels it and closes the connection.
             raw.set_busy(true);
             set_up(raw.client(), text, access.limit).await?;
             raw.set_busy(false);
@@ -179,7 +179,7 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut RawConnection) -> bool {
-        // The rest of an unread answer would be read as the answer to the next statement.
+        // The next statement would wait for the rest of an unread answer.
         connection.is_spent() || connection.is_busy() || self.is_past(connection)
     }
 }

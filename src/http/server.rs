@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,11 @@ use tower::ServiceExt;
 
 use super::tls::ServerTls;
 
+/// A client has to begin within this time: with the first byte, and with TLS with a whole handshake. [`Limits::longest_head`] may be far
+/// longer, since kept connections wait for it between two requests.
+const BEGINS_WITHIN: Duration = Duration::from_secs(10);
+/// That all connections are in use is logged once in this time.
+const TELL_AGAIN: Duration = Duration::from_mins(1);
 /// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -33,8 +38,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Most open connections. A further client waits until one of them ends.
     pub most_connections: usize,
-    /// Deadline for the TLS handshake, and for the head of each request: since the connection began, or since the last answer was
-    /// written. So a connection without requests is closed after this time.
+    /// Deadline for the head of each request: since the connection began, or since the last answer was written. So a connection
+    /// without requests is closed after this time, and a new one on which nothing arrives after ten seconds at most.
     pub longest_head: Duration,
     /// Most bytes of a request's head. hyper requires at least 8,192.
     pub largest_head: usize,
@@ -91,11 +96,16 @@ impl Server {
         };
         tokio::pin!(reloading);
         let places = Arc::new(Semaphore::new(limits.most_connections));
-        let farewell = limits.farewell;
+        let Limits { most_connections, farewell, .. } = limits;
         let service = Arc::new(Service { limits, refused_head, acceptor, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
+        let mut told: Option<Instant> = None;
         loop {
             let accepted = async {
+                if places.available_permits() == 0 && told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+                    told = Some(Instant::now());
+                    tracing::warn!(server = name, most_connections, "all connections are in use, further clients wait");
+                }
                 let place = Arc::clone(&places).acquire_owned().await;
                 listener.accept().await.map(|(stream, peer)| (stream, peer, place))
             };
@@ -140,10 +150,12 @@ struct Service {
 /// Why a connection ended otherwise than by its client or after its last answer.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("the TLS handshake was too slow")]
-    SlowTls,
-    #[error("TLS handshake failed")]
-    Tls(#[source] std::io::Error),
+    #[error("the client did not begin in time")]
+    Silent,
+    #[error("the connection or its TLS handshake failed")]
+    Begin(#[source] std::io::Error),
+    #[error("the server stops")]
+    Stops,
     #[error("HTTP failed")]
     Http(#[source] hyper::Error),
 }
@@ -152,11 +164,23 @@ impl Service {
     async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), Ended> {
         // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
+        self.beginning(stream.readable()).await?;
+        let mut stream = TimeoutStream::new(stream);
+        // Below TLS, which would take a little of what the client does not.
+        stream.set_write_timeout(Some(self.limits.longest_stall));
+        let stream = Box::pin(stream);
         match &self.acceptor {
             None => self.speak(stream, peer).await,
-            Some(acceptor) => {
-                let agreed = timeout(self.limits.longest_head, acceptor.accept(stream)).await;
-                self.speak(agreed.map_err(|_| Ended::SlowTls)?.map_err(Ended::Tls)?, peer).await
+            Some(acceptor) => self.speak(self.beginning(acceptor.accept(stream)).await?, peer).await,
+        }
+    }
+
+    /// What comes before the first request: it is given up when it takes too long or the server stops.
+    async fn beginning<T>(&self, step: impl Future<Output = std::io::Result<T>>) -> Result<T, Ended> {
+        tokio::select! {
+            () = self.stop.cancelled() => Err(Ended::Stops),
+            done = timeout(BEGINS_WITHIN.min(self.limits.longest_head), step) => {
+                done.map_err(|_| Ended::Silent)?.map_err(Ended::Begin)
             }
         }
     }
@@ -167,8 +191,6 @@ impl Service {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
     ) -> Result<(), Ended> {
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(self.limits.longest_stall));
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             self.router.clone().oneshot(request)
@@ -179,7 +201,7 @@ impl Service {
             .header_read_timeout(self.limits.longest_head)
             .keep_alive(self.limits.keep_alive)
             .max_buf_size(self.limits.largest_head)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service);
+            .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             // A request that has arrived is answered.

@@ -14,10 +14,10 @@ use super::admin::{Admin, router};
 use crate::http::{Limits, Server};
 
 const LIMITS: Limits = Limits {
-    // The kubelet, a scraper or two and a person need a handful.
-    most_connections: 128,
+    // The kubelet, a scraper or two and a person need a handful. A client that says nothing must not keep the kubelet waiting.
+    most_connections: 1024,
     // The head is a few hundred bytes.
-    longest_head: Duration::from_secs(5),
+    longest_head: Duration::from_secs(1),
     // hyper's minimum.
     largest_head: 8192,
     longest_stall: Duration::from_secs(30),

@@ -191,6 +191,7 @@ pub async fn write_events(section: Arc<Section>, mut inbox: Inbox<PairEvent>, sc
     let mut at_remote = destination(section.remote_cluster(), &*watches.remote, Some(HashMap::new()));
     loop {
         let event = tokio::select! {
+            biased;
             () = scope.draining() => return Ok(()),
             event = inbox.next() => event,
         };
