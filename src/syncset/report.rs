@@ -320,7 +320,7 @@ mod tests {
                 "refused_kubeconfigs": 0,
                 "not_in_step": [
                     {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
-                        "cause": "would delete on 12 of 20 clusters: at least as many objects as it wants there would be deleted",
+                        "cause": "would delete on 12 of 20 clusters: most of its objects there would be deleted",
                         "next_step": "take the change back, or `towline approve syncsets monitoring`"},
                     {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
                         "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",

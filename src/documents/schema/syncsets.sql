@@ -57,7 +57,7 @@ create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
   namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
-  approved bigint not null default 0);
+  approved bigint not null default 0, generation bigint not null default 0);
 -- What is held or gone is little, and asked for each few seconds.
 create index towline_guard_held on towline_guard (syncset) where held;
 create index towline_guard_gone on towline_guard (syncset) where gone;

@@ -128,8 +128,8 @@ impl Subscriber for Follower<'_> {
             let turn = self.turn(&dispatch).await?;
             // However much there is to read: what holds nothing any more is let go.
             if tidy_at <= Instant::now() {
-                tidy_at = Instant::now() + TIDY_EVERY;
                 self.tidy(&dispatch).await?;
+                tidy_at = Instant::now() + TIDY_EVERY;
             }
             if !turn.has_more {
                 if mend_at <= Instant::now() {
@@ -166,8 +166,8 @@ impl Follower<'_> {
     }
 
     async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
-        let _work = self.scope.work();
-        let turn = not_expired(dispatch.tidy(self.grant).await)?;
+        let work = self.scope.work();
+        let turn = not_expired(dispatch.tidy_in_pages(self.grant, &|| work.beat()).await)?;
         if turn != Turn::default() {
             self.of.observer.dispatched(turn);
         }

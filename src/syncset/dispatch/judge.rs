@@ -33,6 +33,7 @@ const MOST_WRITTEN: usize = 10_000;
 pub(super) struct Verdicts {
     guards: Vec<Guard>,
     losses: Vec<Loss>,
+    edited: Vec<Uuid>,
     /// Syncsets that are held from now on.
     pub(super) held: Vec<HeldSyncset>,
     /// Syncsets that are held no more: the clusters where they track objects have to be asked for.
@@ -59,6 +60,9 @@ pub(super) struct Subject {
     /// What is stored of approvals.
     always: bool,
     approved: i64,
+    generation: i64,
+    /// Whether it has another generation than when it was judged before: what was approved then is not what it would delete now.
+    is_edited: bool,
     was_held: bool,
     /// When its row was written that was read.
     since: Option<String>,
@@ -79,6 +83,7 @@ struct Guard {
     name: String,
     always: bool,
     approved: i64,
+    generation: i64,
     since: Option<String>,
 }
 
@@ -135,7 +140,7 @@ impl Court<'_> {
                  select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
                    left join towline_log o on o.version = l.old_version \
                  where l.version > k.cursor and l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
-                 order by l.version desc limit 1), false) end \
+                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0) \
              from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
              left join towline_guard g on g.syncset = i.id \
@@ -176,6 +181,8 @@ impl Court<'_> {
             approval,
             always,
             approved: if approval == Approval::Once { generation } else { approved },
+            generation,
+            is_edited: exists && generation != column::<i64>(query, row, 13)?,
             was_held: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
@@ -185,28 +192,31 @@ impl Court<'_> {
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
         let (state, mut is_concerned) = (&subject.state, subject.was_held);
         if !is_concerned {
-            let found = |_, place: &Place| {
-                let (loses, _) = state.loses(place);
+            let found = |_, place: Place| {
+                let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
-            places(self.database, subject.id, &state.plain(), Some(clusters), found).await?;
+            places(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
         }
         Ok(is_concerned)
     }
 
     /// Judges a syncset.
     pub(super) async fn judge(&self, subject: Subject, verdicts: &mut Verdicts) -> Result<(), DispatchError> {
-        let Subject { id, state, approval, was_held, .. } = &subject;
-        let (id, approval, was_held) = (*id, *approval, *was_held);
+        let Subject { id, state, approval, was_held, is_edited, .. } = &subject;
+        let (id, approval, was_held, is_edited) = (*id, *approval, *was_held, *is_edited);
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
-        let found = |cluster, place: &Place| {
-            let (loses, wanted) = state.loses(place);
-            let counts = tally.add(place, loses, wanted);
+        let found = |cluster, mut place: Place| {
+            if is_edited {
+                place.approved = Amount::default();
+            }
+            let (loses, much) = state.loses(&place);
+            let counts = tally.add(&place, loses, much);
             if loses.objects > 0 {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
-        places(self.database, id, &state.plain(), None, found).await?;
+        places(self.database, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.judge(state, was_held, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
@@ -220,6 +230,9 @@ impl Court<'_> {
             allowed: cause.is_none(),
             counted: cause.is_some() && counts,
         }));
+        if is_edited {
+            verdicts.edited.push(id);
+        }
         let kind = if subject.is_named { subject.name.kind.as_str() } else { "" };
         let Subject { name: SyncSetName { namespace, name, .. }, .. } = subject;
         match cause {
@@ -249,6 +262,7 @@ impl Court<'_> {
             name,
             always: subject.always,
             approved: subject.approved,
+            generation: subject.generation,
             since: subject.since,
         });
         Ok(())
@@ -264,22 +278,24 @@ impl Verdicts {
     /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<bool, DispatchError> {
         const GUARDS: &str = "insert into towline_guard as g \
-             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved) \
+             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation) \
              select r.syncset, r.judged, r.gone, r.held, r.clusters, coalesce(r.since, now()), r.tracks, r.cause, r.kind, r.namespace, r.name, \
-               r.always, r.approved from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+               r.always, r.approved, r.generation from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
              on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
                clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
                namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
+               generation = case when excluded.gone then g.generation else excluded.generation end, \
                since = case when g.held = excluded.held and g.gone = excluded.gone then g.since else now() end \
              where g.since = excluded.since";
-        // What passes have deleted meanwhile of what was approved was deducted.
+        // What passes have deleted meanwhile of what was approved was deducted. An edit ends what was approved before it.
         const LOSSES: &str = "with r as materialized (select * from jsonb_populate_recordset(null::towline_lost, $2)), \
              restored as (delete from towline_lost l where l.syncset = any($1::text[]::uuid[]) \
                and not exists (select from r where r.cluster = l.cluster and r.syncset = l.syncset)) \
              insert into towline_lost as l select * from r order by cluster, syncset \
              on conflict (cluster, syncset) do update set objects = excluded.objects, precious = excluded.precious, \
-               approved = greatest(excluded.approved, least(l.approved, excluded.objects)), \
-               approved_precious = greatest(excluded.approved_precious, least(l.approved_precious, excluded.precious)), \
+               approved = greatest(excluded.approved, case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved, excluded.objects) end), \
+               approved_precious = greatest(excluded.approved_precious, \
+                 case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved_precious, excluded.precious) end), \
                allowed = l.allowed or excluded.allowed, counted = excluded.counted";
         if self.guards.is_empty() {
             return Ok(true);
@@ -291,7 +307,9 @@ impl Verdicts {
         }
         let syncsets = texts(self.guards.iter().map(|guard| &guard.syncset));
         let losses = Json(&self.losses);
-        let params = [(&syncsets as _, Type::TEXT_ARRAY), (&losses as _, Type::JSONB)];
+        let edited = texts(&self.edited);
+        let params =
+            [(&syncsets as _, Type::TEXT_ARRAY), (&losses as _, Type::JSONB), (&edited as _, Type::TEXT_ARRAY)];
         transaction.execute("write_losses", LOSSES, &params).await?;
         Ok(true)
     }

@@ -87,6 +87,11 @@ impl Dispatch {
     /// Judges again what is held, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
     /// known how to read a syncset; and without the guard, nothing that can be read stays held.
     pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        self.tidy_in_pages(grant, &|| ()).await
+    }
+
+    /// The same; `judged` is called after each syncset that was judged.
+    pub async fn tidy_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         const QUERY: &str = "held_ids";
         const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
@@ -96,7 +101,7 @@ impl Dispatch {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
                 ..Docket::default()
             };
-            let verdicts = self.judge(grant, &read, read.head.cursor, &docket, &mut turn, &|| ()).await?;
+            let verdicts = self.judge(grant, &read, read.head.cursor, &docket, &mut turn, judged).await?;
             if let Some(verdicts) = verdicts {
                 self.write(grant, &read, &verdicts, &mut turn).await?;
             }

@@ -71,7 +71,7 @@ pub struct Diff {
     pub missing_clusters: Vec<ClusterReference>,
     /// Whether its deletions would be held.
     pub held: bool,
-    /// On how many clusters it would delete at least as many objects as it wants there; if its deletions are held, on how many any.
+    /// On how many clusters it would delete most of its objects; if its deletions are held, on how many any.
     pub losing: usize,
     /// On how many clusters it may do so without being held.
     pub limit: usize,

@@ -4,8 +4,8 @@
 //! many clusters at once. So the dispatcher counts what a change would delete before passes may delete because of it. Whatever the
 //! change is, it compares the objects that a syncset has on clusters with those that it wants there now.
 //!
-//! A cluster *counts* if the syncset would delete as many objects there as it wants there, or more, together with those that it has
-//! deleted there within ten minutes. If too many clusters count, or a Namespace, a CRD or a PVC would be deleted on any, the syncset is
+//! A cluster *counts* if the syncset would delete as many objects there as it names there, or more than it keeps there, together with
+//! those that it has deleted there within ten minutes. If too many clusters count, or a Namespace, a CRD or a PVC would be deleted on any, the syncset is
 //! *held*: it deletes nothing until nothing of that is left to delete, or it is approved.
 
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Cause {
         match self {
             Self::Gone => "it was deleted",
             Self::Precious => "a Namespace, a CRD or a PVC would be deleted",
-            Self::Many => "at least as many objects as it wants there would be deleted",
+            Self::Many => "most of its objects there would be deleted",
             Self::Unreadable => "this release can't read which clusters it is for",
         }
     }
@@ -160,17 +160,17 @@ impl State {
         }
     }
 
-    /// The objects that it names on each cluster that it is for, whatever its labels are.
-    pub fn plain(&self) -> Objects {
+    /// The objects that it names on each cluster that it is for, whatever its labels are. None if it does not matter what they are called.
+    pub fn plain(&self) -> Option<Objects> {
         match self {
-            Self::Living { naming: Some(naming), .. } => naming.plain(),
-            _ => Objects::new(),
+            Self::Living { naming: Some(naming), .. } => Some(naming.plain()),
+            _ => None,
         }
     }
 
-    /// What it would delete on a cluster, and how many objects it wants there.
+    /// What it would delete on a cluster, and how many objects are much there.
     pub fn loses(&self, place: &Place) -> (Amount, usize) {
-        let none = (Amount::default(), place.has.objects);
+        let none = (Amount::default(), place.has.objects + 1);
         match self {
             Self::Gone => (place.has, 0),
             Self::Living { audience, .. } if !audience.includes(&place.namespace, &place.name, &place.labels) => {
@@ -180,9 +180,10 @@ impl State {
                 let names = naming.names(&place.labels);
                 let lost: Vec<_> = place.others.iter().filter(|object| !names.may_have(object)).collect();
                 let precious = lost.iter().filter(|object| is_precious(object)).count();
-                (Amount { objects: lost.len(), precious }, naming.count())
+                let kept = place.has.objects.saturating_sub(lost.len());
+                (Amount { objects: lost.len(), precious }, naming.count().min(kept + 1))
             }
-            Self::Living { naming: Some(naming), .. } => (Amount::default(), naming.count()),
+            Self::Living { naming: Some(naming), .. } => (Amount::default(), naming.count().min(place.has.objects + 1)),
             Self::Living { naming: None, .. } | Self::Unreadable => none,
         }
     }
@@ -213,12 +214,12 @@ impl Approval {
 
 impl Tally {
     /// Counts a cluster, on which it would delete so much. Returns whether that is much.
-    pub fn add(&mut self, place: &Place, loses: Amount, wanted: usize) -> bool {
+    pub fn add(&mut self, place: &Place, loses: Amount, much: usize) -> bool {
         let objects = loses.objects.saturating_sub(place.approved.objects);
-        let much = objects + place.deleted;
+        let all = objects + place.deleted;
         let is_left = objects > 0;
         // That a held syncset wants more objects takes nothing back.
-        let counts = much > 0 && (much >= wanted || (is_left && place.was_counted));
+        let counts = all > 0 && (all >= much || (is_left && place.was_counted));
         self.tracks += usize::from(place.has.objects > 0 || place.deleted > 0);
         self.loses += usize::from(is_left || counts);
         self.counted += usize::from(counts);

@@ -7,12 +7,12 @@ use crate::syncset::rules::guard::{Amount, Place, precious_row};
 use crate::syncset::rules::naming::Objects;
 
 /// The clusters where a syncset has objects that it may delete, or has deleted some within ten minutes: of these, or of all. Of objects that
-/// are in `plain` it only says how many there are. What is held does not get old. Each cluster is looked up, whatever the server
+/// are in `plain` it only says how many there are, and of all if there is none. What is held does not get old. Each cluster is looked up, whatever the server
 /// believes of the tables: a join would read all rows of all clusters.
 fn statement() -> String {
     format!(
         "with has as materialized (select a.cluster, count(*) as objects, count(*) filter (where {precious}) as precious, \
-             jsonb_agg(jsonb_build_array(a.api_group, a.kind, a.namespace, a.name)) filter (where (a.api_group, a.kind, a.namespace, a.name) \
+             jsonb_agg(jsonb_build_array(a.api_group, a.kind, a.namespace, a.name)) filter (where $2::jsonb is not null and (a.api_group, a.kind, a.namespace, a.name) \
                not in (select e->>0, e->>1, e->>2, e->>3 from jsonb_array_elements($2) e)) as others \
            from towline_applied a where a.syncset = $1::text::uuid and a.tracked and not a.adopted \
              and ($3::text[] is null or a.cluster = any($3::text[]::uuid[])) group by a.cluster), \
@@ -34,18 +34,18 @@ fn statement() -> String {
 pub(in crate::syncset) async fn places(
     database: &Database,
     syncset: Uuid,
-    plain: &Objects,
+    plain: Option<&Objects>,
     clusters: Option<&[Uuid]>,
-    mut found: impl FnMut(Uuid, &Place) + Send,
+    mut found: impl FnMut(Uuid, Place) + Send,
 ) -> Result<(), db::Error> {
     const QUERY: &str = "places_of_syncset";
-    let (syncset, plain) = (syncset.to_string(), Json(plain));
+    let (syncset, plain) = (syncset.to_string(), plain.map(Json));
     let clusters: Option<Vec<String>> = clusters.map(|clusters| clusters.iter().map(Uuid::to_string).collect());
     let params = [(&syncset as _, Type::TEXT), (&plain as _, Type::JSONB), (&clusters as _, Type::TEXT_ARRAY)];
     let mut rows = database.rows(QUERY, &statement(), &params).await?;
     while let Some(row) = rows.next().await? {
         let (id, place) = place(QUERY, &row)?;
-        found(id, &place);
+        found(id, place);
     }
     Ok(())
 }

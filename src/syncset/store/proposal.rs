@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{PassStore, SecretFacts, StoreError, places};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
-use crate::syncset::rules::guard::{Place, State, Tally};
+use crate::syncset::rules::guard::{Amount, Place, State, Tally};
 use crate::syncset::rules::object::LAST_APPLIED;
 
 /// The stored syncset of a name, as its deletions are judged.
@@ -62,15 +62,16 @@ impl PassStore {
         }))
     }
 
-    /// What a stored syncset would delete if it was as `state` says.
+    /// What a stored syncset would delete if it was edited to be as `state` says, which ends what was approved.
     pub async fn tally(&self, syncset: Uuid, state: &State) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
         let _turn = self.turn().await;
-        let found = |_, place: &Place| {
-            let (loses, wanted) = state.loses(place);
-            tally.add(place, loses, wanted);
+        let found = |_, mut place: Place| {
+            place.approved = Amount::default();
+            let (loses, much) = state.loses(&place);
+            tally.add(&place, loses, much);
         };
-        places(&self.database, syncset, &state.plain(), None, found).await?;
+        places(&self.database, syncset, state.plain().as_ref(), None, found).await?;
         Ok(tally)
     }
 

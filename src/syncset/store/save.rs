@@ -73,21 +73,22 @@ const OTHERS: &str = "\
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
-/// Counts what syncsets have deleted, of the rows in $5, for the guard. What was approved does not count. All of it is of the moment before the
-/// statement.
+/// Counts what syncsets have deleted, of the rows in $5, for the guard. What was approved does not count. An approval is used up by whatever
+/// is forgotten, deleted or not: else it would be left for something else. All of it is of the moment before the statement.
 fn deleted() -> String {
     format!(
-        "gone as materialized (select a.cluster, a.syncset, count(*)::int as objects, (count(*) filter (where {precious}))::int as precious \
+        "gone as materialized (select a.cluster, a.syncset, count(*)::int as objects, (count(*) filter (where {precious}))::int as precious, \
+             (count(*) filter (where g.deleted))::int as deleted \
            from forgotten a join jsonb_to_recordset($5) g(api_group text, kind text, namespace text, name text, syncset uuid, deleted boolean) \
              on a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace and a.name = g.name and a.syncset = g.syncset \
-           where g.deleted and a.tracked and not a.adopted group by a.cluster, a.syncset), \
+           where a.tracked and not a.adopted group by a.cluster, a.syncset), \
          used as (update towline_lost l set approved = greatest(l.approved - gone.objects, 0), \
              approved_precious = greatest(l.approved_precious - gone.precious, 0) \
            from gone where l.cluster = gone.cluster and l.syncset = gone.syncset and l.approved > 0), \
          deleted as (insert into towline_deleted (syncset, cluster, at, objects) \
-           select gone.syncset, gone.cluster, now(), gone.objects - coalesce(l.approved, 0) from gone \
+           select gone.syncset, gone.cluster, now(), gone.deleted - coalesce(l.approved, 0) from gone \
              left join towline_lost l on l.cluster = gone.cluster and l.syncset = gone.syncset \
-             where gone.objects > coalesce(l.approved, 0))",
+             where gone.deleted > coalesce(l.approved, 0))",
         precious = precious_row("a"),
     )
 }

@@ -8,7 +8,7 @@ use towline::syncset::dispatch::{DispatchError, HeldSyncset, approve, held};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
-use super::{Court, TEST, annotated, of_env, selector};
+use super::{Court, TEST, annotated, map, of_env, selector};
 use crate::documents::dispatch::removal;
 use crate::documents::world::{run, source};
 
@@ -34,6 +34,19 @@ fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
             approve(&court.stage.database(), Some("base")).await.expect("it is approved");
             assert_eq!((court.held().await, court.deleted().await), (None, 12));
         }
+    });
+}
+
+/// As many objects as were approved, of which none was deleted yet.
+#[test]
+fn an_edit_ends_what_was_approved_before_it() {
+    run(async {
+        let court = Court::new("approved_then_edited", 12).await;
+        court.changes(selector(2, &of_env("prod"), 2, &[])).await;
+        approve(&court.stage.database(), None).await.expect("it is approved");
+        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        court.changes(selector(3, &of_env("prod"), 0, &[map("m8"), map("m9")])).await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
     });
 }
 

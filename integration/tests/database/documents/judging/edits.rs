@@ -5,7 +5,7 @@ use towline::syncset::dispatch::approve;
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
-use super::{Court, annotated, namespace, of_env, selector, with};
+use super::{Court, annotated, map, namespace, of_env, selector, with};
 use crate::documents::dispatch::asked;
 use crate::documents::world::run;
 
@@ -23,9 +23,7 @@ fn an_edit_that_drops_much_is_held_until_it_is_taken_back_or_approved() {
         assert_eq!((court.held().await, court.deletions().await), (many, Deletions::Held));
         // Neither other objects nor some of those that were dropped are all of them.
         for (generation, maps, more) in [(4, 2, 9), (5, 9, 0)] {
-            let further: Vec<_> = (0..more)
-                .map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("x{n}"), "namespace": "default"}}))
-                .collect();
+            let further: Vec<_> = (0..more).map(|n| map(&format!("x{n}"))).collect();
             court.changes(selector(generation, &selects, maps, &further)).await;
             assert_eq!(court.held().await, many, "generation {generation}");
         }
@@ -40,6 +38,16 @@ fn an_edit_that_drops_much_is_held_until_it_is_taken_back_or_approved() {
         assert_eq!(court.held().await, None, "what was approved is not judged again");
         court.changes(selector(8, &selects, 1, &[])).await;
         assert_eq!(court.held().await, many, "another edit is");
+    });
+}
+
+#[test]
+fn an_edit_that_replaces_everything_by_more_is_held() {
+    run(async {
+        let court = Court::new("replaced_by_more", 12).await;
+        let others: Vec<_> = (0..11).map(|n| map(&format!("x{n}"))).collect();
+        court.changes(selector(2, &of_env("prod"), 0, &others)).await;
+        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
     });
 }
 

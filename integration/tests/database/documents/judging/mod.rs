@@ -31,13 +31,15 @@ struct Court {
 
 /// A selector with so many config maps and further resources.
 fn selector(generation: i64, selects: &Value, maps: usize, further: &[Value]) -> Item {
-    let mut resources: Vec<Value> = (0..maps)
-        .map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}"), "namespace": "default"}}))
-        .collect();
+    let mut resources: Vec<Value> = (0..maps).map(|n| map(&format!("m{n}"))).collect();
     resources.extend(further.iter().cloned());
     let data = json!({"spec": {"clusterDeploymentSelector": selects, "clusterNamespaces": ["*"], "resourceApplyMode": "Sync",
         "resources": resources, "patches": [], "secretMappings": []}});
     document(Kind::SelectorSyncSet, "base", generation, data, &[])
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}})
 }
 
 fn of_env(env: &str) -> Value {
