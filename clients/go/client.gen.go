@@ -1189,10 +1189,10 @@ type SyncSetDiff struct {
 	// Held Whether its deletions would be held.
 	Held bool `json:"held"`
 
-	// Limit On how many clusters it may delete objects at once without being held.
+	// Limit On how many clusters it may do so without being held.
 	Limit int `json:"limit"`
 
-	// Losing On how many clusters it would delete objects at once.
+	// Losing On how many clusters it would delete most of its objects; if its deletions are held, on how many any.
 	Losing int `json:"losing"`
 
 	// Missing How many of the clusters that it names are not there, or are being deleted.
