@@ -61,8 +61,8 @@ pub(super) struct Subject {
     always: bool,
     approved: i64,
     generation: i64,
-    /// Whether it has another generation than when it was judged before: what was approved then is not what it would delete now.
-    is_edited: bool,
+    /// Its generation when it was judged before.
+    judged_generation: i64,
     was_held: bool,
     /// When its row was written that was read.
     since: Option<String>,
@@ -182,7 +182,7 @@ impl Court<'_> {
             always,
             approved: if approval == Approval::Once { generation } else { approved },
             generation,
-            is_edited: exists && generation != column::<i64>(query, row, 13)?,
+            judged_generation: column(query, row, 13)?,
             was_held: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
@@ -203,8 +203,10 @@ impl Court<'_> {
 
     /// Judges a syncset.
     pub(super) async fn judge(&self, subject: Subject, verdicts: &mut Verdicts) -> Result<(), DispatchError> {
-        let Subject { id, state, approval, was_held, is_edited, .. } = &subject;
-        let (id, approval, was_held, is_edited) = (*id, *approval, *was_held, *is_edited);
+        let Subject { id, state, approval, was_held, .. } = &subject;
+        let (id, approval, was_held) = (*id, *approval, *was_held);
+        // What was approved of another generation is not what it would delete now.
+        let is_edited = *state != State::Gone && subject.generation != subject.judged_generation;
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
         let found = |cluster, mut place: Place| {
             if is_edited {
