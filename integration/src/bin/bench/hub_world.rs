@@ -13,7 +13,7 @@ use crate::measure::Probes;
 
 /// No step takes that long, even on a machine that does other things too.
 pub(crate) const LONGEST_STEP: Duration = Duration::from_mins(10);
-/// What a server has as it is installed, over the settings that make the fixture quick; but for `fsync`.
+/// The settings of a server as it is installed, which override those that make the fixture quick. `fsync` stays off.
 const SETTINGS: [&str; 2] = ["autovacuum=on", "full_page_writes=on"];
 
 /// Starts the server of all runs. With `fsync` it writes each commit to the disk, as a real one does.
@@ -28,7 +28,7 @@ pub(crate) struct HubWorld<'s> {
     server: &'s Postgres,
     name: String,
     database: Database,
-    /// An administrator's connection. What it does is counted as the database's CPU time, and never as a statement.
+    /// An administrator's connection. Its work counts as the database's CPU time, but not as statements.
     sql: tokio_postgres::Client,
     /// Beside `[hub]`.
     sections: String,

@@ -30,7 +30,7 @@ pub(crate) trait Program {
 /// What a phase has done.
 #[derive(Default)]
 pub(crate) struct Done {
-    /// How many changes there were. What they cost is told for one of them; all in all where there were none.
+    /// The number of changes. The table shows costs per change, or the total if there were none.
     pub(crate) changes: Option<usize>,
     /// How long it took, unless that was set.
     pub(crate) time: Option<Duration>,

@@ -25,7 +25,7 @@ impl<S> Phase<S> {
 pub(crate) trait World {
     /// What a phase does.
     type Step: Copy;
-    /// What a step needs and is not measured, such as a watch that is open.
+    /// Prepares a step without measuring it: opens a watch, for example.
     type Ready;
 
     /// In the order in which they happen.
@@ -43,7 +43,7 @@ pub(crate) trait World {
     /// Does it.
     async fn perform(&mut self, step: Self::Step, ready: Self::Ready) -> Result<Done, Error>;
 
-    /// An error where the step has left anything else than it should: nothing is told of a program that did not do its work.
+    /// Checks the result of a step. A program that did not do its work gets no figures.
     async fn verify(&self, _step: Self::Step) -> Result<(), Error> {
         Ok(())
     }

@@ -350,7 +350,7 @@ impl Run<'_> {
         if is_of_edge {
             edge.wait_for(changes, LONGEST_PHASE).await?;
         }
-        // What the hub is told of it belongs to the phase.
+        // The requests that tell the hub about it belong to the phase.
         hub.wait_for(changes, LONGEST_PHASE).await?;
         let arrivals = if is_of_edge { edge.all() } else { hub.all() };
         let first = written.iter().map(|write| write.sent).min();

@@ -123,7 +123,7 @@ fn slow_heads_and_bodies_end_and_others_are_served_meanwhile() {
     });
 }
 
-/// A client that is one too many is told so and is not cut off, whatever the others have under way.
+/// A client beyond a limit gets 429, and its connection is not closed, whatever the other clients do.
 #[test]
 fn while_256_requests_and_all_watches_are_under_way_one_more_of_each_is_told_to_wait() {
     const ALL: usize = 400;

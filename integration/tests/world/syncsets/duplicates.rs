@@ -74,11 +74,11 @@ fn nothing_is_sent_for_the_second_document_of_a_cluster_until_the_first_one_is_g
         let watching = Watching::begin(&stage, plane).await;
         stage.remove(&stage.path("clusters", "west-1")).await;
         stage.succeeds("west-2", "second", 3).await;
-        // What was sent for a document that is gone stays.
+        // Objects that were sent for a deleted document stay.
         stage.has(plane, &["kept", "own", "shared"].map(of)).await;
         assert_eq!(watching.deleted(&stage, plane).await, Vec::<String>::new());
         report(&stage, "nothing to be refused", |report| report["refused_kubeconfigs"] == 0).await;
-        // What both wanted is the second one's now.
+        // Objects that both documents wanted belong to the second one now.
         stage.wants("second", &[map("own")]).await;
         stage.has(plane, &["kept", "own"].map(of)).await;
     });

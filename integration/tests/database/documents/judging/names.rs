@@ -78,7 +78,7 @@ fn clusters_that_are_relabelled_one_by_one_lose_objects_until_the_limit_is_reach
         court.relabels(29, &TEST).await;
         court.leader.all().await;
         assert_eq!(court.held().await, Some((30, 30, Cause::Many)));
-        // What was made under the other names goes if the labels come back, which is a deletion like any other.
+        // When the labels come back, the objects under the other names are deleted, and these deletions count.
         all_in(&court, 11..30, "a").await;
         court.leader.all().await;
         assert_eq!((court.held().await, passed(&court).await), (Some((30, 30, Cause::Many)), 0));
