@@ -25,7 +25,7 @@ impl<S> Phase<S> {
 pub(crate) trait World {
     /// What a phase does.
     type Step: Copy;
-    /// Prepares a step without measuring it: opens a watch, for example.
+    /// What a step needs and the runner does not measure: an open watch, for example.
     type Ready;
 
     /// In the order in which they happen.
