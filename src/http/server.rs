@@ -164,7 +164,8 @@ impl Service {
     async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), Ended> {
         // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
-        self.beginning(stream.readable()).await?;
+        // To be readable may be a false alarm.
+        self.beginning(stream.peek(&mut [0])).await?;
         let mut stream = TimeoutStream::new(stream);
         // Below TLS, which would take a little of what the client does not.
         stream.set_write_timeout(Some(self.limits.longest_stall));

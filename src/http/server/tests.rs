@@ -152,6 +152,22 @@ async fn a_head_that_comes_byte_by_byte_has_no_more_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_connection_that_says_nothing_is_closed_long_before_a_kept_one_and_does_not_hold_up_the_end() {
+    let running = start(Limits { longest_head: BEGINS_WITHIN * 6, ..limits() }).await;
+    let hold = hold_the_clock();
+    let mut silent = Client::connect(&running).await;
+    let begun = Instant::now();
+    drop(hold);
+    assert!(silent.ended().await);
+    assert!(is_about(begun.elapsed(), BEGINS_WITHIN), "{:?}", begun.elapsed());
+    let _silent = Client::connect(&running).await;
+    let begun = Instant::now();
+    running.stop.cancel();
+    running.server.await.unwrap();
+    assert!(begun.elapsed() < FAREWELL, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kept_connection_serves_further_requests_and_is_closed_when_none_comes() {
     let running = start(limits()).await;
     let hold = hold_the_clock();
