@@ -30,6 +30,12 @@ impl Requests {
         shown.collect()
     }
 
+    /// Like [`Self::seen`], without what a conflict takes: where a controller of the edge writes between our look and our patch, the patch
+    /// is refused, and sent again after another look.
+    pub(crate) async fn seen_without_conflicts(&mut self) -> Vec<String> {
+        without_conflicts(self.seen().await)
+    }
+
     /// All of them with discovery, as verbs and paths.
     pub(crate) async fn paths(&mut self) -> Vec<String> {
         self.next().await.iter().map(|record| format!("{} {}", record.verb, record.uri)).collect()
@@ -41,4 +47,33 @@ impl Requests {
         self.since = until;
         records
     }
+}
+
+fn without_conflicts(seen: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut seen = seen.into_iter().peekable();
+    while let Some(request) = seen.next() {
+        let target = request.strip_prefix("patch ").and_then(|rest| rest.strip_suffix(" 409"));
+        let look = target.map(|target| format!("get {target} 200"));
+        // Without the look that follows it is no conflict that was handled.
+        if look.is_some_and(|look| seen.next_if_eq(&look).is_some()) {
+            continue;
+        }
+        kept.push(request);
+    }
+    kept
+}
+
+#[test]
+fn a_conflict_takes_a_refused_patch_and_a_look() {
+    let seen = |requests: &[&str]| without_conflicts(requests.iter().map(|&request| request.to_owned()).collect());
+    let resolved = [
+        "create deployments/agent 201",
+        "patch deployments/agent 409",
+        "get deployments/agent 200",
+        "patch deployments/agent 200",
+    ];
+    assert_eq!(seen(&resolved), ["create deployments/agent 201", "patch deployments/agent 200"]);
+    let refused = ["patch deployments/agent 409", "get deployments/other 200", "get deployments/agent 200"];
+    assert_eq!(seen(&refused), refused);
 }

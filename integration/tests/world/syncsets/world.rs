@@ -35,7 +35,8 @@ static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];
 
 pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
-    let start = async || ControlPlane::start(Options::named(&format!("syncsets-{number}"))).await.unwrap();
+    let options = Options::named(&format!("syncsets-{number}")).with_workloads("10.3.0.0/24");
+    let start = async || ControlPlane::start(options.clone()).await.unwrap();
     EDGES[number].get_or_init(start).await
 }
 
