@@ -48,13 +48,12 @@ mod store;
 mod tail;
 mod template;
 mod validate;
-mod weight;
 mod whole;
 mod work;
 mod writer;
 
 pub use aside::{Aside, ShutsDown};
-pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml};
+pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
 pub use bus::{Broker, BusObserver, Purpose, Relay, Standing};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
@@ -86,7 +85,6 @@ pub use validate::{
     FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, is_directive,
     is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
-pub use weight::Weight;
 pub use whole::CONDITION as IS_WHOLE;
 pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

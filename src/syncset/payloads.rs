@@ -2,25 +2,23 @@
 //!
 //! One that can't be decoded is kept as the reason for that, so that it is not tried again by each pass.
 //!
-//! They are counted in the bytes of their texts; as values they take several times as much. One that takes more than eight times as
-//! much, since it has many small parts, counts as a longer text.
+//! They are counted in the bytes that their values take, about.
 
 use std::sync::Arc;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use serde_json::Value;
 use uuid::Uuid;
 
+use super::rules::parse;
 use super::rules::rows::Failure;
 use super::rules::spec::Payload;
-use crate::documents::Weight;
+use crate::documents::sizes;
 
-/// Bytes of a payload's text for which there is room at least in the number of entries; what the cache itself takes for an entry is
-/// small beside that.
-const TYPICAL: u64 = 4 << 10;
-
-/// How many times its text a payload takes at most for which the text counts.
-const USUAL: usize = 8;
+/// Bytes of a payload for which there is room at least in the number of entries; what the cache itself takes for an entry is small beside
+/// that.
+const TYPICAL: u64 = 16 << 10;
 
 /// The payload of a syncset in one version.
 type Key = (Uuid, i64);
@@ -36,8 +34,18 @@ pub type Parsed = Result<Kept, Failure>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub payload: Arc<Payload>,
-    /// The size of its text and of what was built from it.
-    pub weight: Weight,
+    /// Bytes of the text that it was read from.
+    pub bytes: usize,
+    /// Bytes that its values take, about.
+    pub built: usize,
+}
+
+impl Kept {
+    /// What a `spec` sends.
+    pub fn of(spec: &Value) -> Parsed {
+        let (bytes, built) = sizes(spec);
+        Ok(Self { payload: Arc::new(parse::payload(spec)?), bytes, built })
+    }
 }
 
 #[derive(Clone)]
@@ -45,12 +53,9 @@ struct Bytes;
 
 impl Weighter<Key, Parsed> for Bytes {
     fn weight(&self, _key: &Key, parsed: &Parsed) -> u64 {
-        let Weight { bytes, built } = match parsed {
-            Ok(kept) => kept.weight,
-            Err(failure) => Weight { bytes: failure.message.len(), built: 0 },
-        };
+        let bytes = parsed.as_ref().map_or_else(|failure| failure.message.len(), |kept| kept.built);
         // One without weight would never be dropped.
-        u64::try_from(bytes.max(built / USUAL)).unwrap_or(u64::MAX).max(1)
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
 }
 
@@ -86,7 +91,7 @@ mod tests {
 
     fn payload(number: u128, bytes: usize) -> Kept {
         let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });
-        Kept { payload, weight: Weight { bytes, built: 5 * bytes } }
+        Kept { payload, bytes: bytes / 5, built: bytes }
     }
 
     #[test]
@@ -115,8 +120,5 @@ mod tests {
         assert_eq!(payloads.get(Uuid::from_u128(998), 1), Some(Ok(payload(998, 1 << 19))), "half of it");
         payloads.keep(Uuid::from_u128(999), 1, Ok(payload(999, 2 << 20)));
         assert_eq!(payloads.get(Uuid::from_u128(999), 1), None);
-        let many_parts = Weight { bytes: 100, built: 9 << 20 };
-        payloads.keep(Uuid::from_u128(997), 1, Ok(Kept { weight: many_parts, ..payload(997, 100) }));
-        assert_eq!(payloads.get(Uuid::from_u128(997), 1), None, "it takes more than eight times the cache");
     }
 }

@@ -19,6 +19,7 @@ use super::problem::{Fault, Problem, ProblemKind};
 pub(super) use crate::yaml::Path;
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
+pub use printed::sizes;
 pub(super) use printed::{Extent, extent, extent_of_map, length_of_text};
 pub(super) use reader::{Limits, yaml};
 

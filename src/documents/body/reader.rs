@@ -6,10 +6,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::printed::{ELEMENT, ENTRY, MAP, TEXT};
 use super::printed::{length_of_number, length_of_text};
 use super::{LARGEST, LARGEST_BUILT, LEVELS, extent, too_deep, too_large, too_many_parts};
 use crate::documents::problem::{Fault, Problem, ProblemKind};
-use crate::documents::weight::{ELEMENT, ENTRY, MAP, TEXT};
 use crate::yaml::{Part, Path};
 
 /// How much may be read.

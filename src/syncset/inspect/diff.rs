@@ -4,7 +4,6 @@
 //! at once as are a quarter of the permits of passes, and the whole has a deadline: what is not done by then is said so.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -22,7 +21,7 @@ use super::selection::{missing, reference, selected, spread};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
-use crate::documents::{Document, Key, Kind, Weight};
+use crate::documents::{Document, Key, Kind};
 use crate::job::mass_change;
 use crate::syncset::payloads::Kept;
 use crate::syncset::rules::agenda::{Agenda, PassAgenda};
@@ -109,8 +108,7 @@ impl ProposedSyncset {
         let kind = if document.kind == Kind::SyncSet { SyncSetKind::SyncSet } else { SyncSetKind::SelectorSyncSet };
         let name = SyncSetName { kind, namespace: document.namespace.clone(), name: document.name.clone() };
         let spec = document.data.get("spec").cloned().unwrap_or_default();
-        let payload = Arc::new(parse::payload(&spec)?);
-        let kept = Kept { payload, weight: Weight::of_value(&spec) };
+        let kept = Kept::of(&spec)?;
         let resources = spec.get("resources").and_then(Value::as_array).into_iter().flatten();
         let resources = resources.map(identity).collect();
         let Value::Object(mut spec) = spec else { return Err(parse::invalid("spec", Some(&spec), "an object")) };
@@ -164,7 +162,7 @@ impl Inspector {
             metrics_group: None,
             created_at: Timestamp::now(),
             is_being_deleted: false,
-            bytes: proposed.kept.weight.bytes,
+            bytes: proposed.kept.bytes,
             spec: without_clusters,
         };
         let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);

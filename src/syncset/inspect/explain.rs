@@ -183,7 +183,7 @@ impl Inspector {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(error @ PrepareError::TooManyObjects) => return Err(Unexplained::TooLarge(error)),
-            Err(PrepareError::Outdated | PrepareError::Busy | PrepareError::NoMemory) => return Err(Unexplained::Busy),
+            Err(PrepareError::Outdated | PrepareError::Busy | PrepareError::NoBudget) => return Err(Unexplained::Busy),
         };
         let applied = &prepared.input.applied;
         let scopes = self.scopes(stored, &prepared.input, asked).await;
@@ -199,7 +199,7 @@ impl Inspector {
         let winner = claims
             .last()
             .map(|claim| Winner { header: claim.live.header.clone(), desired: claim.desired.ok().cloned() });
-        // Others wait for this memory, and the cluster may take long.
+        // Others wait for its share of the budget, and the cluster may take long.
         drop(prepared);
         let ignored =
             winner.as_ref().and_then(|winner| winner.desired.as_ref()).map(|desired| left_alone(&desired.body));

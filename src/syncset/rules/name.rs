@@ -37,6 +37,14 @@ pub struct ObjectRef {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
+impl Digest {
+    /// Another one, from which this one could be had again.
+    #[must_use]
+    pub fn inverted(self) -> Self {
+        Self(self.0.map(|byte| !byte))
+    }
+}
+
 impl SyncSetKind {
     /// As documents name it.
     pub fn as_str(self) -> &'static str {

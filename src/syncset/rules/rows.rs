@@ -32,10 +32,6 @@ impl ResultRow {
     /// changed to meanwhile. The outcome is that of the pass before; generation 0 says that there was none.
     pub const UNFINISHED: Digest = Digest([0; 32]);
 
-    /// The inputs of a syncset that was left out, since all those of the cluster take too much memory together. No syncset has them, and
-    /// as long as one is left out each pass renders all of them, so that it is the same ones for which there is no room.
-    pub const LEFT_OUT: Digest = Digest([0xff; 32]);
-
     /// Whether a pass has ended with it, so that there is something to show.
     pub fn has_outcome(&self) -> bool {
         self.inputs != Self::UNFINISHED || self.generation > 0 || self.failure.is_some()

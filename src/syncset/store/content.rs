@@ -10,26 +10,20 @@ use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
 
 const QUERY: &str = "syncset_content";
-/// What a pass takes for a row beside its text: it has it as such and by its object, which is also among what is wanted.
-const ROW: usize = 1 << 10;
+/// Most objects that may be noted as sent to a cluster, and most patches. The notes on so many take about 50 MiB.
+pub const MOST_ROWS: usize = 30_000;
 
 /// Content of syncsets, and what was sent to the cluster before.
 #[derive(Debug, Default)]
 pub struct Content {
     /// Of the syncsets that were asked for and still exist. One may be of a newer version than the snapshot's.
     pub payloads: Vec<PayloadRow>,
-    /// All rows of the cluster.
+    /// All rows of the cluster, or [`MOST_ROWS`] and one.
     pub applied: Vec<AppliedRow>,
-    /// All rows of the cluster.
+    /// The same.
     pub patched: Vec<PatchedRow>,
     /// Of the secrets that were asked for and still exist.
     pub secrets: Vec<SealedSecret>,
-    /// Bytes of all these payloads and secrets.
-    pub bytes: usize,
-    /// The memory that a pass takes for all the rows, about.
-    pub rows: usize,
-    /// Whether some of that is left out, since there was no room.
-    pub is_cut: bool,
 }
 
 /// What a syncset sends, as its document has it.
@@ -61,22 +55,22 @@ fn statement() -> String {
            from towline_meta m, towline_version s \
          union all select 'payload', id::text, version, (data->'spec')::text, null from towline_documents \
            where kind in ('syncsets', 'selectorsyncsets') and id = any($2::text[]::uuid[]) \
-         union all select 'applied', '', 0, to_jsonb(a)::text, null from towline_applied a where cluster = $1::text::uuid \
-         union all select 'patched', '', 0, to_jsonb(p)::text, null from towline_patched p where cluster = $1::text::uuid \
+         union all (select 'applied', '', 0, to_jsonb(a)::text, null from towline_applied a \
+           where cluster = $1::text::uuid limit {MOST_ROWS} + 1) \
+         union all (select 'patched', '', 0, to_jsonb(p)::text, null from towline_patched p \
+           where cluster = $1::text::uuid limit {MOST_ROWS} + 1) \
          union all select 'secret', id::text, version, null, sealed from secrets where kind = 'secrets' \
            and id = any($3::text[]::uuid[])"
     )
 }
 
 impl PassStore {
-    /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets, as far as there
-    /// is room: `has_room` says so, given the bytes of what was read with the next one, and the memory for rows.
+    /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets.
     pub async fn content(
         &self,
         cluster: Option<Uuid>,
         syncsets: &[Uuid],
         secrets: &[Uuid],
-        has_room: &mut (dyn FnMut(usize) -> bool + Send),
     ) -> Result<Content, StoreError> {
         let (syncsets, secrets) = (texts(syncsets), texts(secrets));
         let cluster = cluster.map(|cluster| cluster.to_string());
@@ -91,27 +85,15 @@ impl PassStore {
                 "whole" => is_whole = column::<i64>(QUERY, &row, 2)? == 1,
                 "payload" => {
                     let text: &str = column(QUERY, &row, 3)?;
-                    if content.takes(has_room, text.len()) {
-                        let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
-                        content.payloads.push(PayloadRow { id, version, text: text.to_owned() });
-                    }
+                    let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
+                    content.payloads.push(PayloadRow { id, version, text: text.to_owned() });
                 }
-                "applied" => {
-                    if content.takes_row(has_room, column::<&str>(QUERY, &row, 3)?.len()) {
-                        applied.push(json(&row, "towline_applied")?);
-                    }
-                }
-                "patched" => {
-                    if content.takes_row(has_room, column::<&str>(QUERY, &row, 3)?.len()) {
-                        patched.push(json(&row, "towline_patched")?);
-                    }
-                }
+                "applied" => applied.push(json(&row, "towline_applied")?),
+                "patched" => patched.push(json(&row, "towline_patched")?),
                 _ => {
                     let sealed: Option<&[u8]> = column(QUERY, &row, 4)?;
-                    if content.takes(has_room, sealed.map_or(0, <[u8]>::len)) {
-                        let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
-                        content.secrets.push(SealedSecret { id, version, sealed: sealed.map(<[u8]>::to_vec) });
-                    }
+                    let (id, version) = (id(&row)?, column(QUERY, &row, 2)?);
+                    content.secrets.push(SealedSecret { id, version, sealed: sealed.map(<[u8]>::to_vec) });
                 }
             }
         }
@@ -121,25 +103,6 @@ impl PassStore {
         content.applied = read(applied, "towline_applied")?;
         content.patched = read(patched, "towline_patched")?;
         Ok(content)
-    }
-}
-
-impl Content {
-    /// Counts so many bytes more, and says whether there is room for them.
-    fn takes(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send), bytes: usize) -> bool {
-        self.bytes += bytes;
-        self.has_room(has_room)
-    }
-
-    /// The same for a row with a text of so many bytes.
-    fn takes_row(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send), bytes: usize) -> bool {
-        self.rows += bytes + ROW;
-        self.has_room(has_room)
-    }
-
-    fn has_room(&mut self, has_room: &mut (dyn FnMut(usize) -> bool + Send)) -> bool {
-        self.is_cut = self.is_cut || !has_room(self.bytes + self.rows);
-        !self.is_cut
     }
 }
 

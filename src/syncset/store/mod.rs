@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::db::Database;
 
 pub use columns::UnreadableColumn;
-pub use content::{Content, PayloadRow, SealedSecret};
+pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
 pub use error::StoreError;
 pub use proposal::{ClusterPlace, StoredSyncset};
 pub use save::{Pace, Standing};

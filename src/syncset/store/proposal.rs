@@ -100,7 +100,8 @@ impl PassStore {
         const QUERY: &str = "secret_facts";
         let text = format!(
             "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
-               select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
+               select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
+                 coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
                  coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
              s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
                from (select distinct * from unnest($1::text[], $2::text[]) p(namespace, name)) p join secrets s \

@@ -89,6 +89,8 @@ pub struct SecretFacts {
     pub name: String,
     /// Version of its last change.
     pub version: i64,
+    /// Bytes of its data, sealed.
+    pub bytes: usize,
     /// The generation that set its data.
     pub data_generation: i64,
     /// `Opaque`, …
@@ -145,7 +147,8 @@ fn statement() -> String {
            select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
            from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
          secret as ( \
-           select s.id, s.namespace, s.name, s.version, coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
+           select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
+             coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
              coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
              s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \

@@ -10,7 +10,12 @@ use crate::syncset::rules::name::{Digest, SyncSetKind};
 use crate::syncset::rules::parse::{self, Identity};
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
+use crate::syncset::rules::status::Reason;
 use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
+
+/// Most bytes of syncsets that a cluster may have together, with the Secrets that they map. A document has half of it at most, and its
+/// values usually take five to ten times as much in memory.
+pub(super) const LARGEST: usize = 8 << 20;
 
 /// What a snapshot says of a cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +35,9 @@ pub struct LiveSyncset {
     pub header: Header,
     /// What it would be applied with now.
     pub inputs: Digest,
-    /// Bytes of its whole `spec`, as the database has it.
+    /// Bytes of its whole `spec`, as the database has it, and of the Secrets that it maps.
     pub bytes: usize,
-    /// Why it can't be read. Nothing of it is sent, and nothing is deleted meanwhile.
+    /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
     pub undecodable: Option<Failure>,
 }
 
@@ -40,10 +45,10 @@ impl Plan {
     /// What this snapshot says.
     pub fn of(snapshot: &Snapshot) -> Self {
         let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
-        let sources: Vec<SecretSource> = snapshot.secrets.iter().map(source).collect();
-        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &sources);
+        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &snapshot.secrets);
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
+        leave_out(&mut live);
         let wanted: Vec<agenda::Live> = live.iter().map(LiveSyncset::on_agenda).collect();
         let agenda = Agenda::of(
             facts.as_ref(),
@@ -110,7 +115,7 @@ pub(super) fn source(facts: &SecretFacts) -> SecretSource {
 }
 
 /// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has.
-fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, sources: &[SecretSource]) -> Option<LiveSyncset> {
+fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &[SecretFacts]) -> Option<LiveSyncset> {
     if candidate.is_being_deleted {
         return None;
     }
@@ -137,9 +142,35 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, sources: &[Secret
         Ok(header) => (header, None),
         Err(failure) => (unread(identity), Some(failure)),
     };
-    let may_be_copied = |source: &&SecretSource| may_copy(&header, &source.namespace);
-    let inputs = digest::inputs(&header, &cluster.labels, sources.iter().filter(may_be_copied));
-    Some(LiveSyncset { header, inputs, bytes: candidate.bytes, undecodable })
+    let is_mapped = |facts: &&SecretFacts| {
+        let mut mappings = LiveSyncset::secrets(&header);
+        mappings.any(|mapping| (&mapping.source_namespace, &mapping.source_name) == (&facts.namespace, &facts.name))
+    };
+    let mapped: Vec<&SecretFacts> = secrets.iter().filter(is_mapped).collect();
+    let sources: Vec<SecretSource> = mapped.iter().copied().map(source).collect();
+    let inputs = digest::inputs(&header, &cluster.labels, &sources);
+    let bytes = candidate.bytes + mapped.iter().map(|facts| facts.bytes).sum::<usize>();
+    Some(LiveSyncset { header, inputs, bytes, undecodable })
+}
+
+/// Leaves out what exceeds [`LARGEST`], in the order in which syncsets are applied: the same ones in each pass, whatever is due. They count like
+/// those that can't be read: nobody knows what they want, so what they have sent stays, and nothing is deleted.
+fn leave_out(live: &mut [LiveSyncset]) {
+    let mut used = 0;
+    for syncset in live.iter_mut().filter(|syncset| syncset.undecodable.is_none()) {
+        if used + syncset.bytes <= LARGEST {
+            used += syncset.bytes;
+            continue;
+        }
+        let message = format!(
+            "the syncsets of this cluster have more than {} MiB together: no room is left for the {} KiB of this one",
+            LARGEST >> 20,
+            syncset.bytes.div_ceil(1 << 10)
+        );
+        syncset.undecodable = Some(Failure { reason: Reason::ResourceInvalid, message });
+        // It is due when it has room again.
+        syncset.inputs = syncset.inputs.inverted();
+    }
 }
 
 /// The header of a syncset that can't be read. Its mode is `Sync`, since `Upsert` would forget what it has sent.

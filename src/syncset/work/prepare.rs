@@ -1,34 +1,26 @@
 //! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
 //!
-//! What passes have rendered, and the rows of their clusters, are in memory until they end, and a cluster may have hundreds of syncsets
-//! of 4 MiB. So a pass takes memory before it reads, by what is known of the sizes. If that was too little and no more is free, it drops
-//! what it has read and begins anew with as much as it has turned out to need.
-//!
-//! No pass has more than its share. If that is too little for all of a cluster's syncsets, they are read and rendered one by one, and
-//! those that don't fit are [left out](ResultRow::LEFT_OUT). From then on, and wherever they are large, each pass renders all of them and
-//! not only those that are due: otherwise others would be left out in each pass.
+//! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So passes with large syncsets wait for a
+//! share of one budget before they read, by the sizes of the documents; those of small ones, of which there are as many as may be in
+//! flight, do not. What exceeds the budget by itself is [left out](super::plan::Plan) before anything is read.
 
-mod attempt;
-mod memory;
 mod rendering;
-mod room;
 mod secrets;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-pub use memory::Weighed;
 pub use secrets::{NoCredentials, OpenedKubeconfig};
 
-use self::attempt::Attempt;
-use self::memory::Memory;
+use self::rendering::Batch;
+use self::secrets::Contents;
 use super::executor::Client;
-use super::plan::{LiveSyncset, Plan};
+use super::plan::{LARGEST, LiveSyncset, Plan};
 use crate::cluster::DynamicClusters;
 use crate::documents::{Aside, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::Allowed;
@@ -36,41 +28,31 @@ use crate::syncset::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::rules::agenda::PassAgenda;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::render;
-use crate::syncset::rules::rows::ResultRow;
+use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
 use crate::syncset::rules::spec::Header;
-use crate::syncset::rules::wanted::{Deletions, Live};
-use crate::syncset::store::{PassStore, Snapshot, StoreError, StoredCluster};
+use crate::syncset::rules::wanted::{Deletions, Live, also_due};
+use crate::syncset::store::{Content, MOST_ROWS, PassStore, SecretFacts, Snapshot, StoreError, StoredCluster};
 
-/// What all passes that take little may have in memory together of what they send and have sent, about: 32 with 50 small syncsets each.
-const LITTLE: usize = 48 << 20;
-/// What all others may have together: one of them may have all of it, and then has no room for further syncsets.
-const SHARE: usize = 48 << 20;
-/// What inspections that take little may have in memory together, for as long as they ask clusters: passes never wait for them. Those of
-/// large clusters have as much as a pass, or they would leave out others than it does.
-const LITTLE_OF_INSPECTIONS: usize = LITTLE / 3;
-/// Syncsets of a cluster that have more bytes together are all rendered by each pass: templates and secrets aside, they usually take up
-/// to sixteen times as much in memory, so that there may be no room for all.
-const LARGE: usize = SHARE / 16;
-/// How many times as long a pass waits for little memory as for much.
-const PATIENCE_WITH_LITTLE: u32 = 5;
-/// A small syncset that is not in the cache counts as at most so many bytes until it is read. One with five objects takes that.
-const USUAL: usize = 96 << 10;
-/// How many times the bytes of its text a payload takes while it is rendered, as long as its parts have not been counted.
-const GROWTH: usize = 20;
-/// How many times the sealed bytes a secret takes: sealed, opened, and rendered.
-const OF_SECRET: usize = 4;
+/// Bytes of syncsets that a pass renders without a share of the budget. Of 32 passes in flight it is as much as one may have that takes
+/// the whole budget.
+const SMALL: usize = LARGEST / 32;
+/// The unit of the budget, in bytes.
+const UNIT: usize = 1 << 10;
 
-/// Prepares passes. Clones share memory, threads and payloads.
+/// Prepares passes. Clones share the budget, threads and payloads.
 #[derive(Clone)]
 pub struct Preparer {
     store: PassStore,
     payloads: Payloads,
     keyring: watch::Receiver<Arc<Keyring>>,
     aside: Aside,
-    memory: Memory,
+    /// In units. One cluster may have all of it.
+    budget: Arc<Semaphore>,
+    /// Bytes that need no share.
+    small: usize,
     allowed: Allowed,
     proposed: Option<Proposed>,
-    /// How long a pass waits for memory if it takes much.
+    /// How long a pass waits for its share.
     patience: Option<Duration>,
 }
 
@@ -87,8 +69,8 @@ struct Proposed {
 pub struct Prepared {
     /// The input of the pass.
     pub input: Input,
-    /// What its memory is counted by, until it is dropped.
-    pub weighed: Weighed,
+    /// Its share of the budget, until it is dropped.
+    pub share: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a pass can't begin.
@@ -103,11 +85,11 @@ pub enum PrepareError {
     /// There are no threads to render it. Another attempt may succeed.
     #[error("no thread is free to render the syncsets")]
     Busy,
-    /// Other passes have the memory, for longer than it was to wait for it.
-    #[error("no memory is free to render the syncsets")]
-    NoMemory,
-    /// The rows of the cluster alone take more than a pass may have: objects that syncsets had before, and which could not be deleted.
-    #[error("the objects that were sent to the cluster take more than {} MiB of memory", SHARE >> 20)]
+    /// Other passes have the budget, for longer than it was to wait for it.
+    #[error("other passes with large syncsets take all the memory there is for them")]
+    NoBudget,
+    /// Objects that syncsets had before, and which could not be deleted.
+    #[error("more than {MOST_ROWS} objects are noted as sent to the cluster")]
     TooManyObjects,
 }
 
@@ -125,22 +107,9 @@ pub enum NoClient {
     ShutsDown(#[from] ShutsDown),
 }
 
-/// Why an attempt ended without an input.
-enum Setback {
-    Failed(PrepareError),
-    /// It takes so many bytes.
-    TooSmall(usize),
-}
-
 impl From<ShutsDown> for PrepareError {
     fn from(ShutsDown: ShutsDown) -> Self {
         Self::Busy
-    }
-}
-
-impl<E: Into<PrepareError>> From<E> for Setback {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
     }
 }
 
@@ -152,22 +121,22 @@ impl Preparer {
             payloads,
             keyring,
             aside: Aside::default(),
-            memory: Memory::of_bytes(LITTLE, SHARE),
+            budget: budget(),
+            small: SMALL,
             allowed,
             proposed: None,
             patience: None,
         }
     }
 
-    /// The same with a memory of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
-    /// time. They wait for it as long as they want to.
+    /// The same with a budget of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
+    /// time. Their number has no limit of its own, so all of them need a share, for which they wait as long as they want to.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { memory: Memory::of_bytes(LITTLE_OF_INSPECTIONS, SHARE), patience: None, ..self.clone() }
+        Self { budget: budget(), small: 0, patience: None, ..self.clone() }
     }
 
-    /// The same, but no pass that takes much memory waits for it for longer than this. Those that take little wait some times as long, since
-    /// what they wait for is soon free.
+    /// The same, but no pass waits for its share for longer than this.
     #[must_use]
     pub fn waiting_at_most(&self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self.clone() }
@@ -224,25 +193,22 @@ impl Preparer {
         progress: Progress,
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Prepared, PrepareError> {
-        let takes_all = agenda.is_full || another_cluster || is_large(snapshot, plan);
-        let is_due = |syncset: &&LiveSyncset| takes_all || agenda.due.contains(&syncset.header.id);
-        let due: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
-        let (share, mut bytes) = (self.memory.share(), self.expected(plan, &due));
-        let attempt = loop {
-            let mut attempt = Attempt::new(self, snapshot, plan, self.take(bytes).await?, live(plan, deletions));
-            let completed =
-                if bytes > share { attempt.complete_one_by_one().await } else { attempt.complete(&due).await };
-            match completed {
-                Ok(()) => break attempt,
-                Err(Setback::Failed(error)) => return Err(error),
-                // Each time it is more, until they are rendered one by one, which fails for no lack of memory.
-                Err(Setback::TooSmall(needed)) if needed > share => bytes = needed,
-                Err(Setback::TooSmall(needed)) => bytes = needed.max(bytes.saturating_mul(2)).min(share),
+        let is_due =
+            |syncset: &&LiveSyncset| agenda.is_full || another_cluster || agenda.due.contains(&syncset.header.id);
+        let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
+        let mut rows = None;
+        let (share, live) = loop {
+            let share = self.share(plan, &wanted).await?;
+            let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
+            let more = also_due(&live, rows.iter().flat_map(|rows: &Rows| &rows.applied));
+            if more.is_empty() {
+                break (share, live);
             }
+            // It begins anew: two passes that keep what they have and wait for more could wait for each other.
+            wanted.extend(more);
         };
         let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone)));
-        let Attempt { live, applied, patched, bytes, mut weighed, .. } = attempt;
-        weighed.shrink(bytes);
+        let Rows { applied, patched } = rows.unwrap_or_default();
         let input = Input {
             live,
             gone: gone.collect(),
@@ -255,46 +221,107 @@ impl Preparer {
             progress,
             now: snapshot.at,
         };
-        Ok(Prepared { input, weighed })
+        Ok(Prepared { input, share })
     }
 
-    async fn take(&self, bytes: usize) -> Result<Weighed, PrepareError> {
-        let taking = self.memory.take(bytes);
-        let times = if self.memory.is_little(bytes) { PATIENCE_WITH_LITTLE } else { 1 };
-        match self.patience.map(|patience| patience.saturating_mul(times)) {
-            Some(patience) => timeout(patience, taking).await.map_err(|_| PrepareError::NoMemory),
-            None => Ok(taking.await),
+    /// Waits for what it takes to render these syncsets.
+    async fn share(&self, plan: &Plan, wanted: &BTreeSet<Uuid>) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
+        let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
+        let bytes: usize = wanted.map(|live| live.bytes).sum();
+        if bytes <= self.small {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.min(LARGEST).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let taking = Arc::clone(&self.budget).acquire_many_owned(units);
+        // The semaphore is never closed.
+        match self.patience {
+            Some(patience) => Ok(timeout(patience, taking).await.map_err(|_| PrepareError::NoBudget)?.ok()),
+            None => Ok(taking.await.ok()),
         }
     }
 
-    /// The memory that it takes to render these syncsets, by what is known before they are read.
-    fn expected(&self, plan: &Plan, due: &BTreeSet<Uuid>) -> usize {
-        let due = plan.live.iter().filter(|live| due.contains(&live.header.id));
-        let unread = |bytes: usize| bytes.saturating_mul(GROWTH).min(USUAL).max(bytes);
-        due.map(|live| self.kept(&live.header).map_or_else(|| unread(live.bytes), |parsed| built(&parsed))).sum()
+    /// All syncsets of the cluster, of which these are rendered. Reads what is missing, with at most one statement: the rows of the cluster,
+    /// too, if they were not read before.
+    async fn rendered(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        wanted: &BTreeSet<Uuid>,
+        rows: &mut Option<Rows>,
+        deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
+    ) -> Result<Vec<Live>, PrepareError> {
+        let is_wanted = |live: &&LiveSyncset| live.undecodable.is_none() && wanted.contains(&live.header.id);
+        let headers: Vec<&Header> = plan.live.iter().filter(is_wanted).map(|live| &live.header).collect();
+        let (mut syncsets, mut missing) = (Vec::new(), BTreeMap::new());
+        for header in headers.iter().copied() {
+            match self.kept(header) {
+                Some(parsed) => syncsets.push((header.clone(), parsed)),
+                None => drop(missing.insert(header.id, header)),
+            }
+        }
+        let mapped = mapped(snapshot, &headers);
+        let cluster = if rows.is_none() { with_rows(snapshot) } else { None };
+        let mut secrets = Contents::new();
+        if cluster.is_some() || !missing.is_empty() || !mapped.is_empty() {
+            let ids: Vec<Uuid> = missing.keys().copied().collect();
+            let sources: Vec<Uuid> = mapped.keys().copied().collect();
+            let content = self.store.content(cluster, &ids, &sources).await?;
+            let Content { payloads, applied, patched, secrets: sealed } = content;
+            if applied.len().max(patched.len()) > MOST_ROWS {
+                return Err(PrepareError::TooManyObjects);
+            }
+            rows.get_or_insert(Rows { applied, patched });
+            for (row, parsed) in rendering::parse(&self.aside, payloads).await? {
+                self.payloads.keep(row.id, row.version, parsed.clone());
+                // A payload of another version does not fit to the header, nor to what was judged and is stored as its inputs.
+                let header = missing.remove(&row.id).filter(|header| header.version == row.version);
+                syncsets.push((header.ok_or(PrepareError::Outdated)?.clone(), parsed));
+            }
+            if !missing.is_empty() {
+                return Err(PrepareError::Outdated);
+            }
+            let keyring = self.keyring();
+            let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
+            secrets = self.aside.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
+        }
+        let labels = plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default();
+        let mut rendered = Batch { syncsets, labels, secrets }.render(&self.aside).await?;
+        let live = plan.live.iter().map(|syncset| Live {
+            header: syncset.header.clone(),
+            inputs: syncset.inputs,
+            rendered: match &syncset.undecodable {
+                Some(failure) => Some(render::undecodable(failure.clone())),
+                None => rendered.remove(&syncset.header.id),
+            },
+            deletions: deletions(syncset.header.id),
+        });
+        Ok(live.collect())
     }
 }
 
-/// Whether there may be no room for all syncsets of the cluster, or was none in the pass before.
-fn is_large(snapshot: &Snapshot, plan: &Plan) -> bool {
-    let bytes = plan.live.iter().map(|live| live.bytes).fold(0, usize::saturating_add);
-    let left_out = snapshot.results.iter().filter(|result| result.inputs == ResultRow::LEFT_OUT);
-    let mut left_out = left_out.map(|result| result.syncset);
-    bytes > LARGE || left_out.any(|syncset| plan.live.iter().any(|live| live.header.id == syncset))
+/// What was sent to a cluster.
+#[derive(Default)]
+struct Rows {
+    applied: Vec<AppliedRow>,
+    patched: Vec<PatchedRow>,
 }
 
-/// What a payload takes as it is kept.
-fn built(parsed: &Parsed) -> usize {
-    parsed.as_ref().map_or(0, |kept| kept.weight.built)
+fn budget() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LARGEST / UNIT))
 }
 
-/// The syncsets of a cluster before any of them is rendered; those that can't be read are as far as they get.
-fn live(plan: &Plan, deletions: &(dyn Fn(Uuid) -> Deletions + Sync)) -> Vec<Live> {
-    let live = plan.live.iter().map(|syncset| Live {
-        header: syncset.header.clone(),
-        inputs: syncset.inputs,
-        rendered: syncset.undecodable.clone().map(render::undecodable),
-        deletions: deletions(syncset.header.id),
-    });
-    live.collect()
+/// The cluster, if it may have rows. Without a result and without applied objects there are no patches either.
+fn with_rows(snapshot: &Snapshot) -> Option<Uuid> {
+    let has_rows = !snapshot.with_applied.is_empty() || !snapshot.results.is_empty();
+    snapshot.cluster.as_ref().filter(|_| has_rows).map(|cluster| cluster.document.id)
+}
+
+/// The secrets that these syncsets map and may map, by their ids.
+fn mapped(snapshot: &Snapshot, headers: &[&Header]) -> BTreeMap<Uuid, SecretFacts> {
+    let mappings = headers.iter().copied().flat_map(LiveSyncset::secrets);
+    let places: BTreeSet<(&str, &str)> =
+        mappings.map(|mapping| (mapping.source_namespace.as_str(), mapping.source_name.as_str())).collect();
+    let mapped = snapshot.secrets.iter();
+    let mapped = mapped.filter(|facts| places.contains(&(facts.namespace.as_str(), facts.name.as_str())));
+    mapped.map(|facts| (facts.id, facts.clone())).collect()
 }

@@ -366,7 +366,7 @@ impl Worker {
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared =
             self.preparer.prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions);
-        // It may wait for the memory that other passes have. They may wait for permits, so nobody waits for memory with a permit.
+        // It may wait for the budget that other passes have. They may wait for permits, so nobody waits for the budget with a permit.
         let began = Instant::now();
         let prepared = tokio::select! {
             biased;
@@ -381,8 +381,8 @@ impl Worker {
             Err(PrepareError::Busy) => {
                 return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
             }
-            // Others may need the slot to connect, and another replica may have memory.
-            Err(PrepareError::NoMemory) => {
+            // Others may need the slot to connect, and another replica may have budget.
+            Err(PrepareError::NoBudget) => {
                 return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
@@ -429,7 +429,7 @@ impl Worker {
         stopping: &CancellationToken,
     ) -> Result<Result<Ran, Visit>, VisitError> {
         let began = Instant::now();
-        let Prepared { input, weighed: _weighed } = prepared;
+        let Prepared { input, share: _share } = prepared;
         // Another identity is stored with the first writes, which forget what was stored of the cluster before.
         let mut noted = identified.is_another.then(|| identified.noted(read));
         let mut pass = Pass::new(input);

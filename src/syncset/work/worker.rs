@@ -40,11 +40,11 @@ use crate::syncset::store::{PassStore, Snapshot, StoreError};
 const COUNTED_AS: &str = "syncsets";
 /// Requests in flight to one cluster: those of its pass, and of operators who look at it.
 const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
-/// A pass that has waited for much memory for so long gives its cluster back for a while: it has a slot to connect, which others may need
-/// whose syncsets are smaller, and another replica may have memory.
-const MEMORY_WITHIN: Duration = Duration::from_secs(1);
+/// A pass that has waited for the budget for so long gives its cluster back for a while: it has a slot to connect, which others may need
+/// whose syncsets are smaller, and another replica may have budget.
+const BUDGET_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of payloads of syncsets that all passes share, keyed by id and version.
-const PAYLOAD_CACHE: u64 = 64 << 20;
+const PAYLOAD_CACHE: u64 = 256 << 20;
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a visit that failed through no fault of the cluster.
@@ -115,7 +115,7 @@ impl Worker {
         let store = PassStore::new(shared.database.clone());
         let payloads = Payloads::of_bytes(PAYLOAD_CACHE);
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
-        let preparer = preparer.waiting_at_most(MEMORY_WITHIN);
+        let preparer = preparer.waiting_at_most(BUDGET_WITHIN);
         let clusters = Arc::new(DynamicClusters::of_many(
             config.request_timeout,
             MOST_REQUESTS,

@@ -21,7 +21,7 @@ use towline::syncset::rules::rows::{AppliedRow, ResultRow};
 use towline::syncset::rules::spec::Rendering;
 use towline::syncset::rules::status::Reason;
 use towline::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
-use towline::syncset::store::{PassStore, Snapshot, StoredCluster};
+use towline::syncset::store::{MOST_ROWS, PassStore, Snapshot, StoredCluster};
 use towline::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
 
 use crate::documents::world::{LIMIT, Stage, Written, cluster, item, row, run};
@@ -335,14 +335,17 @@ fn patches_in_yaml_and_templates_are_rendered_with_the_labels_of_the_cluster() {
     });
 }
 
-/// Forty passes of 8 MiB do not fit into the memory together.
+/// A config map with a text of so many KiB.
+fn heavy(name: &str, kib: usize) -> Value {
+    let metadata = json!({"name": name, "namespace": "default"});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x".repeat(kib << 10)}})
+}
+
 #[test]
 fn passes_with_large_payloads_wait_for_each_other_and_all_of_them_end() {
     run(async {
         let world = Arc::new(World::of("large", 1).await);
-        let mut large = config_map("a");
-        large["data"] = json!({"text": "x".repeat(8 << 20)});
-        world.syncset(1, "a", &[large], &json!({})).await;
+        world.syncset(1, "a", &[heavy("a", 3 << 10)], &json!({})).await;
         let snapshot = Arc::new(world.snapshot().await);
         let passes: Vec<_> = (0..40)
             .map(|_| {
@@ -360,129 +363,69 @@ fn passes_with_large_payloads_wait_for_each_other_and_all_of_them_end() {
     });
 }
 
-/// A config map that takes so many MiB in memory, and a hundredth of that as a text.
-fn heavy(name: &str, mib: usize) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
-        "data": {"list": vec![json!({"a": 1}); mib * 1_470]}})
-}
-
-/// The failures of the syncsets that are left out, by name.
-fn left_out(live: &[Live]) -> BTreeMap<&str, &str> {
-    let out = live.iter().filter(|live| live.inputs == ResultRow::LEFT_OUT);
-    out.map(|live| {
-        let failure = live.obstacle().expect("nothing of it is sent");
-        assert_eq!(failure.reason, Reason::ResourceInvalid);
-        (live.header.name.name.as_str(), failure.message.as_str())
-    })
-    .collect()
-}
-
-/// Whether everything is read from the database or nothing, and whatever is due.
+/// Whatever is due, and whether payloads are kept or not; their sizes and those of Secrets are known before they are read.
 #[test]
 fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_in_each_pass() {
     run(async {
-        for (name, cache) in [("heavy_cached", 64 << 20), ("heavy_read", 1)] {
-            let world = World::of(name, cache).await;
-            for (id, name, mib) in [(1, "a", 20), (2, "b", 20), (3, "c", 15), (4, "d", 3), (5, "e", 9)] {
-                world.syncset(id, name, &[heavy(name, mib)], &json!({})).await;
-            }
-            let selecting = json!({"clusterDeploymentSelector": {}, "clusterNamespaces": ["*"], "secretMappings": [],
-                "patches": [], "resources": [config_map("f")]});
-            world.put(Kind::SelectorSyncSet, 6, "f", &json!({"spec": selecting}), None).await;
-            let rows = vec![wanted(3, "c", true), wanted(1, "dropped", true)];
-            world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
-            let mut snapshot = world.snapshot().await;
-            let first = world.whole(&snapshot).await.expect("an input").input;
-            let out = left_out(&first.live);
-            assert_eq!(out.keys().copied().collect::<Vec<_>>(), ["c", "e"]);
-            let told = "the syncsets of this cluster take more than 48 MiB together: no room is left for the ";
-            assert!(
-                out.values().all(|message| message.starts_with(told) && message.ends_with(" KiB of this one")),
-                "{out:?}"
-            );
-            for name in ["a", "b", "d", "f"] {
-                assert!(bodies(&first.live, name)[0].is_ok(), "{name}");
-            }
-            // Objects that a left out syncset has sent count as wanted, and it might want any other object.
-            let everything = Wanted::new(&first.live, &first.applied, |_| Scope::Namespaced);
-            assert!(everything.winner(&object("c")).is_some() && everything.winner(&object("dropped")).is_none());
-            assert!(everything.may_want(&object("dropped")), "nothing is deleted");
-            // As they are stored: the others have succeeded.
-            let result = |live: &Live| ResultRow {
-                syncset: live.header.id,
-                name: live.header.name.clone(),
-                inputs: live.inputs,
-                generation: 1,
-                failure: live.obstacle().cloned(),
-                since: snapshot.at,
-                first_success: None,
-                has_pending_deletions: false,
-            };
-            snapshot.results = first.live.iter().map(result).collect();
-            for due in [due(&[3, 5]), due(&[5]), due(&[6])] {
-                let again = world.prepared(&snapshot, &due).await.expect("an input").input;
-                assert_eq!(left_out(&again.live), out, "{due:?}");
-                assert_eq!(rendered(&again.live).len(), 6, "all are rendered");
-            }
-            // One of them becomes smaller.
-            world.syncset(2, "b", &[heavy("b", 2)], &json!({})).await;
-            let results = std::mem::take(&mut snapshot.results);
-            snapshot = Snapshot { results, ..world.snapshot().await };
-            let after = world.prepared(&snapshot, &due(&[2, 3, 5])).await.expect("an input").input;
-            assert_eq!(left_out(&after.live).into_keys().collect::<Vec<_>>(), ["e"]);
+        let world = World::of("too_large", 1).await;
+        let mapping = json!({"secretMappings": [{"sourceRef": {"name": "pull", "namespace": "foo"},
+            "targetRef": {"name": "copy", "namespace": "default"}}]});
+        world.put(Kind::Secret, 50, "pull", &json!({"type": "Opaque"}), Some(&vec![b' '; 2 << 20])).await;
+        for (id, name, kib, more) in [
+            (1, "a", 3 << 10, json!({})),
+            (2, "b", 1 << 10, mapping),
+            (3, "c", 3 << 10, json!({})),
+            (4, "d", 1, json!({})),
+        ] {
+            world.syncset(id, name, &[heavy(name, kib)], &more).await;
         }
-    });
-}
-
-#[test]
-fn a_single_document_has_room_whatever_it_takes() {
-    run(async {
-        let world = World::of("single", 1).await;
-        world.syncset(1, "a", &[heavy("a", 79)], &json!({})).await;
-        world.syncset(2, "b", &[config_map("b")], &json!({})).await;
+        let rows = vec![wanted(3, "c", true), wanted(1, "dropped", true)];
+        world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
         let snapshot = world.snapshot().await;
-        let input = world.whole(&snapshot).await.expect("an input").input;
-        assert!(bodies(&input.live, "a")[0].is_ok());
-        assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["b"]);
+        let left_out = |live: &[Live]| {
+            let failure = |live: &Live| Some((live.header.name.name.clone(), live.obstacle()?.message.clone()));
+            live.iter().filter_map(failure).collect::<BTreeMap<_, _>>()
+        };
+        let first = world.whole(&snapshot).await.expect("an input").input;
+        let out = left_out(&first.live);
+        assert_eq!(out.keys().collect::<Vec<_>>(), ["c"], "{out:?}");
+        let told = "the syncsets of this cluster have more than 8 MiB together: no room is left for the ";
+        assert!(out["c"].starts_with(told), "{out:?}");
+        for name in ["a", "b", "d"] {
+            assert!(bodies(&first.live, name)[0].is_ok(), "{name}");
+        }
+        // Objects that a left out syncset has sent count as wanted, and it might want any other object.
+        let everything = Wanted::new(&first.live, &first.applied, |_| Scope::Namespaced);
+        assert!(everything.winner(&object("c")).is_some() && everything.winner(&object("dropped")).is_none());
+        assert!(everything.may_want(&object("dropped")), "nothing is deleted");
+        for due in [due(&[3]), due(&[4])] {
+            let again = world.prepared(&snapshot, &due).await.expect("an input").input;
+            assert_eq!(left_out(&again.live), out, "{due:?}");
+        }
+        world.syncset(1, "a", &[heavy("a", 1 << 10)], &json!({})).await;
+        let after = world.whole(&world.snapshot().await).await.expect("an input").input;
+        assert!(left_out(&after.live).is_empty(), "with room for it nothing is in doubt any more");
     });
 }
 
-/// They are added one after the other, and each of them would have room alone.
+/// Each pass keeps its share until it ends, as one does that sends it to a slow cluster.
 #[test]
-fn large_syncsets_are_all_counted_also_if_one_of_them_is_due() {
-    run(async {
-        let world = World::of("large_counted", 1).await;
-        for id in 1..=13 {
-            let mut large = config_map(&format!("{id}"));
-            large["data"] = json!({"text": "x".repeat(4_000_000)});
-            world.syncset(id, &format!("{id:02}"), &[large], &json!({})).await;
-        }
-        let snapshot = world.snapshot().await;
-        let sizes: Vec<usize> = snapshot.candidates.iter().map(|candidate| candidate.bytes / 1_000).collect();
-        assert_eq!(sizes, [4_000; 13]);
-        for due in [due(&[13]), due(&[1]), agenda(&snapshot)] {
-            let input = world.prepared(&snapshot, &due).await.expect("an input").input;
-            assert_eq!(left_out(&input.live).into_keys().collect::<Vec<_>>(), ["13"], "{due:?}");
-        }
-    });
-}
-
-/// Each pass holds its share, as one does that sends it to a slow cluster.
-#[test]
-fn a_pass_waits_for_much_memory_for_as_long_as_it_has_patience_and_small_ones_need_not_wait() {
+fn a_pass_with_large_syncsets_waits_for_as_long_as_it_has_patience_and_small_ones_need_not_wait() {
     run(async {
         let mut world = World::of("patience", 1 << 20).await;
         world.preparer = world.preparer.waiting_at_most(Duration::from_millis(50));
-        world.syncset(1, "a", &[heavy("a", 30)], &json!({})).await;
+        world.syncset(1, "a", &[heavy("a", 3 << 10)], &json!({})).await;
         let large = world.snapshot().await;
-        let held = world.whole(&large).await.expect("an input");
+        let held = [world.whole(&large).await.expect("an input"), world.whole(&large).await.expect("an input")];
         let refused = world.whole(&large).await.map(drop);
-        assert!(matches!(refused, Err(PrepareError::NoMemory)), "{refused:?}");
-        world.syncset(1, "a", &[config_map("a")], &json!({})).await;
+        assert!(matches!(refused, Err(PrepareError::NoBudget)), "{refused:?}");
+        world.syncset(2, "b", &[heavy("b", 200)], &json!({})).await;
         let small = world.snapshot().await;
-        let passes = futures::future::join_all((0..40).map(|_| world.whole(&small))).await;
-        assert!(passes.iter().all(Result::is_ok), "all at once");
-        drop((held, passes));
+        let only_second = due(&[2]);
+        let passes = futures::future::join_all((0..40).map(|_| world.prepared(&small, &only_second))).await;
+        assert!(passes.iter().all(Result::is_ok), "all at once, whatever else the cluster has");
+        drop(held);
+        assert!(world.whole(&small).await.is_ok());
     });
 }
 
@@ -551,26 +494,28 @@ fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
     });
 }
 
-/// Rows count like payloads: a cluster may have any number of them.
+/// A cluster that takes what it is sent and refuses to delete it may have any number of them.
 #[test]
-fn rows_of_applied_objects_are_read_as_far_as_there_is_room() {
+fn a_cluster_with_too_many_rows_is_refused_and_not_read_to_the_end() {
     run(async {
         let world = World::of("rows", 1 << 20).await;
-        let rows: Vec<AppliedRow> = (0..1000).map(|at| wanted(1, &format!("object-{at}"), true)).collect();
-        let writes = Writes { applied: rows, ..Writes::default() };
+        let writes = Writes { applied: vec![wanted(1, "object", true)], ..Writes::default() };
         world.store.save(&world.claim, &writes, None).await.expect("it is stored");
-        let cluster = Some(world.claim.cluster);
-        let all = world.store.content(cluster, &[], &[], &mut |_| true).await.expect("content");
-        assert_eq!((all.applied.len(), all.is_cut), (1000, false));
-        assert!(all.rows > 1000 << 10, "{}", all.rows);
-        let mut most = 0;
-        let mut has_room = |bytes: usize| {
-            most = most.max(bytes);
-            bytes <= 256 << 10
+        let copy = async |more: usize| {
+            let text = format!(
+                "insert into towline_applied select (jsonb_populate_record(a, jsonb_build_object('name', 'copy-' || n))).* \
+                 from towline_applied a, generate_series(1, {more}) n where a.name = 'object' on conflict do nothing"
+            );
+            world.stage.run(&text).await;
         };
-        let cut = world.store.content(cluster, &[], &[], &mut has_room).await.expect("content");
-        assert!(cut.is_cut && (100..256).contains(&cut.applied.len()), "{}", cut.applied.len());
-        assert_eq!(cut.rows, all.rows, "so much room is needed");
-        assert!(most <= 260 << 10, "nobody is asked again for more room: {most}");
+        copy(MOST_ROWS - 1).await;
+        let snapshot = world.snapshot().await;
+        let input = world.whole(&snapshot).await.expect("an input").input;
+        assert_eq!(input.applied.len(), MOST_ROWS);
+        copy(MOST_ROWS + 100).await;
+        let refused = world.whole(&snapshot).await.map(drop);
+        assert!(matches!(refused, Err(PrepareError::TooManyObjects)), "{refused:?}");
+        let content = world.store.content(Some(world.claim.cluster), &[], &[]).await.expect("content");
+        assert_eq!(content.applied.len(), MOST_ROWS + 1);
     });
 }

@@ -14,11 +14,10 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 const NARROW: &str =
     "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
 
-/// A config map that takes so many MiB in memory, and a hundredth of that as a text.
-fn heavy(stage: &Stage, name: &str, mib: usize) -> Value {
+/// A config map with a text of so many KiB.
+fn heavy(stage: &Stage, name: &str, kib: usize) -> Value {
     let metadata = json!({"name": name, "namespace": stage.namespace});
-    let data = json!({"list": vec![json!({"a": 1}); mib * 1_470]});
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x".repeat(kib << 10)}})
 }
 
 /// The names of the objects of cluster `west-1`.
@@ -51,14 +50,14 @@ fn what_has_no_room_on_its_cluster_is_told_and_the_rest_goes_on_without_deletion
         stage.succeeds("west-1", "d", 1).await;
         stage.pause(true).await;
         for name in ["a", "b", "c"] {
-            stage.syncset(name, "Sync", &[heavy(&stage, name, 20)]).await;
+            stage.syncset(name, "Sync", &[heavy(&stage, name, 3 << 10)]).await;
         }
         stage.pause(false).await;
         let is_left_out =
             |status: &Value| entries(status).iter().any(|(name, result, _)| *name == "c" && *result == "Failure");
         let status = stage.status("west-1", "c to be left out", is_left_out).await;
         let found = entries(&status);
-        let told = "the syncsets of this cluster take more than 48 MiB together: no room is left for the ";
+        let told = "the syncsets of this cluster have more than 8 MiB together: no room is left for the ";
         for (name, result, message) in &found {
             assert_eq!((*result == "Failure", message.starts_with(told)), (*name == "c", *name == "c"), "{found:?}");
         }
@@ -75,7 +74,7 @@ fn what_has_no_room_on_its_cluster_is_told_and_the_rest_goes_on_without_deletion
         assert_eq!(entries(&status).iter().filter(|(_, result, _)| *result == "Failure").count(), 1, "{status}");
         assert_eq!(names(&objects), ["a", "b", "first", "second"]);
         // With room for it nothing is in doubt any more.
-        stage.wants("a", &[heavy(&stage, "a", 2)]).await;
+        stage.wants("a", &[heavy(&stage, "a", 1 << 10)]).await;
         stage.succeeds("west-1", "c", 1).await;
         stage.succeeds("west-1", "d", 2).await;
         assert_eq!(names(&objects), ["a", "b", "c", "second"]);
@@ -107,9 +106,11 @@ fn slow_clusters_with_large_syncsets_hold_up_none_with_small_ones() {
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
         };
         let is_applied = |status: &Value| status["syncSets"][0]["result"] == "Success";
-        // One holds its share, and as many wait for memory as there are slots to connect.
+        // One has the whole budget, and the others wait for it.
         let large: Vec<String> = (0..5).map(|number| format!("large-{number}")).collect();
-        syncset("large", &large, heavy(&stage, "large", 60)).await;
+        for name in ["large-a", "large-b"] {
+            syncset(name, &large, heavy(&stage, name, 4_000)).await;
+        }
         for name in &large {
             cluster(name).await;
         }
@@ -131,8 +132,8 @@ fn slow_clusters_with_large_syncsets_hold_up_none_with_small_ones() {
             stage.status(name, "the small syncset to be applied", is_applied).await;
         }
         let writes = server.requests().iter().filter(|line| line.starts_with("PATCH /large-")).count();
-        assert_eq!(writes, 1, "the first one still holds the memory");
-        permits.add_permits(5);
+        assert_eq!(writes, 1, "the first one still has the budget");
+        permits.add_permits(10);
         for name in &large {
             stage.status(name, "the large syncset to be applied", is_applied).await;
         }

@@ -132,6 +132,42 @@ fn a_syncset_that_can_not_be_read_is_alive_and_forgets_nothing() {
     );
 }
 
+/// What exceeds the room of a cluster, by sizes that are known before anything is read.
+#[test]
+fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they_have_room() {
+    let mib = |number: u8, name: &str, mib: usize| Candidate { bytes: mib << 20, ..syncset(number, name) };
+    let mapping =
+        json!([{"sourceRef": {"name": "pull", "namespace": "team-a"}, "targetRef": {"name": "a", "namespace": "b"}}]);
+    let mapping = candidate(4, SyncSetKind::SyncSet, "d", &json!({"secretMappings": mapping}));
+    let selecting = |mib: usize| Candidate { bytes: mib << 20, ..selecting(5, "e", &json!({})) };
+    let of = |first: usize| {
+        let all = vec![selecting(1), mib(3, "c", 5), mib(2, "b", 3), mib(1, "a", first), mapping.clone()];
+        Plan::of(&Snapshot { secrets: vec![secret("team-a", 1)], ..snapshot(all) })
+    };
+    let left_out = |plan: &Plan| {
+        let out = plan.live.iter().filter_map(|live| Some((live.header.name.name.clone(), live.undecodable.clone()?)));
+        out.collect::<BTreeMap<String, Failure>>()
+    };
+    let plan = of(1);
+    assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
+    let out = left_out(&plan);
+    assert_eq!(out.keys().collect::<Vec<_>>(), ["c"], "1, 3, then 2 with the Secret, and 1");
+    let told =
+        "the syncsets of this cluster have more than 8 MiB together: no room is left for the 5120 KiB of this one";
+    assert_eq!((out["c"].reason, out["c"].message.as_str()), (Reason::ResourceInvalid, told));
+    // Also if nothing else of it changes, it is due when it is left out, and when it is not any more.
+    let with_room = of(0);
+    assert_eq!(left_out(&with_room).into_keys().collect::<Vec<_>>(), ["d", "e"]);
+    for (before, after) in plan.live.iter().zip(&with_room.live) {
+        let is_judged_anew = before.undecodable.is_some() != after.undecodable.is_some();
+        assert_eq!(before.inputs != after.inputs, is_judged_anew, "{}", before.header.name);
+    }
+    let later = Candidate { generation: 6, ..mib(3, "c", 4) };
+    let later = Plan::of(&snapshot(vec![mib(1, "a", 4), mib(2, "b", 1), later]));
+    assert!(left_out(&later).contains_key("c"));
+    assert_ne!(later.live[2].inputs, plan.live[2].inputs, "another generation is told, too");
+}
+
 #[test]
 fn a_syncset_that_is_being_deleted_is_gone_if_it_was_applied() {
     let result = ResultRow {
@@ -156,6 +192,7 @@ fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
         namespace: namespace.to_owned(),
         name: "pull".to_owned(),
         version: 30,
+        bytes: 2 << 20,
         data_generation,
         secret_type: "Opaque".to_owned(),
         is_immutable: false,

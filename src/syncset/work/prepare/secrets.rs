@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use uuid::Uuid;
 
+use super::PrepareError;
 use crate::cluster::Fingerprint;
 use crate::documents::{Keyring, Kind, OpenError};
 use crate::syncset::kubeconfig::{self, Allowed, Credentials, Fault};
 use crate::syncset::rules::render::{SecretContent, UnreadableSecret};
 use crate::syncset::rules::spec::SecretSource;
-use crate::syncset::store::StoredCluster;
+use crate::syncset::store::{SealedSecret, SecretFacts, StoredCluster};
+use crate::syncset::work::plan::source;
 
 /// Why nothing leads to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,15 +68,27 @@ impl fmt::Debug for OpenedKubeconfig {
 }
 
 /// The data of a secret. A document without any, which no release writes, is not an empty secret.
-pub(super) fn content(
-    source: SecretSource,
-    sealed: Option<&[u8]>,
-    keyring: &Keyring,
-) -> Result<SecretContent, UnreadableSecret> {
+fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Result<SecretContent, UnreadableSecret> {
     let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
     let opened = keyring.open(Kind::Secret, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
     let data: BTreeMap<String, String> =
         serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
     let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();
     Ok(SecretContent { source, data })
+}
+
+/// Opens secrets. One that has changed since the snapshot would be sent under what is known of the one before.
+pub(super) fn opened(
+    facts: &BTreeMap<Uuid, SecretFacts>,
+    read: Vec<SealedSecret>,
+    keyring: &Keyring,
+) -> Result<Contents, PrepareError> {
+    let read: BTreeMap<Uuid, SealedSecret> = read.into_iter().map(|secret| (secret.id, secret)).collect();
+    let mut contents = Contents::new();
+    for (id, facts) in facts {
+        let sealed = read.get(id).filter(|secret| secret.version == facts.version).ok_or(PrepareError::Outdated)?;
+        let content = content(source(facts), sealed.sealed.as_deref(), keyring);
+        contents.insert((facts.namespace.clone(), facts.name.clone()), content);
+    }
+    Ok(contents)
 }
