@@ -4,7 +4,7 @@ use crate::job::check::{Surroundings, check_identity, check_state, say};
 use crate::job::permission::{Kinds, Place, Reviewer};
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::permissions;
-use crate::resource_sync::section::standing::Objection;
+use crate::resource_sync::section::identity::Objection;
 
 /// Prints what a section lacks, and records in `kinds` how the clusters serve its kind. Returns the number of faults.
 pub(super) async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, kinds: &mut Kinds) -> usize {

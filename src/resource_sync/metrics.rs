@@ -56,7 +56,7 @@ pub struct SyncMetrics {
     held: [(&'static str, Gauge); HELD_KINDS.len()],
 }
 
-/// The kinds of harm for which the guard against mass changes holds objects, as label values.
+/// The kinds of change for which the guard against mass changes holds objects, as label values.
 pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
 
 impl SyncMetrics {

@@ -14,7 +14,7 @@ use crate::resource_sync::report::events::{EVENT_CAPACITY, write_events};
 use crate::resource_sync::report::queue_metrics::QueueMetrics;
 use crate::resource_sync::report::{SyncDispatcher, SyncReport};
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::section::attendant::attend;
+use crate::resource_sync::section::requeue::run_requeue;
 use crate::resource_sync::section::{Section, Watches};
 use crate::state::{Keeping, keep};
 
@@ -138,8 +138,8 @@ impl WiredSection {
             })
             .gauge(inbox.gauge())
             .stall_after(FROZEN_AFTER);
-            let for_attendant = Arc::clone(&section);
-            let attendant = ChildSpec::new("attendant", move |scope| attend(Arc::clone(&for_attendant), scope));
+            let for_requeue = Arc::clone(&section);
+            let requeue = ChildSpec::new("attendant", move |scope| run_requeue(Arc::clone(&for_requeue), scope));
             let (for_events, event_inbox) = (Arc::clone(&section), events.clone());
             let events = ChildSpec::new("events", move |scope| {
                 // The first child is drained last, so the section runs until all others have ended.
@@ -153,7 +153,7 @@ impl WiredSection {
                 let section = Arc::clone(&for_state);
                 keep(Arc::clone(section.state()), scope, async move || section.on_state_read().await)
             });
-            vec![events, state, dispatch, attendant]
+            vec![events, state, dispatch, requeue]
         })
     }
 }

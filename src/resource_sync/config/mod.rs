@@ -47,10 +47,10 @@ pub struct SyncConfig {
     pub metadata_exclude: Vec<KeyPattern>,
     /// What happens to a local object in the section's namespaces that has no remote object and was never ours.
     pub unclaimed: Unclaimed,
-    /// What happens to a *stranger*: a local object that existed before the remote object of its name, and that nothing
-    /// proves to be ours. `always` by default: the remote is the source of truth.
+    /// What happens to a local object that existed before the remote object of its name, and that nothing proves to be
+    /// ours. `always` by default: the remote is the source of truth.
     pub adopt: Adopt,
-    /// Whether an adopted stranger is deleted with its remote object; `false` by default: it is released.
+    /// Whether an adopted object is deleted with its remote object; `false` by default: it is released.
     pub delete_adopted: bool,
     /// Fields that belong to the local side: set when the object is created, then left alone. None by default.
     pub local_fields: Vec<SpecPointer>,
@@ -261,7 +261,7 @@ impl Setting for Unclaimed {
     }
 }
 
-/// What happens to a stranger.
+/// What happens to a local object that existed before its remote one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopt {
     /// It is adopted. The default.

@@ -79,7 +79,7 @@ async fn an_answer_from_before_a_list_confirms_nothing_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_section_knows_its_suspects_before_any_is_told_of_the_list() {
+async fn every_section_knows_its_pending_changes_before_any_is_told_of_the_list() {
     let first = Harness::new("namespace_prefix = \"one-\"");
     let second = first.beside("second", "namespace_prefix = \"two-\"");
     let within = |namespace: &str, mut object: Value| {

@@ -140,7 +140,7 @@ async fn the_owner_of_a_namespace_is_requeued_when_a_list_shows_the_others_in_it
     owner.reconcile("a").await;
     assert!(owner.edge.asked().is_empty(), "the remote of the other is not known yet");
     peer.watches().remote.list(&[]).await;
-    owner.section.attendant_woken().await;
+    owner.section.requeue_woken().await;
     owner.section.process_requests().await.expect("nothing to be found out");
     assert_eq!(owner.requested(), ["team/a"]);
     owner.reconcile("a").await;

@@ -10,7 +10,7 @@ use super::{Harness, OBJECTS, local, pair, remote};
 use crate::actor::{Outcome, Scope};
 use crate::cluster::Cluster;
 use crate::resource_sync::index::phase::Mode;
-use crate::resource_sync::section::attendant::attend;
+use crate::resource_sync::section::requeue::run_requeue;
 
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for() {
@@ -35,28 +35,28 @@ async fn a_permission_that_is_given_while_its_denial_arrives_is_not_waited_for()
     }
 }
 
-/// Runs the attendant until it waits.
+/// Runs the requeue actor until it waits.
 async fn attended(harness: &Harness) {
-    let (scope, _stop) = Scope::standalone("attendant");
-    let attending = attend(Arc::clone(&harness.section), scope);
+    let (scope, _stop) = Scope::standalone("requeue");
+    let attending = run_requeue(Arc::clone(&harness.section), scope);
     assert!(tokio::time::timeout(Duration::from_secs(1), attending).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_cluster_is_not_woken_by_anything_else() {
     let mut harness = Harness::new("");
-    let (scope, _stop) = Scope::standalone("attendant");
-    let mut attending = std::pin::pin!(attend(Arc::clone(&harness.section), scope));
+    let (scope, _stop) = Scope::standalone("requeue");
+    let mut attending = std::pin::pin!(run_requeue(Arc::clone(&harness.section), scope));
     assert!(attending.as_mut().now_or_never().is_none());
     harness.section.park(pair("parked"));
     harness.section.index(|index| index.requests.asked.insert(pair("asked")));
-    harness.section.requeue_suspects();
+    harness.section.requeue_pending_changes();
     assert!(attending.as_mut().now_or_never().is_none());
     assert_eq!(harness.requested(), ["team/asked"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attendant_that_is_stopped_while_it_waits_for_room_loses_nothing() {
+async fn a_requeue_actor_that_is_stopped_while_it_waits_for_room_loses_nothing() {
     let mut harness = Harness::new("");
     for number in 0..100 {
         harness.section.park(pair(&format!("parked{number}")));
@@ -90,8 +90,8 @@ async fn objects_that_left_the_selector_unobserved_are_searched_for_once() {
         });
         harness.list(&[remote("selected", 6)], &[local("selected", 7)], &[]).await;
         harness.requested();
-        let (scope, _stop) = Scope::standalone("attendant");
-        let attending = attend(Arc::clone(&harness.section), scope);
+        let (scope, _stop) = Scope::standalone("requeue");
+        let attending = run_requeue(Arc::clone(&harness.section), scope);
         assert!(tokio::time::timeout(Duration::from_mins(10), attending).await.is_err());
         assert_eq!(harness.requested(), ["team/left"]);
         assert_eq!(harness.hub.asked().len(), 3, "a failure, two pages");

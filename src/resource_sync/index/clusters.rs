@@ -1,7 +1,7 @@
 //! The identities of a section's two clusters, during a run.
 
 use crate::cluster::Identity;
-use crate::resource_sync::section::standing::{Objection, Standing};
+use crate::resource_sync::section::identity::{Identification, Objection};
 use crate::state::Identities;
 
 /// In the place of the second at which a remote cluster was approved as the replacement of another one. Objects of the replaced
@@ -39,14 +39,14 @@ impl KnownClusters {
     }
 
     /// Whether the section may act on these clusters, after so many `lists`; `None` if that has to be found out.
-    pub(crate) fn standing(&mut self, seen: &[Seen; 2], lists: impl FnOnce() -> u64) -> Option<Standing> {
+    pub(crate) fn identification(&mut self, seen: &[Seen; 2], lists: impl FnOnce() -> u64) -> Option<Identification> {
         if self.accepted.as_ref() == Some(seen) {
             // The same clusters answer again.
             (self.objection, self.is_told) = (None, false);
-            return Some(Standing::Clear);
+            return Some(Identification::Clear);
         }
         let (of, at, objection) = self.objection.as_ref()?;
-        (of == seen && *at == lists()).then(|| Standing::Held(objection.clone()))
+        (of == seen && *at == lists()).then(|| Identification::Held(objection.clone()))
     }
 
     /// Records an objection to acting on these clusters.

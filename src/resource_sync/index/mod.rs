@@ -7,12 +7,13 @@
 //! - `table` has a record for each pair, kept in `pairs`; `unkept` evaluates the fields in it that a server does not keep;
 //!   `expectations` are our own writes that the caches do not show yet;
 //! - the guard ([`crate::resource_sync::rules::guard`]) holds mass changes until an operator approves;
-//! - `requests` has the pairs that the attendant has to request (each kind in a `requeue_set`), and its searches;
+//! - `requests` has the pairs that the requeue actor has to request (each kind in a `requeue_set`), and its searches;
 //! - `namespaces` has the local namespaces that are being created or deleted, and by which pair;
-//! - `clusters` decides whether the section may act on its two clusters; `twin` notices another daemon that runs the section;
+//! - `clusters` decides whether the section may act on its two clusters; `duplicate` notices another daemon that runs the section;
 //! - `phase` has the section's mode, and how far its run has come.
 
 pub(crate) mod clusters;
+pub(crate) mod duplicate;
 pub(crate) mod expectations;
 pub(crate) mod namespaces;
 mod pairs;
@@ -22,7 +23,6 @@ mod requeue_set;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-pub(crate) mod twin;
 pub(crate) mod unkept;
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::rules::guard::{Guard, Threat};
+use crate::resource_sync::rules::guard::{Guard, PendingChange};
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::plan::Policy;
 use crate::resource_sync::rules::server_result::ServerResult;
@@ -41,12 +41,12 @@ use crate::state::{GuardState, Identities};
 use crate::telemetry::ObjectState;
 
 use self::clusters::KnownClusters;
+use self::duplicate::Duplicate;
 use self::expectations::Expectations;
 use self::namespaces::NamespaceWork;
 use self::phase::Phase;
 use self::requests::Requests;
 use self::table::Table;
-use self::twin::Twin;
 
 /// How long the number of own pairs is reused before it is counted again.
 const COUNTED_FOR: Duration = Duration::from_secs(1);
@@ -68,8 +68,8 @@ pub(crate) struct Shown<'o> {
     pub(crate) remote: Option<&'o Object>,
     /// The local object in the cache.
     pub(crate) local: Option<&'o Object>,
-    /// The harm that threatens the pair, if any.
-    pub(crate) threat: Option<Threat>,
+    /// The guarded change that is pending for the pair, if any.
+    pub(crate) pending: Option<PendingChange>,
     /// The direction in which the change has to be synced.
     pub(crate) direction: Direction,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Index {
     pub(crate) guard: Guard,
     /// Our own writes that the caches do not show yet.
     pub(crate) expectations: Expectations,
-    /// The attendant's work.
+    /// The requeue actor's work.
     pub(crate) requests: Requests,
     /// Namespaces that are being created or deleted.
     pub(crate) namespaces: NamespaceWork,
@@ -98,7 +98,7 @@ pub(crate) struct Index {
     /// The section's mode and the progress of its run.
     pub(crate) phase: Phase,
     /// Signs of another daemon that runs the section.
-    pub(crate) twin: Twin,
+    pub(crate) duplicate: Duplicate,
     pub(crate) left: Left,
     /// How many pairs of its own the section has, and when they were counted.
     own_pairs: Option<(Instant, usize)>,
@@ -118,9 +118,9 @@ impl Index {
         self.guard.recall(guard, now, wall);
     }
 
-    /// Records a watch event of a pair. Returns whether other suspects may be free now.
+    /// Records a watch event of a pair. Returns whether the guard may allow other changes now.
     pub(crate) fn shown(&mut self, key: &PairKey, shown: &Shown<'_>, policy: &Policy, now: Instant) -> bool {
-        let freed = self.suspect(key, shown.threat, now);
+        let freed = self.register(key, shown.pending, now);
         if shown.remote.is_some() {
             self.guard.came_back(key);
         }
@@ -137,10 +137,10 @@ impl Index {
         freed
     }
 
-    /// Records the harm that threatens a pair, or that none does any more. Returns whether other suspects may be free now.
-    pub(crate) fn suspect(&mut self, key: &PairKey, threat: Option<Threat>, now: Instant) -> bool {
-        let Some(threat) = threat else { return self.guard.clear(key) };
-        self.guard.suspect(key.clone(), threat, now);
+    /// Records the change that is pending for a pair, or that none is any more. Returns whether the guard may allow other changes now.
+    pub(crate) fn register(&mut self, key: &PairKey, pending: Option<PendingChange>, now: Instant) -> bool {
+        let Some(pending) = pending else { return self.guard.clear(key) };
+        self.guard.register(key.clone(), pending, now);
         false
     }
 

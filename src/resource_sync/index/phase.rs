@@ -24,9 +24,9 @@ pub(crate) struct Phase {
     pub(crate) began: Option<Instant>,
     /// All pairs have been requested once.
     pub(crate) has_begun: bool,
-    /// The stored state has just become known, and the suspects that follow from it are being recorded.
+    /// The stored state has just become known, and the pending changes that follow from it are being recorded.
     pub(crate) is_noting: bool,
-    /// How many changes are under way after which other pairs may be suspects.
+    /// How many changes are under way after which changes of other pairs may be pending.
     pub(crate) changes: usize,
 }
 
@@ -40,7 +40,7 @@ impl Phase {
         *self = Self { mode: self.mode, ..Self::default() };
     }
 
-    /// Makes the run decide anew, once the guard knows the suspects.
+    /// Makes the run decide anew, once the guard knows the pending changes.
     pub(crate) fn decide_anew(&mut self) {
         (self.has_begun, self.is_noting) = (false, true);
     }
@@ -50,7 +50,7 @@ impl Phase {
         !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// Whether the guard does not know all suspects yet.
+    /// Whether the guard does not know all pending changes yet.
     pub(crate) fn is_noting(&self) -> bool {
         self.is_noting || self.changes > 0
     }

@@ -1,6 +1,6 @@
 //! Pairs that have to be requested again.
 //!
-//! The attendant may be stopped at any moment, and a key may be added anew while it is being requested. Therefore a key is only
+//! The requeue actor may be stopped at any moment, and a key may be added anew while it is being requested. Therefore a key is only
 //! removed after its request, and only if it was not added again since it was seen.
 
 use std::collections::BTreeMap;

@@ -12,9 +12,9 @@ use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::rules::guard::Threat;
+use crate::resource_sync::rules::guard::PendingChange;
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::rules::plan::{Harm, Policy};
+use crate::resource_sync::rules::plan::{GuardedChange, Policy};
 use crate::telemetry::ObjectState;
 
 fn object(name: &str, version: &str) -> Arc<Object> {
@@ -105,14 +105,14 @@ fn of_many_pairs_one_makes_a_namespace_and_one_deletes_it() {
 }
 
 #[test]
-fn what_a_watch_shows_is_noted_in_one_go_and_a_threat_that_is_over_frees_others() {
+fn what_a_watch_shows_is_noted_in_one_go_and_a_change_that_is_no_longer_pending_frees_others() {
     let (mut index, policy, start) = (Index::default(), policy(), Instant::now());
     let (one, two) = (PairKey::alike("n", "one"), PairKey::alike("n", "two"));
     let local = object("one", "5");
     let gone = Shown {
         remote: None,
         local: Some(&local),
-        threat: Some(Threat { harm: Harm::Delete, own: true, to_namespace_only: false }),
+        pending: Some(PendingChange { change: GuardedChange::Delete, own: true, to_namespace_only: false }),
         direction: Direction::Spec,
     };
     for pair in [&one, &two] {
@@ -121,8 +121,8 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_threat_that_is_over_frees_others(
     assert_eq!(index.guard.waiting(), [one.clone(), two.clone()]);
     let later = start + Duration::from_secs(3);
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)));
-    index.guard.confirm(&two, Harm::Delete);
-    let back = Shown { remote: Some(&local), threat: None, ..gone };
+    index.guard.confirm(&two, GuardedChange::Delete);
+    let back = Shown { remote: Some(&local), pending: None, ..gone };
     assert!(index.shown(&one, &back, &policy, later), "the other one may go now");
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)), "since the first change");
 }
@@ -135,7 +135,11 @@ fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
     index.phase.begin(true, now);
     index.clusters.identities.local = Some("edge".into());
     index.table.ended(&pair, ObjectState::Failing, now, None, now);
-    index.guard.suspect(pair.clone(), Threat { harm: Harm::Delete, own: true, to_namespace_only: false }, now);
+    index.guard.register(
+        pair.clone(),
+        PendingChange { change: GuardedChange::Delete, own: true, to_namespace_only: false },
+        now,
+    );
     index.expectations.change(&pair, |expected| expected.remote.unknown = true);
     index.requests.parked.insert(pair.clone());
     index.requests.unselected = true;

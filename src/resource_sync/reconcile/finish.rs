@@ -28,8 +28,8 @@ impl PairReconciler {
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
             End::Held => {
-                let harm = section.index(|index| index.guard.harm_to(&self.key));
-                waits = Some(Waits::held(harm, section.config()));
+                let change = section.index(|index| index.guard.change_to(&self.key));
+                waits = Some(Waits::held(change, section.config()));
                 (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
             }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
@@ -114,7 +114,7 @@ impl PairReconciler {
                 return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
-            Rest::Stranger => PairState::Stranger,
+            Rest::Existing => PairState::Stranger,
             Rest::MappingChanged => PairState::MappingChanged,
             Rest::Circle => PairState::Circle,
             Rest::OtherCluster => PairState::OtherCluster,
@@ -144,7 +144,7 @@ impl PairReconciler {
                     section.forget_terminated(&observed.pair.remote);
                 }
                 if section.index(|index| index.guard.clear(&self.key)) {
-                    section.requeue_suspects();
+                    section.requeue_pending_changes();
                 }
                 return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
@@ -159,7 +159,7 @@ impl PairReconciler {
                 index.guard.clear(&self.key)
             });
             if freed {
-                section.requeue_suspects();
+                section.requeue_pending_changes();
             }
             return Outcome::Done;
         }

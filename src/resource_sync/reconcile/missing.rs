@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{End, PairReconciler};
 use crate::cluster::{Error, Kind, Object};
 use crate::resource_sync::index::expectations::CATCH_UP;
-use crate::resource_sync::rules::guard::{Threat, Verdict};
-use crate::resource_sync::rules::plan::{Absence, Harm, Observed, Remote, Rest};
+use crate::resource_sync::rules::guard::{Decision, PendingChange};
+use crate::resource_sync::rules::plan::{Absence, GuardedChange, Observed, Remote, Rest};
 use crate::resource_sync::section::Section;
 use crate::telemetry::ObjectState as PairState;
 
@@ -27,14 +27,14 @@ pub(crate) fn is_selected(section: &Section, remote: &Object) -> bool {
 
 /// The remote kind and the number of the cache's last list. `None` while an object that the cache lacks need not be missing:
 /// during a list, between new credentials or a lost connection and the end of the next list, and before the guard knows all
-/// suspects.
+/// pending changes.
 fn known_missing(section: &Section) -> Option<(Arc<Kind>, u64)> {
     let remote = &section.watches().remote;
     if !remote.is_current() {
         remote.become_current();
         return None;
     }
-    if section.suspects_incomplete() {
+    if section.pending_changes_incomplete() {
         return None;
     }
     Some((section.remote_kind()?, remote.store().lists()))
@@ -77,40 +77,40 @@ impl PairReconciler {
         Ok(None)
     }
 
-    /// Confirms to the guard that the pair would suffer this harm. If that exceeds the limit, requeues the suspects that
-    /// wait for a verdict and reports what is held.
-    fn confirmed(&self, section: &Section, harm: Harm) {
+    /// Confirms to the guard that this change would be made to the pair. If that exceeds the limit, requeues the pairs that
+    /// wait for a decision and reports what is held.
+    fn confirmed(&self, section: &Section, change: GuardedChange) {
         let (bounds, now) = (section.bounds(), Instant::now());
         let is_new = section.index(|index| {
             let guard = &mut index.guard;
             let was_held = !guard.held(bounds, now).is_empty();
-            guard.confirm(&self.key, harm);
+            guard.confirm(&self.key, change);
             !was_held && !guard.held(bounds, now).is_empty()
         });
         if is_new {
-            section.requeue_suspects();
+            section.requeue_pending_changes();
             section.report_held();
         }
     }
 
-    fn verdict(&self, section: &Section) -> Verdict {
+    fn decide(&self, section: &Section) -> Decision {
         let bounds = section.bounds();
-        section.index(|index| index.guard.verdict(&self.key, bounds, Instant::now()))
+        section.index(|index| index.guard.decide(&self.key, bounds, Instant::now()))
     }
 
-    /// Asks the guard whether the pair may suffer a harm that it limits. `None`: it may, and the plan can go on.
-    pub(crate) fn ask_guard(&self, section: &Section, harm: Harm, observed: &mut Observed) -> Option<End> {
-        if section.suspects_incomplete() {
+    /// Asks the guard whether a change that it limits may be made to the pair. `None`: it may, and the plan can go on.
+    pub(crate) fn ask_guard(&self, section: &Section, change: GuardedChange, observed: &mut Observed) -> Option<End> {
+        if section.pending_changes_incomplete() {
             return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
         }
         let own = section.is_own_pair(observed);
-        let threat = Threat { harm, own, to_namespace_only: false };
-        section.index(|index| index.guard.suspect(self.key.clone(), threat, Instant::now()));
-        self.confirmed(section, harm);
-        match self.verdict(section) {
-            Verdict::Go => observed.permitted = Some(harm),
-            Verdict::Held => return Some(End::Held),
-            Verdict::Wait | Verdict::Confirm => return Some(End::Later(PairState::Pending, Some(GUARD_RECHECK))),
+        let pending = PendingChange { change, own, to_namespace_only: false };
+        section.index(|index| index.guard.register(self.key.clone(), pending, Instant::now()));
+        self.confirmed(section, change);
+        match self.decide(section) {
+            Decision::Go => observed.permitted = Some(change),
+            Decision::Held => return Some(End::Held),
+            Decision::Wait | Decision::Confirm => return Some(End::Later(PairState::Pending, Some(GUARD_RECHECK))),
         }
         None
     }
@@ -126,17 +126,17 @@ impl PairReconciler {
         let Some((kind, list)) = known_missing(section) else {
             return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
-        let threat = section.threat(&self.key, observed.local.as_deref(), None, Harm::Delete);
-        section.index(|index| index.guard.suspect(self.key.clone(), threat, Instant::now()));
-        match self.verdict(section) {
-            Verdict::Held => return Ok(Some(End::Held)),
-            Verdict::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_RECHECK)))),
-            Verdict::Go if *confirmed => {
+        let pending = section.pending_change(&self.key, observed.local.as_deref(), None, GuardedChange::Delete);
+        section.index(|index| index.guard.register(self.key.clone(), pending, Instant::now()));
+        match self.decide(section) {
+            Decision::Held => return Ok(Some(End::Held)),
+            Decision::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_RECHECK)))),
+            Decision::Go if *confirmed => {
                 observed.remote = Remote::Absent(Absence::Confirmed);
                 return Ok(None);
             }
             // A confirmation of an earlier run may be from another cluster, so the object is requested again.
-            Verdict::Go | Verdict::Confirm => {}
+            Decision::Go | Decision::Confirm => {}
         }
         let Some(live) = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await? else {
             // A list since then may be of another cluster, and then the answer says nothing about this cache.
@@ -147,18 +147,18 @@ impl PairReconciler {
                 observed.source_lives_at = Some(source);
                 return Ok(None);
             }
-            self.confirmed(section, Harm::Delete);
+            self.confirmed(section, GuardedChange::Delete);
             *confirmed = true;
             return Ok(None);
         };
         if is_selected(section, &live) {
             if section.index(|index| index.guard.clear(&self.key)) {
-                section.requeue_suspects();
+                section.requeue_pending_changes();
             }
             // It exists and is selected: the cache is behind and will show it.
             return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
         }
-        self.confirmed(section, Harm::LetGo);
+        self.confirmed(section, GuardedChange::LetGo);
         observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         Ok(None)
     }

@@ -35,7 +35,7 @@ use crate::resource_sync::rules::plan::{self, Absence, Namespace, Next, Observed
 use crate::resource_sync::rules::renewal::Place;
 use crate::resource_sync::rules::waits::Waits;
 use crate::resource_sync::section::Section;
-use crate::resource_sync::section::standing::Standing;
+use crate::resource_sync::section::identity::Identification;
 use crate::telemetry::ObjectState as PairState;
 
 /// A pair that waits for another one to create or delete the namespace checks again after this, should its watch not show it
@@ -118,7 +118,7 @@ impl Reconciler for PairReconciler {
         if !section.caches_match_sessions() {
             return Outcome::RetryAfter(LISTING_RECHECK);
         }
-        if let Some(outcome) = self.check_standing(&section) {
+        if let Some(outcome) = self.check_identity(&section) {
             return outcome;
         }
         if section.mode() == Mode::DetachingLocalGone {
@@ -143,18 +143,18 @@ impl Reconciler for PairReconciler {
 
 impl PairReconciler {
     /// Parks the pair while the section may not act on its clusters: their identities are unknown, or raise an objection.
-    fn check_standing(&self, section: &Section) -> Option<Outcome> {
-        let waits = match section.standing() {
-            Standing::Clear => return None,
-            Standing::Unread => None,
-            Standing::Held(objection) => Some(Waits::kept_back(objection.to_string(), section.config())),
-            Standing::Refused(objection) => Some(Waits::refused(objection.to_string())),
+    fn check_identity(&self, section: &Section) -> Option<Outcome> {
+        let waits = match section.identification() {
+            Identification::Clear => return None,
+            Identification::Unread => None,
+            Identification::Held(objection) => Some(Waits::kept_back(objection.to_string(), section.config())),
+            Identification::Refused(objection) => Some(Waits::refused(objection.to_string())),
         };
         let state = if waits.is_some() { PairState::Held } else { PairState::Pending };
         section.index(|index| index.table.ended(&self.key, state, self.observed_at, waits, Instant::now()));
         section.park(self.key.clone());
-        // The standing may have changed just before the pair was parked.
-        Some(if section.standing() == Standing::Clear { Outcome::Retry } else { Outcome::Wait })
+        // The identification may have changed just before the pair was parked.
+        Some(if section.identification() == Identification::Clear { Outcome::Retry } else { Outcome::Wait })
     }
 
     /// A write whose outcome is unknown is followed by a live GET before the next decision about that object.
@@ -232,7 +232,7 @@ impl PairReconciler {
                         Err(error) => return (End::Failed("confirm_absence", error), observed),
                     }
                 }
-                Next::AskGuard(harm) => match self.ask_guard(section, harm, &mut observed) {
+                Next::AskGuard(change) => match self.ask_guard(section, change, &mut observed) {
                     None => continue,
                     Some(end) => return (end, observed),
                 },
@@ -250,9 +250,9 @@ impl PairReconciler {
             }
             let asked_at = Instant::now();
             let contenders = self.contenders(section, &step, &effects, &observed, asked_at).await;
-            let sending = match section.harm_of(&step, &observed) {
+            let sending = match section.guarded_change_of(&step, &observed) {
                 None => None,
-                Some((_, count)) => match section.count_harm(&self.key, count, &observed).await {
+                Some((_, count)) => match section.count_guarded_change(&self.key, count, &observed).await {
                     Ok(sending) => Some(sending),
                     Err(error) => {
                         let section = section.name();

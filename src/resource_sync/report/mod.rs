@@ -23,11 +23,11 @@ use crate::resource_sync::metrics::{Direction, SyncMetrics};
 use crate::resource_sync::reconcile::PairReconcilers;
 use crate::resource_sync::rules::elsewhere::Elsewhere;
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::rules::plan::Harm;
+use crate::resource_sync::rules::plan::GuardedChange;
 use crate::resource_sync::rules::waits::Waits;
 use crate::resource_sync::section::Section;
+use crate::resource_sync::section::identity::Identification;
 use crate::resource_sync::section::protection::NAMED;
-use crate::resource_sync::section::standing::Standing;
 use crate::state::StateReport;
 use crate::telemetry::{
     self, ClusterStanding, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
@@ -61,7 +61,7 @@ struct Report {
     /// Deletions that the guard holds until `towline approve`.
     #[serde(skip_serializing_if = "Option::is_none")]
     mass_delete_held: Option<usize>,
-    /// The number of objects that the guard holds, by harm.
+    /// The number of objects that the guard holds, by kind of change.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     held: BTreeMap<&'static str, usize>,
     /// The first objects that the guard holds.
@@ -192,12 +192,12 @@ impl SyncReport {
         let broken = section.broken_watch();
         let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
         let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
-        let (refused, held) = match section.standing() {
-            Standing::Refused(objection) => (Some(objection.to_string()), None),
-            Standing::Held(objection) => {
+        let (refused, held) = match section.identification() {
+            Identification::Refused(objection) => (Some(objection.to_string()), None),
+            Identification::Held(objection) => {
                 (None, Some(format!("{objection}; waits for `towline approve {}`", section.name())))
             }
-            Standing::Clear | Standing::Unread => (None, section.what_is_held()),
+            Identification::Clear | Identification::Unread => (None, section.what_is_held()),
         };
         let (objects, failing, waiting) = section.index(|index| {
             let table = &index.table;
@@ -336,8 +336,8 @@ impl SyncReport {
                 spec: spec.map(|age| age.as_secs_f64()),
                 status: status.map(|age| age.as_secs_f64()),
             },
-            mass_delete_held: held.get(&Harm::Delete).copied(),
-            held: held.iter().map(|(harm, count)| (harm.as_str(), *count)).collect(),
+            mass_delete_held: held.get(&GuardedChange::Delete).copied(),
+            held: held.iter().map(|(change, count)| (change.as_str(), *count)).collect(),
             held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
             waits_for: section.not_ready_because().map(|not_ready| not_ready.reason),
             stored_state: section.state().report(),
@@ -380,8 +380,8 @@ impl telemetry::Section for SyncReport {
     }
 
     fn readiness(&self) -> Readiness {
-        match (self.facts().readiness(), self.section.standing()) {
-            (Readiness::Ready, Standing::Held(objection)) => Readiness::Held(objection.to_string()),
+        match (self.facts().readiness(), self.section.identification()) {
+            (Readiness::Ready, Identification::Held(objection)) => Readiness::Held(objection.to_string()),
             (readiness, _) => readiness,
         }
     }
@@ -419,7 +419,7 @@ impl telemetry::Section for SyncReport {
         });
         let held = self.section.held_objects();
         self.metrics
-            .set_held(|kind| held.iter().find(|(harm, _)| harm.as_str() == kind).map_or(0, |(_, count)| *count));
+            .set_held(|kind| held.iter().find(|(change, _)| change.as_str() == kind).map_or(0, |(_, count)| *count));
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
@@ -433,18 +433,19 @@ impl telemetry::Section for SyncReport {
 
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         let section = &self.section;
-        let because = match section.standing() {
-            Standing::Held(objection) => Some(objection.to_string()),
-            Standing::Clear | Standing::Unread | Standing::Refused(_) => None,
+        let because = match section.identification() {
+            Identification::Held(objection) => Some(objection.to_string()),
+            Identification::Clear | Identification::Unread | Identification::Refused(_) => None,
         };
         let is_any_held = !section.held_objects().is_empty();
-        let suspects = if is_any_held { section.index(|index| index.guard.first(usize::MAX)) } else { Vec::new() };
-        let held = |(key, harm): (PairKey, Harm)| HeldObject {
+        let pending_changes =
+            if is_any_held { section.index(|index| index.guard.first(usize::MAX)) } else { Vec::new() };
+        let held = |(key, change): (PairKey, GuardedChange)| HeldObject {
             key: key.to_string(),
-            kind: harm.as_str(),
-            reason: Waits::held(Some(harm), section.config()).cause,
+            kind: change.as_str(),
+            reason: Waits::held(Some(change), section.config()).cause,
         };
-        let mut objects: Vec<HeldObject> = suspects.into_iter().map(held).collect();
+        let mut objects: Vec<HeldObject> = pending_changes.into_iter().map(held).collect();
         if objects.is_empty() && because.is_none() {
             let elsewhere = |(key, elsewhere): (ObjectKey, Elsewhere)| HeldObject {
                 key: key.to_string(),

@@ -1,8 +1,8 @@
 //! What is deleted when a remote object is missing or being deleted, and how a pair ends without a deletion: its
 //! object has left the selector, or the section is detached. Pure.
 //!
-//! [`fate`] alone decides which objects may be deleted. The plan follows it; the objects that it would delete ([`would_go`]) are
-//! the guard's suspects, before the section acts on any of them; and a namespace of ours stays while something in it has to be
+//! [`fate`] alone decides which objects may be deleted. The plan follows it. The guard knows the objects that it would delete
+//! ([`would_go`]) before the section acts on any of them. A namespace of ours stays while something in it has to be
 //! kept ([`lives`], [`must_be_kept`]).
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::marks::NamespaceOwner;
 use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch;
-use super::plan::{self, Harm, Next, Policy, Rest, Step, clears_status};
+use super::plan::{self, GuardedChange, Next, Policy, Rest, Step, clears_status};
 use crate::cluster::Object;
 
 /// What happens to a local object whose remote object is gone or being deleted.
@@ -76,26 +76,30 @@ pub fn must_be_kept(local: &Object, remote: Option<&Object>, seen_terminating: b
         || (ownership::is_adopted(local, policy) && !policy.delete_adopted)
 }
 
-/// The harm of a step, if the guard counts it, and the number of objects affected; `objects_in`: how many local objects a
+/// The guarded change that a step makes, if it makes one, and the number of objects affected; `objects_in`: how many local objects a
 /// namespace has.
-pub fn harm_of(
+pub fn guarded_change_of(
     step: &Step,
     observed: &Observed,
     policy: &Policy,
     objects_in: impl FnOnce(&str) -> usize,
-) -> Option<(Harm, usize)> {
+) -> Option<(GuardedChange, usize)> {
     let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
     match step {
-        Step::DeleteLocal if is_missing => Some((Harm::Delete, 1)),
+        Step::DeleteLocal if is_missing => Some((GuardedChange::Delete, 1)),
         Step::DeleteNamespace if is_missing => {
             let Namespace::Present { object, .. } = &observed.namespace else { return None };
-            Some((Harm::Delete, objects_in(&object.key.name).max(1)))
+            Some((GuardedChange::Delete, objects_in(&object.key.name).max(1)))
         }
-        Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(Harm::LetGo) => Some((Harm::LetGo, 1)),
-        Step::AdoptLocal(_) if observed.permitted == Some(Harm::Overwrite) => Some((Harm::Overwrite, 1)),
+        Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(GuardedChange::LetGo) => {
+            Some((GuardedChange::LetGo, 1))
+        }
+        Step::AdoptLocal(_) if observed.permitted == Some(GuardedChange::Overwrite) => {
+            Some((GuardedChange::Overwrite, 1))
+        }
         Step::WriteRemoteStatus => {
             let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
-            clears_status(remote, local, policy).then_some((Harm::ClearStatus, 1))
+            clears_status(remote, local, policy).then_some((GuardedChange::ClearStatus, 1))
         }
         _ => None,
     }
@@ -182,10 +186,10 @@ pub(crate) fn namespace_names(observed: &Observed, policy: &Policy) -> bool {
 
 /// The remote object exists but has left the selector: the pair is let go, and the local object stays.
 pub(crate) fn letting_go(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
-    // Without a local object of ours there is no harm.
+    // Without a local object of ours nothing is lost.
     let releases = observed.local.as_deref().is_some_and(|local| patch::let_go(local, policy).is_some());
-    if releases && observed.permitted != Some(Harm::LetGo) {
-        return Next::AskGuard(Harm::LetGo);
+    if releases && observed.permitted != Some(GuardedChange::LetGo) {
+        return Next::AskGuard(GuardedChange::LetGo);
     }
     giving_up(observed, policy, Some(remote))
 }

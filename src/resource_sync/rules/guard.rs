@@ -2,11 +2,11 @@
 //!
 //! A mistake affects many objects at once: after an etcd restore or with a wrong kubeconfig remote objects are missing, a typo
 //! in the selector lets all pairs go, and another cluster in the place of the local one causes local objects to be overwritten
-//! and statuses to be cleared. The cache therefore reports each pair that is threatened by such a [`Harm`] as a *suspect*,
-//! before the section acts on any of them. If the harm would affect more than `max(10, 10 %)` of the section's own pairs within
-//! the window, or all of them (two or more), the guard holds every suspect until an operator approves.
+//! and statuses to be cleared. The cache therefore reports each such [`GuardedChange`] to a pair as a [`PendingChange`], before the
+//! section makes any of them. If they would affect more than `max(10, 10 %)` of the section's own pairs within the window, or all
+//! of them (two or more), the guard holds every pending change until an operator approves.
 //!
-//! A live GET confirms first that a missing remote object is really gone. An approval lifts the limit for the present suspects,
+//! A live GET confirms first that a missing remote object is really gone. An approval lifts the limit for the changes that are pending,
 //! and does not replace the GET. The guard only counts confirmations: the run that deletes sends its own GET.
 //! Pure: the caller passes the time in.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 use super::names::PairKey;
-use super::plan::Harm;
+use super::plan::GuardedChange;
 use crate::job::mass_change;
 use crate::state::GuardState;
 
@@ -26,14 +26,14 @@ pub(crate) const WINDOW: Duration = Duration::from_mins(10);
 /// Changes within this time share one entry, which keeps the stored state small.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// What the guard says to one suspect.
+/// What the guard decides about one pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Ask the API server whether the object is really gone.
     Confirm,
     /// The change may be made, if this run has itself asked whether the object is really gone.
     Go,
-    /// Other suspects have to be confirmed or cleared first.
+    /// Other pending changes have to be confirmed or cleared first.
     Wait,
     /// Too many pairs are affected: the guard holds all of them.
     Held,
@@ -44,14 +44,15 @@ pub enum Verdict {
 pub struct Bounds {
     /// How many pairs of its own the section has. Other objects of the kind don't count.
     pub own: usize,
-    /// No suspect may go: it is unknown whether the cluster is still the same, or how many objects were changed in the last
+    /// No pending change may be made: it is unknown whether the cluster is still the same, or how many objects were changed in the last
     /// minutes.
     pub blocked: bool,
 }
 
+/// A guarded change that is about to be made to a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threat {
-    pub harm: Harm,
+pub struct PendingChange {
+    pub change: GuardedChange,
     /// Whether it is one of the section's own pairs.
     pub own: bool,
     /// Its local object is gone. What is left is the namespace that was created for it, without an object of the kind.
@@ -59,8 +60,8 @@ pub struct Threat {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Suspect {
-    threat: Threat,
+struct Entry {
+    pending: PendingChange,
     /// A live GET has returned that the object is gone, or no GET is needed.
     confirmed: bool,
     approved: bool,
@@ -78,13 +79,13 @@ struct Sent {
 pub struct Sending {
     /// How many objects count against the limit.
     pub counted: usize,
-    /// The suspects among them.
-    suspects: Vec<(PairKey, Suspect)>,
+    /// The pending changes among them.
+    entries: Vec<(PairKey, Entry)>,
 }
 
 #[derive(Debug, Default)]
 pub struct Guard {
-    suspects: BTreeMap<PairKey, Suspect>,
+    entries: BTreeMap<PairKey, Entry>,
     /// How many of them are certain and not approved: what counts against the limit.
     certain: usize,
     /// How many of those are own pairs.
@@ -96,7 +97,7 @@ pub struct Guard {
     /// The most own pairs that the section had since the first of these changes. The limit is a tenth of this number, so that
     /// it does not shrink with each deletion.
     most: usize,
-    /// How many further suspects are approved as they come: the rest of an approval that was given before a restart.
+    /// How many further changes are approved as they come: the rest of an approval that was given before a restart.
     approved: usize,
     /// When that approval was given or stored.
     approved_since: Option<Instant>,
@@ -106,21 +107,22 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub fn suspect(&mut self, key: PairKey, threat: Threat, now: Instant) {
-        let Threat { harm, own, to_namespace_only } = threat;
+    pub fn register(&mut self, key: PairKey, pending: PendingChange, now: Instant) {
+        let PendingChange { change, own, to_namespace_only } = pending;
         let emptied = self.emptied.get(&key.local.namespace).filter(|_| to_namespace_only);
         let follows = emptied.is_some_and(|when| is_recent(*when, now));
         let mut was_approved = false;
-        if let Some(held) = self.suspects.get(&key) {
+        if let Some(held) = self.entries.get(&key) {
             // The missing object may have been found alive and outside the selector.
-            let is_same = held.threat.harm == harm || (held.threat.harm, harm) == (Harm::LetGo, Harm::Delete);
+            let is_same = held.pending.change == change
+                || (held.pending.change, change) == (GuardedChange::LetGo, GuardedChange::Delete);
             let is_settled = held.approved || !follows;
-            if held.threat.own == own && held.threat.to_namespace_only == to_namespace_only && is_same && is_settled {
+            if held.pending.own == own && held.pending.to_namespace_only == to_namespace_only && is_same && is_settled {
                 return;
             }
             // The object was deleted by somebody else after the approval, which includes the namespace. The other way round it does not: there
             // are objects in the namespace again.
-            was_approved = to_namespace_only && held.approved && held.threat.harm == Harm::Delete;
+            was_approved = to_namespace_only && held.approved && held.pending.change == GuardedChange::Delete;
             let _ = self.remove(&key);
         }
         // The rest of an earlier approval is one of objects.
@@ -129,7 +131,7 @@ impl Guard {
         let approved = follows || was_approved || is_of_rest;
         self.approved -= usize::from(is_of_rest);
         self.open += usize::from(!approved);
-        self.suspects.insert(key, Suspect { threat, confirmed: false, approved });
+        self.entries.insert(key, Entry { pending, confirmed: false, approved });
     }
 
     /// The pair has a remote object, which lives in its namespace: what was approved there is over.
@@ -137,119 +139,119 @@ impl Guard {
         self.emptied.remove(&key.local.namespace);
     }
 
-    /// Removes a suspect that is no longer threatened. Returns whether other suspects may be free now.
+    /// Removes a change that is no longer pending. Returns whether the guard may allow others now.
     pub fn clear(&mut self, key: &PairKey) -> bool {
         // Only one that is certain lets others wait or holds them.
         let certain = self.certain > 0;
-        self.remove(key).is_some_and(|suspect| !suspect.approved && certain && !self.suspects.is_empty())
+        self.remove(key).is_some_and(|entry| !entry.approved && certain && !self.entries.is_empty())
     }
 
-    /// Records that the harm to a suspect is certain.
-    pub fn confirm(&mut self, key: &PairKey, harm: Harm) {
-        let Some(suspect) = self.suspects.get_mut(key) else { return };
-        suspect.threat.harm = harm;
-        if !std::mem::replace(&mut suspect.confirmed, true) && !suspect.approved {
+    /// Records that a pending change is certain.
+    pub fn confirm(&mut self, key: &PairKey, change: GuardedChange) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.pending.change = change;
+        if !std::mem::replace(&mut entry.confirmed, true) && !entry.approved {
             self.open -= 1;
             self.certain += 1;
-            self.certain_own += usize::from(suspect.threat.own);
+            self.certain_own += usize::from(entry.pending.own);
         }
     }
 
-    pub fn verdict(&mut self, key: &PairKey, bounds: Bounds, now: Instant) -> Verdict {
-        let Some(suspect) = self.suspects.get(key).copied() else { return Verdict::Confirm };
-        if !suspect.approved && self.is_above(bounds, now, self.certain, self.certain_own) {
-            return Verdict::Held;
+    pub fn decide(&mut self, key: &PairKey, bounds: Bounds, now: Instant) -> Decision {
+        let Some(entry) = self.entries.get(key).copied() else { return Decision::Confirm };
+        if !entry.approved && self.is_above(bounds, now, self.certain, self.certain_own) {
+            return Decision::Held;
         }
-        if !suspect.confirmed {
-            return Verdict::Confirm;
+        if !entry.confirmed {
+            return Decision::Confirm;
         }
-        // Each suspect that is not certain may be an own pair.
+        // Each pair whose change is not certain may be an own one.
         let (all, own) = (self.certain + self.open, self.certain_own + self.open);
-        if suspect.approved || !self.is_above(bounds, now, all, own) { Verdict::Go } else { Verdict::Wait }
+        if entry.approved || !self.is_above(bounds, now, all, own) { Decision::Go } else { Decision::Wait }
     }
 
-    /// Counts `count` objects that are about to be changed because of one suspect. Approved changes do not count. The caller
-    /// stores the result first. With `namespace`, the suspects in it are removed too, since the namespace is deleted.
+    /// Counts `count` objects that one pending change is about to change. Approved changes do not count. The caller
+    /// stores the result first. With `namespace`, the pending changes in it are removed too, since the namespace is deleted.
     pub fn send(&mut self, key: &PairKey, count: usize, namespace: Option<&str>, now: Instant) -> Sending {
-        let suspect = self.remove(key);
-        let counted = if suspect.is_none_or(|suspect| !suspect.approved) { count } else { 0 };
+        let entry = self.remove(key);
+        let counted = if entry.is_none_or(|entry| !entry.approved) { count } else { 0 };
         if counted > 0 {
             match self.sent.back_mut() {
                 Some(last) if now.saturating_duration_since(last.when) < MOMENT => last.count += counted,
                 _ => self.sent.push_back(Sent { when: now, count: counted }),
             }
         }
-        if suspect.is_some_and(|suspect| suspect.approved && suspect.threat.harm == Harm::Delete) {
+        if entry.is_some_and(|entry| entry.approved && entry.pending.change == GuardedChange::Delete) {
             self.emptied.insert(Arc::clone(&key.local.namespace), now);
         }
-        let mut suspects: Vec<_> = suspect.map(|suspect| (key.clone(), suspect)).into_iter().collect();
+        let mut entries: Vec<_> = entry.map(|entry| (key.clone(), entry)).into_iter().collect();
         if let Some(namespace) = namespace {
             let go_along = self.waiting().into_iter().filter(|key| *key.local.namespace == *namespace);
-            suspects.extend(go_along.filter_map(|key| Some((key.clone(), self.remove(&key)?))));
+            entries.extend(go_along.filter_map(|key| Some((key.clone(), self.remove(&key)?))));
         }
-        Sending { counted, suspects }
+        Sending { counted, entries }
     }
 
     /// Takes back a change that was not sent, or that the API server has certainly rejected: it does not count, and an approval
-    /// stays valid. Returns its suspects.
+    /// stays valid. Returns the pairs that it was about.
     pub fn not_sent(&mut self, sending: Sending) -> Vec<PairKey> {
-        let keys: Vec<PairKey> = sending.suspects.iter().map(|(key, _)| key.clone()).collect();
+        let keys: Vec<PairKey> = sending.entries.iter().map(|(key, _)| key.clone()).collect();
         if let Some(last) = self.sent.back_mut() {
             last.count = last.count.saturating_sub(sending.counted);
         }
-        for (key, suspect) in sending.suspects {
-            if self.suspects.contains_key(&key) {
+        for (key, entry) in sending.entries {
+            if self.entries.contains_key(&key) {
                 continue;
             }
-            if !suspect.approved {
-                if suspect.confirmed {
+            if !entry.approved {
+                if entry.confirmed {
                     self.certain += 1;
-                    self.certain_own += usize::from(suspect.threat.own);
+                    self.certain_own += usize::from(entry.pending.own);
                 } else {
                     self.open += 1;
                 }
             }
-            self.suspects.insert(key, suspect);
+            self.entries.insert(key, entry);
         }
         keys
     }
 
-    /// Records an operator's approval of all present suspects, and returns them.
+    /// Records an operator's approval of all pending changes, and returns their pairs.
     pub fn approve(&mut self, now: Instant) -> Vec<PairKey> {
         self.emptied.retain(|_, when| is_recent(*when, now));
-        for suspect in self.suspects.values_mut() {
-            suspect.approved = true;
+        for entry in self.entries.values_mut() {
+            entry.approved = true;
         }
         (self.certain, self.certain_own, self.open) = (0, 0, 0);
         self.sent.clear();
         self.waiting()
     }
 
-    /// How many suspects wait for an approval, by harm; empty if none does.
-    pub fn held(&mut self, bounds: Bounds, now: Instant) -> BTreeMap<Harm, usize> {
+    /// How many changes wait for an approval, by kind; empty if none does.
+    pub fn held(&mut self, bounds: Bounds, now: Instant) -> BTreeMap<GuardedChange, usize> {
         let mut held = BTreeMap::new();
         if self.certain > 0 && self.is_above(bounds, now, self.certain, self.certain_own) {
-            for suspect in self.suspects.values().filter(|suspect| !suspect.approved) {
-                *held.entry(suspect.threat.harm).or_default() += 1;
+            for entry in self.entries.values().filter(|entry| !entry.approved) {
+                *held.entry(entry.pending.change).or_default() += 1;
             }
         }
         held
     }
 
-    /// The harm that threatens a suspect.
-    pub fn harm_to(&self, key: &PairKey) -> Option<Harm> {
-        Some(self.suspects.get(key)?.threat.harm)
+    /// The change that is pending for a pair.
+    pub fn change_to(&self, key: &PairKey) -> Option<GuardedChange> {
+        Some(self.entries.get(key)?.pending.change)
     }
 
-    /// All suspects.
+    /// The pairs of all pending changes.
     pub fn waiting(&self) -> Vec<PairKey> {
-        self.suspects.keys().cloned().collect()
+        self.entries.keys().cloned().collect()
     }
 
-    /// The first suspects that no operator has approved, with their harms.
-    pub fn first(&self, count: usize) -> Vec<(PairKey, Harm)> {
-        let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.approved);
-        waiting.map(|(key, suspect)| (key.clone(), suspect.threat.harm)).take(count).collect()
+    /// The first pending changes that no operator has approved.
+    pub fn first(&self, count: usize) -> Vec<(PairKey, GuardedChange)> {
+        let waiting = self.entries.iter().filter(|(_, entry)| !entry.approved);
+        waiting.map(|(key, entry)| (key.clone(), entry.pending.change)).take(count).collect()
     }
 
     /// The part of the guard that is stored beyond the process.
@@ -257,7 +259,7 @@ impl Guard {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let approved = self.approved
-            + self.suspects.values().filter(|suspect| suspect.approved && !suspect.threat.to_namespace_only).count();
+            + self.entries.values().filter(|entry| entry.approved && !entry.pending.to_namespace_only).count();
         let mut sent = BTreeMap::new();
         for Sent { when, count } in &self.sent {
             *sent.entry(seconds(wall - now.saturating_duration_since(*when))).or_default() += *count as u64;
@@ -284,26 +286,26 @@ impl Guard {
         self.approved_since = approved_at.and_then(|when| now.checked_sub(age(when)));
     }
 
-    fn remove(&mut self, key: &PairKey) -> Option<Suspect> {
-        let suspect = self.suspects.remove(key)?;
-        if !suspect.approved {
-            if suspect.confirmed {
+    fn remove(&mut self, key: &PairKey) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        if !entry.approved {
+            if entry.confirmed {
                 self.certain -= 1;
-                self.certain_own -= usize::from(suspect.threat.own);
+                self.certain_own -= usize::from(entry.pending.own);
             } else {
                 self.open -= 1;
             }
         }
-        Some(suspect)
+        Some(entry)
     }
 
-    /// Whether so many suspects, of which `own` are own pairs, are above the limit.
-    fn is_above(&mut self, bounds: Bounds, now: Instant, suspects: usize, own: usize) -> bool {
+    /// Whether so many pending changes, of which `own` affect own pairs, are above the limit.
+    fn is_above(&mut self, bounds: Bounds, now: Instant, entries: usize, own: usize) -> bool {
         self.forget_old(now);
         self.most = if self.sent.is_empty() { bounds.own } else { self.most.max(bounds.own) };
         let sent: usize = self.sent.iter().map(|sent| sent.count).sum();
         let all_of_them = self.most >= 2 && own > 0 && sent + own >= self.most;
-        bounds.blocked && suspects > 0 || all_of_them || sent + suspects > mass_change::limit(self.most)
+        bounds.blocked && entries > 0 || all_of_them || sent + entries > mass_change::limit(self.most)
     }
 
     fn forget_old(&mut self, now: Instant) {

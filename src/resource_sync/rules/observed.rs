@@ -8,7 +8,7 @@ use super::elsewhere::{Clusters, Elsewhere};
 use super::names::PairKey;
 use super::observed_generation;
 use super::patch;
-use super::plan::{Harm, Policy, Step};
+use super::plan::{GuardedChange, Policy, Step};
 use super::renewal::{Place, Renewal};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
@@ -75,8 +75,8 @@ pub struct Observed {
     pub source_lives_at: Option<ObjectKey>,
     /// The identities of the two clusters, as far as they are known.
     pub clusters: Clusters,
-    /// The harm that the guard has permitted for this run.
-    pub permitted: Option<Harm>,
+    /// The change that the guard has permitted for this run.
+    pub permitted: Option<GuardedChange>,
     /// The named local secrets in the local namespace.
     pub secrets: Vec<SecretView>,
     /// The API servers' results of our earlier writes.

@@ -93,7 +93,7 @@ pub fn is_own(local: &Object, remote: Option<&Object>, policy: &Policy) -> bool 
 
 /// Whether a local object existed before this section took up its remote object: the section has not marked it, and the pair
 /// never was in step.
-pub fn is_stranger(local: &Object, remote: &Object, policy: &Policy) -> bool {
+pub fn existed_before(local: &Object, remote: &Object, policy: &Policy) -> bool {
     let came_from_it = local.annotation(&policy.marks.remote_uid) == Some(&*remote.uid);
     !is_ours(local, policy) && !came_from_it && !was_in_step(remote, policy)
 }

@@ -19,9 +19,9 @@ use crate::cluster::{CanonicalJson, Object};
 use crate::resource_sync::config::Adopt;
 use crate::state::is_state_object;
 
-/// A change that does harm when it affects many objects at once, and therefore needs the guard's permission.
+/// A change that needs the guard's permission, because it destroys something that many objects must not lose at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Harm {
+pub enum GuardedChange {
     /// The local object is deleted because its remote object is missing.
     Delete,
     /// The pair is let go because its remote object has left the selector.
@@ -32,10 +32,10 @@ pub enum Harm {
     ClearStatus,
 }
 
-impl Harm {
+impl GuardedChange {
     pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
 
-    /// The harm in a sentence, after "objects to".
+    /// The change in a sentence, after "objects to".
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Delete => "be deleted",
@@ -143,7 +143,7 @@ pub enum Rest {
     /// A local object without a remote one, or the namespace created for it, is not proved to be ours.
     Unclaimed(Unproven),
     /// The local object existed before its remote one, and `adopt` does not allow the section to take it over.
-    Stranger,
+    Existing,
     /// The remote object that the local one came from exists under another key: nothing is deleted.
     MappingChanged,
     /// Another local cluster holds the remote object with the same finalizer, or a section of the same name created the local
@@ -188,7 +188,7 @@ pub enum Next {
     /// Send a live GET of the remote object, if the guard allows it.
     ConfirmAbsence,
     /// Ask for the guard's permission.
-    AskGuard(Harm),
+    AskGuard(GuardedChange),
     /// Carry out this step, then ask again.
     Do(Step),
 }
@@ -277,9 +277,9 @@ fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Nex
     if remote.annotation(&policy.marks.remote_uid) == Some(&*local.uid) {
         return Some(Next::Rest(Rest::Circle));
     }
-    let is_stranger = ownership::is_stranger(local, remote, policy)
+    let existed_before = ownership::existed_before(local, remote, policy)
         || (observed.local_was_there && ownership::proof(local, policy).is_err());
-    if !is_stranger {
+    if !existed_before {
         return None;
     }
     let differs = patch::content_change(remote, local, policy, &observed.server_result).is_some();
@@ -288,12 +288,12 @@ fn adopting(observed: &Observed, policy: &Policy, remote: &Object) -> Option<Nex
         Adopt::Never | Adopt::Equal if policy.marks.holds(remote) && (differs || policy.adopt == Adopt::Never) => {
             Some(Next::Do(Step::RemoveFinalizer))
         }
-        Adopt::Never => Some(Next::Rest(Rest::Stranger)),
-        Adopt::Equal if differs => Some(Next::Rest(Rest::Stranger)),
+        Adopt::Never => Some(Next::Rest(Rest::Existing)),
+        Adopt::Equal if differs => Some(Next::Rest(Rest::Existing)),
         // It is already being deleted.
         Adopt::Always | Adopt::Equal if local.deleting => Some(Next::Rest(Rest::LocalTerminating)),
-        Adopt::Always if differs && observed.permitted != Some(Harm::Overwrite) => {
-            Some(Next::AskGuard(Harm::Overwrite))
+        Adopt::Always if differs && observed.permitted != Some(GuardedChange::Overwrite) => {
+            Some(Next::AskGuard(GuardedChange::Overwrite))
         }
         // The mark comes before the finalizer. If the process ended in between, the existing object would otherwise look like
         // one that the section has created.
@@ -330,8 +330,8 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
                 .server_result
                 .status_is_result(fingerprint(remote.status.as_ref()), fingerprint(status.as_ref()))
         {
-            if clears_status(remote, local, policy) && observed.permitted != Some(Harm::ClearStatus) {
-                return Next::AskGuard(Harm::ClearStatus);
+            if clears_status(remote, local, policy) && observed.permitted != Some(GuardedChange::ClearStatus) {
+                return Next::AskGuard(GuardedChange::ClearStatus);
             }
             return Next::Do(Step::WriteRemoteStatus);
         }
@@ -396,18 +396,18 @@ pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
         && ownership::has_notes(remote, policy)
 }
 
-/// The harm that the rules would do to a pair whose remote object exists. It follows from the two objects alone, before the
+/// The guarded change that the rules would make to a pair whose remote object exists. It follows from the two objects alone, before the
 /// section acts on any pair.
-pub fn harm_to_living(remote: &Object, local: &Object, policy: &Policy) -> Option<Harm> {
+pub fn change_to_existing(remote: &Object, local: &Object, policy: &Policy) -> Option<GuardedChange> {
     let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
     if is_left_alone(remote) || is_left_alone(local) {
         return None;
     }
-    if ownership::is_stranger(local, remote, policy) {
+    if ownership::existed_before(local, remote, policy) {
         let differs = || patch::content_change(remote, local, policy, &ServerResult::default()).is_some();
-        return (policy.adopt == Adopt::Always && differs()).then_some(Harm::Overwrite);
+        return (policy.adopt == Adopt::Always && differs()).then_some(GuardedChange::Overwrite);
     }
-    (policy.write_back && clears_status(remote, local, policy)).then_some(Harm::ClearStatus)
+    (policy.write_back && clears_status(remote, local, policy)).then_some(GuardedChange::ClearStatus)
 }
 
 /// The longest error that is noted, in characters.

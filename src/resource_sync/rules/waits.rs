@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ownership::Unproven;
-use super::plan::{Harm, Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
+use super::plan::{GuardedChange, Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
 use crate::cluster::{Error, Object, ObjectKey, Retry};
 use crate::resource_sync::config::SyncConfig;
 
@@ -168,7 +168,7 @@ impl Waits {
     /// Why nothing is done for a pair at rest whose two sides differ; `None` where there is nothing to explain.
     pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig, policy: &Policy) -> Option<Self> {
         let (cause, next_step) = match rest {
-            Rest::Stranger => (
+            Rest::Existing => (
                 format!("it existed before its remote object, and `adopt` is \"{}\"", config.adopt.as_str()),
                 format!("make the contents equal, delete it on {}, or set `adopt`", config.local),
             ),
@@ -218,15 +218,17 @@ impl Waits {
     }
 
     /// The guard holds the change to this object, together with those to many others.
-    pub fn held(harm: Option<Harm>, config: &SyncConfig) -> Self {
+    pub fn held(change: Option<GuardedChange>, config: &SyncConfig) -> Self {
         let (remote, local) = (&config.remote, &config.local);
-        let cause = match harm {
-            None | Some(Harm::Delete) => {
+        let cause = match change {
+            None | Some(GuardedChange::Delete) => {
                 format!("missing on {remote}, although nothing shows that it was deleted there")
             }
-            Some(Harm::LetGo) => format!("no longer matches the selector on {remote}"),
-            Some(Harm::Overwrite) => format!("existed on {local} before its remote object, and would be overwritten"),
-            Some(Harm::ClearStatus) => {
+            Some(GuardedChange::LetGo) => format!("no longer matches the selector on {remote}"),
+            Some(GuardedChange::Overwrite) => {
+                format!("existed on {local} before its remote object, and would be overwritten")
+            }
+            Some(GuardedChange::ClearStatus) => {
                 format!("has no status on {local}, so its status on {remote} would be cleared")
             }
         };

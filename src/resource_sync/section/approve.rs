@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Section;
-use super::standing::{Objection, Standing};
+use super::identity::{Identification, Objection};
 use crate::state::{NotDurable, remembered};
 use crate::telemetry::Refused;
 
@@ -15,10 +15,10 @@ impl Section {
     /// Approves the first of these that applies: the clusters as they are; what the guard holds; that the section's clusters
     /// take the place of others that objects still name.
     pub(crate) async fn approve(&self) -> Result<Value, Refused> {
-        if let Standing::Refused(objection) = self.standing() {
+        if let Identification::Refused(objection) = self.identification() {
             return Err(Refused::Conflict { reason: format!("an approval does not help: {objection}") });
         }
-        if let Some(objection) = self.change_suspects(|| self.accept_clusters()) {
+        if let Some(objection) = self.change_and_reevaluate(|| self.accept_clusters()) {
             tracing::info!(section = %self.name(), overruled = %objection, "clusters approved");
             let stored = self.wait_until_stored("the approval").await;
             let is_known = !matches!(objection, Objection::LocalObjectsMissing { .. })
@@ -30,13 +30,13 @@ impl Section {
         }
         let bounds = self.bounds();
         if self.index(|index| index.guard.held(bounds, Instant::now())).is_empty() {
-            if let Some(taken_over) = self.change_suspects(|| self.take_over()) {
+            if let Some(taken_over) = self.change_and_reevaluate(|| self.take_over()) {
                 tracing::info!(section = %self.name(), objects = taken_over, "objects of other clusters taken over");
                 let stored = self.wait_until_stored("the approval").await;
                 self.request_all().await;
                 return Ok(remembered(json!({"approved": taken_over}), stored));
             }
-            let is_held = matches!(self.standing(), Standing::Held(_));
+            let is_held = matches!(self.identification(), Identification::Held(_));
             let reason = if is_held {
                 "the clusters have changed in the meantime: list what is held again"
             } else {

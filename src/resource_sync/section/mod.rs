@@ -3,19 +3,19 @@
 //! A watch event carries an object's key ([`Role`] says of which kind). `watch_events` translates it to the keys of pairs,
 //! records in the [`Index`] what the caches show, and requests a reconcile from the dispatcher; `peer_watch` does so for the
 //! watches of other sections. The section requests nothing before every cache that it decides from has finished its first
-//! list, and then requests every pair once (`run` begins and ends that). The `attendant` requeues pairs that wait for a
+//! list, and then requests every pair once (`run` begins and ends that). The actor in `requeue` requeues pairs that wait for a
 //! cluster or a permission, those that runs and watches request (`requests`), and those with something to write again
 //! (`rewrites`). `observe` collects what the plan needs to know about one pair.
 //!
-//! - `standing` checks that the section talks to the same two clusters as before, `protection` limits how many objects one
+//! - `identity` checks that the section talks to the same two clusters as before, `protection` limits how many objects one
 //!   mistake can delete or overwrite.
 //! - `namespaces` decides whether a local namespace is ours and may be deleted, with the help of the index `namespace_use`.
 //! - `approve` and `detach` are operators' commands, `obstacles` reports why the section can't decide, `other_daemon` detects
 //!   another daemon that runs the same section, and `settings` compares the configuration with that of the last run.
 
 mod approve;
-pub mod attendant;
 mod detach;
+pub mod identity;
 mod namespace_use;
 mod namespaces;
 mod observe;
@@ -24,10 +24,10 @@ mod other_daemon;
 mod peer_watch;
 pub(crate) mod protection;
 mod requests;
+pub mod requeue;
 mod rewrites;
 pub(crate) mod run;
 mod settings;
-pub mod standing;
 mod watch_events;
 
 use std::collections::BTreeSet;
@@ -80,11 +80,11 @@ pub struct Section {
     pub(crate) watches: Watches,
     requests: KeyMailbox<PairKey>,
     events: EventMailbox,
-    /// Everything that the section knows. A lock and not an actor: watches, runs, the attendant and the report need the answer
+    /// Everything that the section knows. A lock and not an actor: watches, runs, the requeue actor and the report need the answer
     /// before they continue. It is held for one synchronous call ([`Section::index`]).
     index: Mutex<Index>,
-    /// Wakes the attendant when the index has work for it.
-    attendant: Notify,
+    /// Wakes the requeue actor when the index has work for it.
+    requeue: Notify,
     /// Which objects of this section may keep a local namespace. It has locks of its own because the trackers of the caches
     /// write it under the locks of the caches, which are taken after that of the index.
     pub(crate) namespace_use: Arc<NamespaceUse>,
@@ -139,7 +139,7 @@ impl Section {
             requests,
             events,
             index: Mutex::default(),
-            attendant: Notify::new(),
+            requeue: Notify::new(),
             sources: tokio::sync::Mutex::default(),
             peers: OnceLock::new(),
             remote_cluster,
@@ -186,13 +186,13 @@ impl Section {
         call(&mut self.index.lock())
     }
 
-    /// Wakes the attendant; the index says what it has to do.
-    pub(crate) fn wake_attendant(&self) {
-        self.attendant.notify_one();
+    /// Wakes the requeue actor; the index says what it has to do.
+    pub(crate) fn wake_requeue(&self) {
+        self.requeue.notify_one();
     }
 
-    pub(crate) async fn attendant_woken(&self) {
-        self.attendant.notified().await;
+    pub(crate) async fn requeue_woken(&self) {
+        self.requeue.notified().await;
     }
 
     /// All sections of the process, this one included.
@@ -291,8 +291,8 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || !secrets.into_iter().any(|watch| listed_before(&watch)))
     }
 
-    /// Whether the guard does not know all suspects yet, for example because a list has just ended.
-    pub(crate) fn suspects_incomplete(&self) -> bool {
+    /// Whether the guard does not know all pending changes yet, for example because a list has just ended.
+    pub(crate) fn pending_changes_incomplete(&self) -> bool {
         self.index(|index| index.phase.is_noting()) || self.needed().iter().any(|watch| watch.is_noting())
     }
 
@@ -360,7 +360,7 @@ impl Section {
         keys
     }
 
-    /// Sets a pair aside that waits for a cluster or a permission; the attendant requeues it.
+    /// Sets a pair aside that waits for a cluster or a permission; the requeue actor requests it again.
     pub(crate) fn park(&self, key: PairKey) {
         self.index(|index| index.requests.parked.insert(key));
     }

@@ -23,8 +23,8 @@ impl Section {
         if self.fence.is_some() && self.began_within(HANDOVER) {
             return;
         }
-        if let Some(twin) = self.index(|index| index.twin.made_another(&local.key)) {
-            tracing::warn!(section = %self.name(), "{twin}");
+        if let Some(duplicate) = self.index(|index| index.duplicate.made_another(&local.key)) {
+            tracing::warn!(section = %self.name(), "{duplicate}");
             // So that the other daemon notices this one at its next write of the state.
             self.state().sign();
         }
@@ -33,6 +33,6 @@ impl Section {
     /// What says that another daemon runs the section; `None`: nothing does.
     pub(crate) fn other_daemon(&self) -> Option<String> {
         let written = || self.state().other().map(|other| format!("another daemon runs this section, too: {other}"));
-        self.index(|index| index.twin.seen()).or_else(written)
+        self.index(|index| index.duplicate.seen()).or_else(written)
     }
 }

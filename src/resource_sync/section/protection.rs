@@ -1,4 +1,4 @@
-//! Protection against mistakes that would harm many objects: which pairs are the section's own, how many of them may be
+//! Protection against mistakes that would affect many objects: which pairs are the section's own, how many of them may be
 //! deleted, whether a missing remote object exists under another key, and what is reported when the guard holds something.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use super::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::resource_sync::report::events::PairEvent;
 use crate::resource_sync::rules::ending;
-use crate::resource_sync::rules::guard::{Bounds, Sending, Threat};
+use crate::resource_sync::rules::guard::{Bounds, PendingChange, Sending};
 use crate::resource_sync::rules::names::PairKey;
 use crate::resource_sync::rules::ownership;
-use crate::resource_sync::rules::plan::{Absence, Harm, Namespace, Observed, Remote, Step};
+use crate::resource_sync::rules::plan::{Absence, GuardedChange, Namespace, Observed, Remote, Step};
 use crate::state::NotDurable;
 
 /// A log line and the report name at most this many keys.
@@ -35,12 +35,18 @@ impl Section {
         !self.is_from_elsewhere(local) && ownership::is_own(local, remote, &self.policy)
     }
 
-    /// A harm that threatens a pair. Where its local object is gone, only the namespace is left, which is none of the own pairs that
+    /// A change that is pending for a pair. Where its local object is gone, only the namespace is left, which is none of the own pairs that
     /// [`Self::own_pairs`] counts.
-    pub(crate) fn threat(&self, key: &PairKey, local: Option<&Object>, remote: Option<&Object>, harm: Harm) -> Threat {
+    pub(crate) fn pending_change(
+        &self,
+        key: &PairKey,
+        local: Option<&Object>,
+        remote: Option<&Object>,
+        change: GuardedChange,
+    ) -> PendingChange {
         let own = local.is_some_and(|local| self.is_own(local, remote));
         let is_empty = || self.watches.local.store().count_in_namespace(&key.local.namespace) == 0;
-        Threat { harm, own, to_namespace_only: local.is_none() && is_empty() }
+        PendingChange { change, own, to_namespace_only: local.is_none() && is_empty() }
     }
 
     /// Whether the pair is the section's own.
@@ -87,15 +93,15 @@ impl Section {
         Ok(found.filter(|key| **key != observed.pair.remote).cloned())
     }
 
-    /// The harm of a step that the guard counts, and how many objects suffer it.
-    pub(crate) fn harm_of(&self, step: &Step, observed: &Observed) -> Option<(Harm, usize)> {
+    /// The guarded change that a step makes, and how many objects it affects.
+    pub(crate) fn guarded_change_of(&self, step: &Step, observed: &Observed) -> Option<(GuardedChange, usize)> {
         let locals = self.watches.local.store();
-        ending::harm_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
+        ending::guarded_change_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
     }
 
-    /// Counts a harmful request before it is sent, so that it counts even if its answer is lost or the process ends. An error:
+    /// Counts the request for a guarded change before it is sent, so that it counts even if its answer is lost or the process ends. An error:
     /// the count can't be stored, so the request must not be sent and is not counted.
-    pub(crate) async fn count_harm(
+    pub(crate) async fn count_guarded_change(
         &self,
         key: &PairKey,
         count: usize,
@@ -126,8 +132,8 @@ impl Section {
         let Some(sending) = sending else { return };
         let keys = self.index(|index| index.guard.not_sent(sending));
         for key in keys {
-            // A watch event may have cleared the suspect in the meantime.
-            self.update_suspect(&key);
+            // A watch event may have cleared the pending change in the meantime.
+            self.update_pending_change(&key);
         }
         self.remember_guard();
     }
@@ -139,7 +145,7 @@ impl Section {
     }
 
     /// How many objects the guard holds, by what would be done to them.
-    pub(crate) fn held_objects(&self) -> BTreeMap<Harm, usize> {
+    pub(crate) fn held_objects(&self) -> BTreeMap<GuardedChange, usize> {
         let bounds = self.bounds();
         self.index(|index| index.guard.held(bounds, Instant::now()))
     }
@@ -150,14 +156,14 @@ impl Section {
         if held.is_empty() {
             return None;
         }
-        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        let what: Vec<String> = held.iter().map(|(change, count)| format!("{count} to {}", change.phrase())).collect();
         Some(format!("{} wait for `towline approve {}`", what.join(", "), self.name()))
     }
 
-    /// Reports that a stranger was adopted, in the log and an Event.
+    /// Reports that an existing object was adopted, in the log and an Event.
     pub(crate) fn report_adoption(&self, observed: &Observed) {
         let Some(local) = &observed.local else { return };
-        let overwritten = observed.permitted == Some(Harm::Overwrite);
+        let overwritten = observed.permitted == Some(GuardedChange::Overwrite);
         tracing::info!(
             section = %self.name(), key = %local.key, uid = %local.uid, overwritten,
             "adopted a local object that existed before its remote object"
@@ -191,10 +197,10 @@ impl Section {
         let bounds = self.bounds();
         let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
         let count: usize = held.values().sum();
-        let what: Vec<String> = held.iter().map(|(harm, count)| format!("{count} to {}", harm.phrase())).collect();
+        let what: Vec<String> = held.iter().map(|(change, count)| format!("{count} to {}", change.phrase())).collect();
         let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();
         tracing::warn!(
-            section = %self.name(), objects = count, harm = what.join(", "), first = keys.join(", "),
+            section = %self.name(), objects = count, change = what.join(", "), first = keys.join(", "),
             "mass change is held until it is approved"
         );
         let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(&key.local));

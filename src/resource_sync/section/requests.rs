@@ -1,4 +1,4 @@
-//! Work that runs and watches leave to the attendant. They can't request other pairs themselves: a run that waits for room in
+//! Work that runs and watches leave to the requeue actor. They can't request other pairs themselves: a run that waits for room in
 //! the mailbox of its own dispatcher would wait for itself.
 
 use tokio::time::Instant;
@@ -8,24 +8,24 @@ use crate::cluster::Error;
 use crate::resource_sync::rules::names::PairKey;
 
 impl Section {
-    /// Requeues the pairs that wait for the guard, whose verdict may have changed: a suspect was cleared, or exceeds the
+    /// Requeues the pairs that wait for the guard, whose decision may have changed: a pending change was cleared, or exceeds the
     /// limit.
-    pub(crate) fn requeue_suspects(&self) {
-        self.index(|index| index.requests.suspects_may_go());
-        self.wake_attendant();
+    pub(crate) fn requeue_pending_changes(&self) {
+        self.index(|index| index.requests.pending_changes_may_go());
+        self.wake_requeue();
     }
 
-    /// Leaves it to the attendant to request these pairs, for a caller that can't wait for room in the mailbox.
+    /// Leaves it to the requeue actor to request these pairs, for a caller that can't wait for room in the mailbox.
     pub(crate) fn request_later(&self, keys: impl IntoIterator<Item = PairKey>) {
         self.index(|index| keys.into_iter().for_each(|key| index.requests.asked.insert(key)));
-        self.wake_attendant();
+        self.wake_requeue();
     }
 
     /// Schedules the search for objects that have left the selector unobserved and may still have our finalizer.
     pub(crate) fn look_for_unselected(&self) {
         if !self.config.selector.is_empty() {
             self.index(|index| index.requests.unselected = true);
-            self.wake_attendant();
+            self.wake_requeue();
         }
     }
 
@@ -46,19 +46,19 @@ impl Section {
         Ok(())
     }
 
-    /// Does the work that was left to the attendant. An error: one of the searches failed and is to be repeated.
+    /// Does the work that was left to the requeue actor. An error: one of the searches failed and is to be repeated.
     pub(crate) async fn process_requests(&self) -> Result<(), Error> {
-        let (keys, suspects) = self.index(|index| index.requests.due());
+        let (keys, pending_changes) = self.index(|index| index.requests.due());
         for (key, added) in keys {
             self.request(key.clone()).await;
             self.index(|index| index.requests.asked.requested(&key, added));
         }
-        if let Some(number) = suspects {
+        if let Some(number) = pending_changes {
             let waiting = self.index(|index| index.guard.waiting());
             for key in waiting {
                 self.request(key).await;
             }
-            self.index(|index| index.requests.suspects_requested(number));
+            self.index(|index| index.requests.pending_changes_requested(number));
         }
         if self.index(|index| index.requests.unselected) {
             self.request_unselected().await?;

@@ -68,10 +68,10 @@ impl Section {
         self.restore_memory();
         let ended = CancellationToken::new();
         let demands = self.demanded().iter().map(|watch| watch.demand(self.fence.as_ref())).collect();
-        let suspects_incomplete = !self.state().is_known();
+        let pending_changes_incomplete = !self.state().is_known();
         let mut run = self.run.write();
         *run = Run { demands, ended: Some(ended.clone()) };
-        self.index(|index| index.phase.begin(suspects_incomplete, Instant::now()));
+        self.index(|index| index.phase.begin(pending_changes_incomplete, Instant::now()));
         drop(run);
         Running { section: Arc::clone(self), ended }
     }
@@ -128,40 +128,40 @@ impl Section {
         self.restore_mode();
         self.restore_memory();
         self.compare_settings();
-        // As at the end of a list, the guard has to know all suspects before a run acts on any of them.
+        // As at the end of a list, the guard has to know all pending changes before a run makes any of them.
         let is_listed = self.is_listed();
         if is_listed {
             if self.begins_now() {
                 self.look_for_unselected();
                 self.write_left_fields_again();
             }
-            self.update_suspects();
+            self.update_pending_changes();
         }
         self.index(|index| index.phase.is_noting = false);
         if is_listed {
             self.request_all().await;
-            self.requeue_suspects();
+            self.requeue_pending_changes();
         }
     }
 
-    /// Makes a change that can make other pairs suspicious. The guard evaluates all pairs again before a run acts on any of
+    /// Makes a change after which guarded changes of other pairs may be pending. The guard evaluates all pairs again before a run acts on any of
     /// them, as at the end of a list. `None`: `change` has changed nothing.
-    pub(crate) fn change_suspects<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
+    pub(crate) fn change_and_reevaluate<T>(&self, change: impl FnOnce() -> Option<T>) -> Option<T> {
         self.index(|index| index.phase.changes += 1);
         let changed = change();
         // While a list goes on, its end does this.
         if changed.is_some() && self.is_listed() {
             self.index(Index::forget_count);
-            self.update_suspects();
+            self.update_pending_changes();
         }
         self.index(|index| index.phase.changes = index.phase.changes.saturating_sub(1));
-        self.requeue_suspects();
+        self.requeue_pending_changes();
         changed
     }
 
-    fn update_suspects(&self) {
+    fn update_pending_changes(&self) {
         for key in self.all_pairs() {
-            self.update_suspect(&key);
+            self.update_pending_change(&key);
         }
     }
 

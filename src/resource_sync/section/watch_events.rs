@@ -12,9 +12,9 @@ use crate::cluster::{Follower, Object, ObjectKey, Watch};
 use crate::resource_sync::index::Shown;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::rules::ending;
-use crate::resource_sync::rules::guard::Threat;
+use crate::resource_sync::rules::guard::PendingChange;
 use crate::resource_sync::rules::names::PairKey;
-use crate::resource_sync::rules::plan::{self, Harm};
+use crate::resource_sync::rules::plan::{self, GuardedChange};
 
 /// The role of a watch for a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,36 +82,41 @@ impl Section {
         }
     }
 
-    /// Adds the pair to the guard's suspects, or removes it, before a run acts on it. Returns whether that may change the
-    /// verdict for other pairs.
-    pub(crate) fn update_suspect(&self, key: &PairKey) -> bool {
+    /// Registers the pair's pending change with the guard, or clears it, before a run acts on it. Returns whether that may change the
+    /// decision for other pairs.
+    pub(crate) fn update_pending_change(&self, key: &PairKey) -> bool {
         let (remote, local) =
             (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
-        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        let pending = self.pending_change_to(key, remote.as_deref(), local.as_deref());
         self.index(|index| {
             if remote.is_some() {
                 index.guard.came_back(key);
             }
-            index.suspect(key, threat, Instant::now())
+            index.register(key, pending, Instant::now())
         })
     }
 
-    /// The harm of which the guard limits how many pairs may suffer it at once, if the pair is about to suffer it.
-    fn threat_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<Threat> {
+    /// The guarded change that is about to be made to the pair, if any.
+    fn pending_change_to(
+        &self,
+        key: &PairKey,
+        remote: Option<&Object>,
+        local: Option<&Object>,
+    ) -> Option<PendingChange> {
         if local.is_some_and(|local| self.is_from_elsewhere(local)) {
             return None;
         }
-        let harm = match remote {
-            Some(remote) => plan::harm_to_living(remote, local?, &self.policy)?,
+        let change = match remote {
+            Some(remote) => plan::change_to_existing(remote, local?, &self.policy)?,
             None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
             None => {
                 let namespace = self.owned_namespace_of(key);
                 let is_of_another = |namespace: &Object| self.owner_in(namespace).is_some_and(|owner| owner != *key);
                 let owns = namespace.is_some_and(|namespace| local.is_some() || !is_of_another(&namespace));
-                ending::would_go(local, owns, &self.policy).then_some(Harm::Delete)?
+                ending::would_go(local, owns, &self.policy).then_some(GuardedChange::Delete)?
             }
         };
-        Some(self.threat(key, local, remote, harm))
+        Some(self.pending_change(key, local, remote, change))
     }
 
     /// The local namespace of a pair, if it is ours and is not being deleted.
@@ -121,7 +126,7 @@ impl Section {
     }
 
     /// Compares what a watch shows of a pair with our last writes, at the very event that shows it, and updates the guard's
-    /// suspects. Returns whether that may change the verdict for other pairs.
+    /// pending changes. Returns whether that may change the decision for other pairs.
     fn shown(&self, role: Role, key: &PairKey) -> bool {
         let direction = match role {
             Role::Remote => Direction::Spec,
@@ -130,12 +135,12 @@ impl Section {
         };
         let cached = || (self.watches.remote.store().get(&key.remote), self.watches.local.store().get(&key.local));
         let (remote, local) = cached();
-        let threat = self.threat_to(key, remote.as_deref(), local.as_deref());
+        let pending = self.pending_change_to(key, remote.as_deref(), local.as_deref());
         self.index(|index| {
             // Read again under the lock of the index, so that a write of ours is recorded either before this event or after
             // it.
             let (remote, local) = cached();
-            let shown = Shown { remote: remote.as_deref(), local: local.as_deref(), threat, direction };
+            let shown = Shown { remote: remote.as_deref(), local: local.as_deref(), pending, direction };
             index.shown(key, &shown, &self.policy, Instant::now())
         })
     }
@@ -147,7 +152,7 @@ impl Section {
             self.request(pair).await;
         }
         if freed {
-            self.requeue_suspects();
+            self.requeue_pending_changes();
         }
     }
 
@@ -224,9 +229,9 @@ impl Follower for SectionFollower {
         } else {
             vanished.iter().flat_map(|key| section.affected_pairs(self.role, watch, key)).collect()
         };
-        // The guard has to know all suspects before a run acts on the first of them.
+        // The guard has to know all pending changes before a run makes the first of them.
         for key in &keys {
-            section.update_suspect(key);
+            section.update_pending_change(key);
         }
         // A watch passes keys of objects from here to `listed`, and no keys of pairs.
         keys.into_iter().map(|key| key.local).collect()
@@ -241,9 +246,9 @@ impl Follower for SectionFollower {
             for key in noted.iter().filter_map(|key| section.mapping.pair_of_local(key)) {
                 section.request(key).await;
             }
-            // During the list the guard gave no verdicts.
+            // During the list the guard made no decisions.
             if self.role == Role::Remote {
-                section.requeue_suspects();
+                section.requeue_pending_changes();
             }
         })
     }

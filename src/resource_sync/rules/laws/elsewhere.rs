@@ -239,9 +239,9 @@ fn a_source_counts_only_with_the_marks_that_prove_it() {
     copy.local["metadata"]["annotations"][super::LOCAL_NAME] = json!("team/another");
     assert!(matches!(plan::next(&below("north", &copy), &copy.policy), Next::Rest(Rest::Unclaimed(_))));
     // A client has applied the mark to an object that never was ours.
-    let mut strangers = Scene::in_step("").foreign_local();
-    strangers.local["metadata"]["annotations"] = json!({SOURCE: "south"});
-    assert!(!matches!(plan::next(&below("north", &strangers), &strangers.policy), Next::Rest(Rest::OtherCluster)));
+    let mut existing = Scene::in_step("").foreign_local();
+    existing.local["metadata"]["annotations"] = json!({SOURCE: "south"});
+    assert!(!matches!(plan::next(&below("north", &existing), &existing.policy), Next::Rest(Rest::OtherCluster)));
 }
 
 #[test]

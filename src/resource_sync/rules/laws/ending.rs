@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ADOPTED, FINALIZER, LOCAL_NAME, OWNER, PAUSED, REMOTE_UID, Scene, object, terminating};
 use crate::resource_sync::rules::ending;
 use crate::resource_sync::rules::ownership::{self, Unproven};
-use crate::resource_sync::rules::plan::{self, Absence, Harm, Next, Rest, Step};
+use crate::resource_sync::rules::plan::{self, Absence, GuardedChange, Next, Rest, Step};
 
 const BOTH_FOUND_GONE: [Absence; 2] = [Absence::SeenTerminating, Absence::Confirmed];
 
@@ -128,12 +128,12 @@ fn only_one_pair_waits_for_the_end_of_a_namespace_that_this_section_deleted() {
     assert_eq!(scene.next(), Next::Rest(Rest::NamespaceTerminating), "nobody else is known to wait");
     scene.namespace_end_is_awaited = true;
     assert_eq!(scene.next(), Next::Do(Step::DeleteLocal));
-    let stranger = scene.clone();
+    let existing = scene.clone();
     terminating(&mut scene.local);
     assert_eq!(scene.next(), Next::Rest(Rest::LocalTerminating), "the finalizer stays while the local object does");
     scene.local = Value::Null;
     assert_eq!(scene.next(), Next::Do(Step::RemoveFinalizer));
-    let missing = Scene { remote: Value::Null, absence: Absence::Unexplained, ..stranger };
+    let missing = Scene { remote: Value::Null, absence: Absence::Unexplained, ..existing };
     assert_eq!(missing.next(), Next::Rest(Rest::NamespaceTerminating), "what is missing has no finalizer to take off");
 }
 
@@ -176,7 +176,7 @@ fn a_suspicious_absence_is_confirmed_before_anything_goes() {
 }
 
 #[test]
-fn whoever_the_plan_would_delete_is_a_suspect_of_the_guard_before() {
+fn the_guard_knows_every_deletion_before_the_plan_asks_for_it() {
     let mut asked = 0;
     for keys in ["", "unclaimed = \"delete\"", "delete_adopted = true", "metadata = \"mirror\""] {
         for owned in [false, true] {
@@ -192,10 +192,10 @@ fn whoever_the_plan_would_delete_is_a_suspect_of_the_guard_before() {
             scenes[6].local = Value::Null;
             for (number, scene) in scenes.iter().enumerate() {
                 let is_asked = scene.next() == Next::ConfirmAbsence;
-                let is_suspect = ending::would_go(scene.observed().local.as_deref(), owned, &scene.policy);
+                let is_pending = ending::would_go(scene.observed().local.as_deref(), owned, &scene.policy);
                 // A terminating object may leave a namespace of ours, which is deleted when another object ends.
                 if !(owned && number == 5) {
-                    assert_eq!(is_asked, is_suspect, "{keys}, owned: {owned}, scene {number}");
+                    assert_eq!(is_asked, is_pending, "{keys}, owned: {owned}, scene {number}");
                 }
                 asked += usize::from(is_asked);
             }
@@ -218,7 +218,7 @@ fn unselected(keys: &str) -> Scene {
     let mut scene = Scene::in_step(keys);
     scene.absence = Absence::LeftSelector(Arc::new(object(&scene.remote)));
     scene.remote = Value::Null;
-    scene.permitted = Some(Harm::LetGo);
+    scene.permitted = Some(GuardedChange::LetGo);
     scene
 }
 

@@ -50,7 +50,7 @@ fn status_goes_up_before_the_spec_comes_down() {
         let mut scene = Scene::in_step("");
         scene.remote["spec"]["size"] = json!(9);
         scene.local["status"] = status.clone();
-        scene.permitted = Some(plan::Harm::ClearStatus);
+        scene.permitted = Some(plan::GuardedChange::ClearStatus);
         assert_eq!(scene.next(), Next::Do(Step::WriteRemoteStatus), "{status}");
         let after = scene.observed().after(&Step::WriteRemoteStatus, &written(3), &scene.policy);
         assert_eq!(after.remote_object().expect("remote").status, after.local.as_ref().expect("local").status);
@@ -69,7 +69,7 @@ fn a_status_that_the_remote_s_own_controllers_write_stays_and_loses_nothing() {
         Arc::make_mut(remote).has_own_status = true;
         assert_eq!(plan::next(&observed, &scene.policy), Next::Rest(Rest::InStep), "{status}");
         let (remote, local) = (observed.remote_object().expect("remote"), observed.local.as_ref().expect("local"));
-        assert_eq!(plan::harm_to_living(remote, local, &scene.policy), None);
+        assert_eq!(plan::change_to_existing(remote, local, &scene.policy), None);
     }
 }
 

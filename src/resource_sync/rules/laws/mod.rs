@@ -82,7 +82,7 @@ struct Scene {
     namespace_is_of_another: bool,
     local_was_there: bool,
     source_lives_at: Option<ObjectKey>,
-    permitted: Option<plan::Harm>,
+    permitted: Option<plan::GuardedChange>,
     secrets: Vec<SecretView>,
     server_result: ServerResult,
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{ADOPTED, FINALIZER, LOCAL_NAME, MANAGER, OWNER, REMOTE_UID, Scene, object};
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::rules::ownership::{self, Unproven};
-use crate::resource_sync::rules::plan::{self, Absence, Harm, Next, Rest, Step};
+use crate::resource_sync::rules::plan::{self, Absence, GuardedChange, Next, Rest, Step};
 
 /// A pair whose remote object is certainly gone.
 fn orphan(keys: &str) -> Scene {
@@ -13,7 +13,7 @@ fn orphan(keys: &str) -> Scene {
 }
 
 /// A pair that was never in step: no finalizer, no generations on the remote, no marks on the local object.
-fn strangers(keys: &str) -> Scene {
+fn existing(keys: &str) -> Scene {
     let mut scene = Scene::in_step(keys).foreign_local();
     scene.remote["metadata"]["finalizers"] = json!(["other/first"]);
     scene.remote["metadata"]["annotations"] = json!({"note": "hello"});
@@ -131,9 +131,9 @@ fn a_pair_whose_remote_object_was_made_from_the_local_one_is_left_alone() {
 }
 
 #[test]
-fn a_stranger_is_marked_before_anything_else_and_then_synced() {
+fn an_existing_object_is_marked_before_anything_else_and_then_synced() {
     for keys in ["adopt = \"always\"", "adopt = \"equal\"", "adopt = \"always\"\nmetadata = \"mirror\""] {
-        let scene = strangers(keys);
+        let scene = existing(keys);
         let Next::Do(step @ Step::AdoptLocal(_)) = scene.next() else { panic!("{keys}: {:?}", scene.next()) };
         let mut observed = scene.observed().after(&step, &Written::default(), &scene.policy);
         let local = observed.local.as_ref().expect("the local object");
@@ -150,22 +150,22 @@ fn a_stranger_is_marked_before_anything_else_and_then_synced() {
 }
 
 #[test]
-fn a_stranger_of_other_content_is_overwritten_only_with_permission() {
-    let mut scene = strangers("");
+fn an_existing_object_of_other_content_is_overwritten_only_with_permission() {
+    let mut scene = existing("");
     scene.local["spec"]["size"] = json!(7);
-    assert_eq!(scene.next(), Next::AskGuard(Harm::Overwrite));
-    scene.permitted = Some(Harm::Overwrite);
+    assert_eq!(scene.next(), Next::AskGuard(GuardedChange::Overwrite));
+    scene.permitted = Some(GuardedChange::Overwrite);
     assert!(matches!(scene.next(), Next::Do(Step::AdoptLocal(_))));
-    let mut equal = strangers("adopt = \"equal\"");
+    let mut equal = existing("adopt = \"equal\"");
     equal.local["spec"]["size"] = json!(7);
-    assert_eq!(equal.next(), Next::Rest(Rest::Stranger));
-    assert_eq!(strangers("adopt = \"never\"").next(), Next::Rest(Rest::Stranger));
+    assert_eq!(equal.next(), Next::Rest(Rest::Existing));
+    assert_eq!(existing("adopt = \"never\"").next(), Next::Rest(Rest::Existing));
 }
 
 #[test]
-fn a_pair_that_was_in_step_before_has_no_stranger() {
+fn a_local_object_that_was_in_step_before_is_no_existing_one() {
     let with = |finalizer: bool, notes: bool, keys: &str| {
-        let (mut scene, in_step) = (strangers(&format!("adopt = \"never\"\n{keys}")), Scene::in_step(""));
+        let (mut scene, in_step) = (existing(&format!("adopt = \"never\"\n{keys}")), Scene::in_step(""));
         if finalizer {
             scene.remote["metadata"]["finalizers"] = in_step.remote["metadata"]["finalizers"].clone();
         }
@@ -175,16 +175,16 @@ fn a_pair_that_was_in_step_before_has_no_stranger() {
         scene
     };
     // A finalizer that was added before the existing object was seen is removed.
-    let is_stranger =
-        |scene: &Scene| matches!(scene.next(), Next::Rest(Rest::Stranger) | Next::Do(Step::RemoveFinalizer));
-    assert!(!is_stranger(&with(true, true, "")), "as Teleport's controller leaves it");
-    assert!(!is_stranger(&with(false, true, "")), "somebody took the finalizer off");
-    assert!(is_stranger(&with(true, false, "")), "the finalizer comes before the local object");
-    assert!(!is_stranger(&with(true, false, "write_back = false")), "there it is all that is written");
-    assert!(is_stranger(&with(false, true, "write_back = false")), "another follower's notes");
+    let existed_before =
+        |scene: &Scene| matches!(scene.next(), Next::Rest(Rest::Existing) | Next::Do(Step::RemoveFinalizer));
+    assert!(!existed_before(&with(true, true, "")), "as Teleport's controller leaves it");
+    assert!(!existed_before(&with(false, true, "")), "somebody took the finalizer off");
+    assert!(existed_before(&with(true, false, "")), "the finalizer comes before the local object");
+    assert!(!existed_before(&with(true, false, "write_back = false")), "there it is all that is written");
+    assert!(existed_before(&with(false, true, "write_back = false")), "another follower's notes");
     let mut found = with(true, true, "write_back = false");
     found.local_was_there = true;
-    assert!(is_stranger(&found), "it was there when ours was to be made");
+    assert!(existed_before(&found), "it was there when ours was to be made");
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn an_adopted_object_is_released_when_its_remote_goes_unless_it_is_to_be_deleted
 }
 
 #[test]
-fn a_stranger_outlives_a_remote_object_that_was_never_in_step_with_it() {
-    let mut scene = strangers("");
+fn an_existing_object_outlives_a_remote_object_that_was_never_in_step_with_it() {
+    let mut scene = existing("");
     scene.remote["metadata"]["finalizers"] = json!([FINALIZER]);
     super::terminating(&mut scene.remote);
     assert_eq!(scene.next(), Next::Do(Step::RemoveFinalizer));
@@ -238,8 +238,8 @@ fn statuses_that_were_in_step_are_cleared_only_with_permission() {
     for blank in [Value::Null, json!({})] {
         let mut scene = Scene::in_step("");
         scene.local["status"] = blank;
-        assert_eq!(scene.next(), Next::AskGuard(Harm::ClearStatus));
-        scene.permitted = Some(Harm::ClearStatus);
+        assert_eq!(scene.next(), Next::AskGuard(GuardedChange::ClearStatus));
+        scene.permitted = Some(GuardedChange::ClearStatus);
         assert_eq!(scene.next(), Next::Do(Step::WriteRemoteStatus));
         scene.permitted = None;
         scene.remote["metadata"]["annotations"] = json!({"note": "hello"});
@@ -252,8 +252,8 @@ fn a_pair_is_let_go_only_with_permission() {
     let mut scene = Scene::in_step("");
     scene.absence = Absence::LeftSelector(std::sync::Arc::new(object(&scene.remote)));
     scene.remote = Value::Null;
-    assert_eq!(scene.next(), Next::AskGuard(Harm::LetGo));
-    scene.permitted = Some(Harm::LetGo);
+    assert_eq!(scene.next(), Next::AskGuard(GuardedChange::LetGo));
+    scene.permitted = Some(GuardedChange::LetGo);
     assert_eq!(scene.next(), Next::Do(Step::RemoveFinalizer));
     scene.permitted = None;
     assert_eq!(scene.foreign_local().next(), Next::Do(Step::RemoveFinalizer), "nothing of ours is lost");

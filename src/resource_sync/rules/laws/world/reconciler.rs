@@ -139,7 +139,7 @@ impl World {
             Rest::Paused
             | Rest::LocalTerminating
             | Rest::NamespaceTerminating
-            | Rest::Stranger
+            | Rest::Existing
             | Rest::MappingChanged
             | Rest::Circle
             | Rest::OtherCluster
@@ -181,7 +181,7 @@ impl World {
                 Remote::Absent(_) => observed.remote = Remote::Absent(Absence::Confirmed),
             },
             // The guard has tests of its own.
-            Next::AskGuard(harm) => observed.permitted = Some(harm),
+            Next::AskGuard(change) => observed.permitted = Some(change),
             Next::Do(step) => match self.carry_out(&step, &observed) {
                 Ok(written) => {
                     self.note(name, &step, &written, &observed);

@@ -1,4 +1,4 @@
-//! The standing of a section's clusters: whether they are two clusters, and the same two as before.
+//! The identification of a section's clusters: whether they are two clusters, and the same two as before.
 //!
 //! A cluster is identified by the UID of its namespace `kube-system`. If another cluster answers under the same name, the
 //! whole section is held: it writes nothing to either side until an operator approves. Where the UID can't be read or none
@@ -24,7 +24,7 @@ use crate::state::Identities;
 
 /// Whether a section may act.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Identification {
     Clear,
     /// It is not known yet which clusters they are.
     Unread,
@@ -84,16 +84,16 @@ impl Seen {
 impl Section {
     /// Whether the section may act now. `Unread` before its caches have been listed and its stored state has been read. The
     /// identity of a cluster that it has never met before is accepted and stored.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn identification(&self) -> Identification {
         let without_local = self.mode() == Mode::DetachingLocalGone;
         // The state is in the local cluster: where that is gone, there is nothing to read.
         if !self.is_listed() || !(without_local || self.state().is_known()) {
-            return Standing::Unread;
+            return Identification::Unread;
         }
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
         let sides = if without_local { &seen[..1] } else { &seen[..] };
         if sides.iter().any(|side| side.identity == Identity::Unread) {
-            return Standing::Unread;
+            return Identification::Unread;
         }
         if let (false, Some(remote), Some(local)) = (without_local, seen[0].identity.uid(), seen[1].identity.uid())
             && remote == local
@@ -102,12 +102,12 @@ impl Section {
             let (remote, local) = (self.config.remote.clone(), self.config.local.clone());
             let objection = Objection::OneCluster { remote, local };
             self.log_objection(&objection);
-            return Standing::Refused(objection);
+            return Identification::Refused(objection);
         }
         let lists = || self.watches.remote.store().lists() + self.watches.local.store().lists();
         loop {
-            if let Some(standing) = self.index(|index| index.clusters.standing(&seen, lists)) {
-                return standing;
+            if let Some(identification) = self.index(|index| index.clusters.identification(&seen, lists)) {
+                return identification;
             }
             let lists = lists();
             let before = self.index(|index| index.clusters.identities.clone());
@@ -115,11 +115,11 @@ impl Section {
             if let Some(objection) = self.objection(&before, &seen, without_local) {
                 self.index(|index| index.clusters.object(seen, lists, objection.clone()));
                 self.log_objection(&objection);
-                return Standing::Held(objection);
+                return Identification::Held(objection);
             }
             if let Some(identities) = self.index(|index| index.clusters.accept(&seen, &before, seconds_now())) {
                 self.state().change(|state| state.identities = identities);
-                return Standing::Clear;
+                return Identification::Clear;
             }
         }
     }

@@ -9,12 +9,12 @@ const COINCIDENCES: u64 = 3;
 
 /// Local objects with this section's marks that it has not created.
 #[derive(Debug, Default)]
-pub(crate) struct Twin {
+pub(crate) struct Duplicate {
     made: u64,
     first: Option<ObjectKey>,
 }
 
-impl fmt::Display for Twin {
+impl fmt::Display for Duplicate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.first.as_ref().map(|key| format!(", the first {key}")).unwrap_or_default();
         write!(
@@ -25,7 +25,7 @@ impl fmt::Display for Twin {
     }
 }
 
-impl Twin {
+impl Duplicate {
     /// Records an object that another daemon has created. Returns the message, once it is no coincidence any more.
     pub(crate) fn made_another(&mut self, key: &ObjectKey) -> Option<String> {
         self.made += 1;

@@ -1,4 +1,4 @@
-//! The attendant of a section: requeues pairs that wait for something that their watches don't report.
+//! The requeue actor of a section: requeues pairs that wait for something that their watches don't report.
 //!
 //! It follows the availability and the identity of both clusters and the permissions that were granted, and then requests the
 //! pairs that were parked. It requests the pairs that runs and watches left to it (`requests`), and periodically those with
@@ -31,7 +31,7 @@ async fn process_requests(section: &Section) -> bool {
     }
 }
 
-pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
+pub async fn run_requeue(section: Arc<Section>, scope: Scope) -> Result<(), BoxError> {
     let (remote, local) = (section.remote_cluster(), section.local_cluster());
     let mut remote_availability = remote.availability();
     let mut local_availability = local.availability();
@@ -55,7 +55,7 @@ pub async fn attend(section: Arc<Section>, scope: Scope) -> Result<(), BoxError>
             Ok(()) = local_identity.changed() => may_unpark = true,
             Ok(()) = remote_permissions.changed() => may_unpark = true,
             Ok(()) = local_permissions.changed() => may_unpark = true,
-            () = section.attendant_woken() => search_failed = process_requests(&section).await,
+            () = section.requeue_woken() => search_failed = process_requests(&section).await,
             () = tokio::time::sleep(RETRY_SEARCH), if search_failed => search_failed = process_requests(&section).await,
             _ = look.tick() => {
                 section.forget_left_fields();
