@@ -33,7 +33,7 @@ const OF_PERMITS: usize = 4;
 #[derive(Clone)]
 pub struct Inspector {
     store: PassStore,
-    /// It has a memory of its own.
+    /// It has budgets of its own.
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
     /// A quarter of the permits to work: so many clusters are looked at at once.

@@ -38,7 +38,7 @@ pub struct ObjectRef {
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Another one, from which this one could be had again.
+    /// Another one for the same inputs: of what is not applied with them.
     #[must_use]
     pub fn inverted(self) -> Self {
         Self(self.0.map(|byte| !byte))

@@ -53,6 +53,13 @@ pub struct SecretMapping {
     pub target_name: String,
 }
 
+impl SecretMapping {
+    /// Namespace and name of the `Secret` document.
+    pub fn source(&self) -> (&str, &str) {
+        (&self.source_namespace, &self.source_name)
+    }
+}
+
 /// What is known of a syncset without its payload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {

@@ -10,7 +10,7 @@ use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
 
 const QUERY: &str = "syncset_content";
-/// Most objects that may be noted as sent to a cluster, and most patches. The notes on so many take about 50 MiB.
+/// Most objects that may be noted as sent to a cluster, and most patches. What is noted of so many objects takes about 50 MiB.
 pub const MOST_ROWS: usize = 30_000;
 
 /// Content of syncsets, and what was sent to the cluster before.

@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub secrets: Vec<SecretFacts>,
     /// Outcomes of earlier passes.
     pub results: Vec<ResultRow>,
+    /// How many rows of applied objects the cluster has.
+    pub rows: usize,
     /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
     pub with_applied: BTreeSet<Uuid>,
     /// None before the first pass has ended.
@@ -153,7 +155,8 @@ fn statement() -> String {
              s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
            from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
-         applied as materialized (select distinct a.syncset from target c join towline_applied a on a.cluster = c.id), \
+         applied as materialized ( \
+           select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
          pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
@@ -165,7 +168,7 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
            (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
-           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, \
+           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select coalesce(sum(rows), 0) from applied)::bigint, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
            (select o.name from target c join towline_identity i on i.cluster = c.id \
               join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
@@ -176,6 +179,14 @@ fn statement() -> String {
               on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text \
          from towline_meta m, towline_version s"
     )
+}
+
+impl SecretFacts {
+    /// Bytes that a copy of it takes, about.
+    pub fn size(&self) -> usize {
+        let texts = self.labels.iter().chain(&self.annotations);
+        self.bytes + texts.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    }
 }
 
 impl PassStore {
@@ -218,7 +229,7 @@ impl Snapshot {
         let sealed = column(QUERY, row, 4)?;
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
         let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
-        let pace: Vec<PaceColumns> = parsed(row, 10, "towline_pace")?;
+        let pace: Vec<PaceColumns> = parsed(row, 11, "towline_pace")?;
         let resyncs = pace.first().map_or(0, PaceColumns::resyncs);
         Ok(Self {
             at,
@@ -229,12 +240,13 @@ impl Snapshot {
             candidates: read(candidates, "selectorsyncsets")?,
             secrets: parsed(row, 7, "secrets")?,
             results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
+            rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
             with_applied: parsed(row, 9, "towline_applied")?,
             pace: read(pace, "towline_pace")?.pop(),
             resyncs,
-            owner: column(QUERY, row, 11)?,
-            guards: parsed::<Vec<GuardColumns>>(row, 12, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
-            living: parsed(row, 13, "syncsets")?,
+            owner: column(QUERY, row, 12)?,
+            guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
+            living: parsed(row, 14, "syncsets")?,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Whether what a pass was planned by still holds.
 //!
-//! A pass is planned by a snapshot, and may wait after that: for memory, for a permit, for a cluster that takes its time. Meanwhile
+//! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a permit, for a cluster that takes its time. Meanwhile
 //! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
 //! old, the database is asked before anything is deleted, and after a wait before anything at all is done. So a pass deletes nothing of
 //! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;

@@ -14,7 +14,7 @@ use crate::syncset::permits::{ProbeSlot, Slot, WorkPermit};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// A visit that finds no room is repeated after this time, up to half as much earlier or later: other passes have the memory that the
+/// A visit that finds no room is repeated after this time, up to half as much earlier or later: other passes have the budget that the
 /// cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 

@@ -1,6 +1,9 @@
 //! What a snapshot says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::documents::{Document, Sealed};
 use crate::syncset::rules::agenda::{self, Agenda, ClusterFacts};
@@ -13,9 +16,9 @@ use crate::syncset::rules::spec::{Behavior, Header, Mode, SecretMapping, SecretS
 use crate::syncset::rules::status::Reason;
 use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
 
-/// Most bytes of syncsets that a cluster may have together, with the Secrets that they map. A document has half of it at most, and its
-/// values usually take five to ten times as much in memory.
-pub(super) const LARGEST: usize = 8 << 20;
+/// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As
+/// values they usually take five to ten times as much in memory.
+pub(super) const MOST_BYTES: usize = 8 << 20;
 
 /// What a snapshot says of a cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +38,7 @@ pub struct LiveSyncset {
     pub header: Header,
     /// What it would be applied with now.
     pub inputs: Digest,
-    /// Bytes of its whole `spec`, as the database has it, and of the Secrets that it maps.
+    /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping.
     pub bytes: usize,
     /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
     pub undecodable: Option<Failure>,
@@ -45,7 +48,8 @@ impl Plan {
     /// What this snapshot says.
     pub fn of(snapshot: &Snapshot) -> Self {
         let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
-        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &snapshot.secrets);
+        let sources = sources(&snapshot.secrets);
+        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &sources);
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
@@ -114,8 +118,15 @@ pub(super) fn source(facts: &SecretFacts) -> SecretSource {
     }
 }
 
+/// Secrets by namespace and name.
+pub(super) type Sources<'s> = BTreeMap<(&'s str, &'s str), &'s SecretFacts>;
+
+pub(super) fn sources(secrets: &[SecretFacts]) -> Sources<'_> {
+    secrets.iter().map(|facts| ((facts.namespace.as_str(), facts.name.as_str()), facts)).collect()
+}
+
 /// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has.
-fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &[SecretFacts]) -> Option<LiveSyncset> {
+fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources<'_>) -> Option<LiveSyncset> {
     if candidate.is_being_deleted {
         return None;
     }
@@ -142,33 +153,29 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &[Secret
         Ok(header) => (header, None),
         Err(failure) => (unread(identity), Some(failure)),
     };
-    let is_mapped = |facts: &&SecretFacts| {
-        let mut mappings = LiveSyncset::secrets(&header);
-        mappings.any(|mapping| (&mapping.source_namespace, &mapping.source_name) == (&facts.namespace, &facts.name))
-    };
-    let mapped: Vec<&SecretFacts> = secrets.iter().filter(is_mapped).collect();
-    let sources: Vec<SecretSource> = mapped.iter().copied().map(source).collect();
-    let inputs = digest::inputs(&header, &cluster.labels, &sources);
-    let bytes = candidate.bytes + mapped.iter().map(|facts| facts.bytes).sum::<usize>();
+    let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());
+    let mapped: BTreeMap<Uuid, SecretSource> = copies().map(|facts| (facts.id, source(facts))).collect();
+    let inputs = digest::inputs(&header, &cluster.labels, mapped.values());
+    let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>();
     Some(LiveSyncset { header, inputs, bytes, undecodable })
 }
 
-/// Leaves out what exceeds [`LARGEST`], in the order in which syncsets are applied: the same ones in each pass, whatever is due. They count like
+/// Leaves out what exceeds [`MOST_BYTES`], in the order in which syncsets are applied: the same ones in each pass, whatever is due. They count like
 /// those that can't be read: nobody knows what they want, so what they have sent stays, and nothing is deleted.
 fn leave_out(live: &mut [LiveSyncset]) {
     let mut used = 0;
     for syncset in live.iter_mut().filter(|syncset| syncset.undecodable.is_none()) {
-        if used + syncset.bytes <= LARGEST {
+        if used + syncset.bytes <= MOST_BYTES {
             used += syncset.bytes;
             continue;
         }
         let message = format!(
             "the syncsets of this cluster have more than {} MiB together: no room is left for the {} KiB of this one",
-            LARGEST >> 20,
+            MOST_BYTES >> 20,
             syncset.bytes.div_ceil(1 << 10)
         );
         syncset.undecodable = Some(Failure { reason: Reason::ResourceInvalid, message });
-        // It is due when it has room again.
+        // It is due when that begins, whatever else happens to it.
         syncset.inputs = syncset.inputs.inverted();
     }
 }

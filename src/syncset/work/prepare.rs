@@ -1,8 +1,8 @@
 //! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
 //!
-//! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So passes with large syncsets wait for a
-//! share of one budget before they read, by the sizes of the documents; those of small ones, of which there are as many as may be in
-//! flight, do not. What exceeds the budget by itself is [left out](super::plan::Plan) before anything is read.
+//! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So it waits for a share of a budget before
+//! it reads, by the sizes of the documents. Small passes have a budget of their own, so that those with large syncsets, which may be of slow
+//! clusters, never keep them waiting. What exceeds a budget by itself is [left out](super::plan::Plan) before anything is read.
 
 mod rendering;
 mod secrets;
@@ -20,7 +20,7 @@ pub use secrets::{NoCredentials, OpenedKubeconfig};
 use self::rendering::Batch;
 use self::secrets::Contents;
 use super::executor::Client;
-use super::plan::{LARGEST, LiveSyncset, Plan};
+use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
 use crate::cluster::DynamicClusters;
 use crate::documents::{Aside, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::Allowed;
@@ -33,27 +33,33 @@ use crate::syncset::rules::spec::Header;
 use crate::syncset::rules::wanted::{Deletions, Live, also_due};
 use crate::syncset::store::{Content, MOST_ROWS, PassStore, SecretFacts, Snapshot, StoreError, StoredCluster};
 
-/// Bytes of syncsets that a pass renders without a share of the budget. Of 32 passes in flight it is as much as one may have that takes
-/// the whole budget.
-const SMALL: usize = LARGEST / 32;
-/// The unit of the budget, in bytes.
+/// A pass is small if it takes at most so many bytes of a budget.
+const SMALL: usize = MOST_BYTES / 32;
+/// The unit of the budgets, in bytes.
 const UNIT: usize = 1 << 10;
+/// An object that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
+/// five to ten times its size.
+const ROW: usize = 200;
 
-/// Prepares passes. Clones share the budget, threads and payloads.
+/// Prepares passes. Clones share the budgets, threads and payloads.
 #[derive(Clone)]
 pub struct Preparer {
     store: PassStore,
     payloads: Payloads,
     keyring: watch::Receiver<Arc<Keyring>>,
     aside: Aside,
-    /// In units. One cluster may have all of it.
-    budget: Arc<Semaphore>,
-    /// Bytes that need no share.
-    small: usize,
+    budgets: Budgets,
     allowed: Allowed,
     proposed: Option<Proposed>,
     /// How long a pass waits for its share.
     patience: Option<Duration>,
+}
+
+/// Units for small passes and for large ones, of which one may have all.
+#[derive(Clone)]
+struct Budgets {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
 }
 
 /// A syncset that is not stored, or not like this.
@@ -86,10 +92,10 @@ pub enum PrepareError {
     #[error("no thread is free to render the syncsets")]
     Busy,
     /// Other passes have the budget, for longer than it was to wait for it.
-    #[error("other passes with large syncsets take all the memory there is for them")]
+    #[error("other passes take all the memory there is for syncsets of this size")]
     NoBudget,
     /// Objects that syncsets had before, and which could not be deleted.
-    #[error("more than {MOST_ROWS} objects are noted as sent to the cluster")]
+    #[error("more than {MOST_ROWS} objects or patches are noted as sent to the cluster")]
     TooManyObjects,
 }
 
@@ -121,19 +127,18 @@ impl Preparer {
             payloads,
             keyring,
             aside: Aside::default(),
-            budget: budget(),
-            small: SMALL,
+            budgets: Budgets::default(),
             allowed,
             proposed: None,
             patience: None,
         }
     }
 
-    /// The same with a budget of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
-    /// time. Their number has no limit of its own, so all of them need a share, for which they wait as long as they want to.
+    /// The same with budgets of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
+    /// time. They wait for their share as long as they want to.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self { budget: budget(), small: 0, patience: None, ..self.clone() }
+        Self { budgets: Budgets::default(), patience: None, ..self.clone() }
     }
 
     /// The same, but no pass waits for its share for longer than this.
@@ -198,7 +203,7 @@ impl Preparer {
         let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
         let mut rows = None;
         let (share, live) = loop {
-            let share = self.share(plan, &wanted).await?;
+            let share = self.share(snapshot, plan, &wanted).await?;
             let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
             let more = also_due(&live, rows.iter().flat_map(|rows: &Rows| &rows.applied));
             if more.is_empty() {
@@ -224,16 +229,19 @@ impl Preparer {
         Ok(Prepared { input, share })
     }
 
-    /// Waits for what it takes to render these syncsets.
-    async fn share(&self, plan: &Plan, wanted: &BTreeSet<Uuid>) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
+    /// Waits for what it takes to render these syncsets, beside what was sent to the cluster.
+    async fn share(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        wanted: &BTreeSet<Uuid>,
+    ) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
         let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
-        let bytes: usize = wanted.map(|live| live.bytes).sum();
-        if bytes <= self.small {
-            return Ok(None);
-        }
-        let units = u32::try_from(bytes.min(LARGEST).div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let taking = Arc::clone(&self.budget).acquire_many_owned(units);
-        // The semaphore is never closed.
+        let bytes = wanted.map(|live| live.bytes).sum::<usize>().saturating_add(snapshot.rows.saturating_mul(ROW));
+        let budget = if bytes <= SMALL { &self.budgets.small } else { &self.budgets.large };
+        let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let taking = Arc::clone(budget).acquire_many_owned(units);
+        // The semaphores are never closed.
         match self.patience {
             Some(patience) => Ok(timeout(patience, taking).await.map_err(|_| PrepareError::NoBudget)?.ok()),
             None => Ok(taking.await.ok()),
@@ -306,8 +314,11 @@ struct Rows {
     patched: Vec<PatchedRow>,
 }
 
-fn budget() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(LARGEST / UNIT))
+impl Default for Budgets {
+    fn default() -> Self {
+        let budget = || Arc::new(Semaphore::new(MOST_BYTES / UNIT));
+        Self { small: budget(), large: budget() }
+    }
 }
 
 /// The cluster, if it may have rows. Without a result and without applied objects there are no patches either.
@@ -318,10 +329,8 @@ fn with_rows(snapshot: &Snapshot) -> Option<Uuid> {
 
 /// The secrets that these syncsets map and may map, by their ids.
 fn mapped(snapshot: &Snapshot, headers: &[&Header]) -> BTreeMap<Uuid, SecretFacts> {
-    let mappings = headers.iter().copied().flat_map(LiveSyncset::secrets);
-    let places: BTreeSet<(&str, &str)> =
-        mappings.map(|mapping| (mapping.source_namespace.as_str(), mapping.source_name.as_str())).collect();
-    let mapped = snapshot.secrets.iter();
-    let mapped = mapped.filter(|facts| places.contains(&(facts.namespace.as_str(), facts.name.as_str())));
-    mapped.map(|facts| (facts.id, facts.clone())).collect()
+    let sources = sources(&snapshot.secrets);
+    let mapped = headers.iter().flat_map(|header| LiveSyncset::secrets(header));
+    let mapped = mapped.filter_map(|mapping| sources.get(&mapping.source()));
+    mapped.map(|facts| (facts.id, (*facts).clone())).collect()
 }

@@ -44,7 +44,7 @@ const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 /// whose syncsets are smaller, and another replica may have budget.
 const BUDGET_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of payloads of syncsets that all passes share, keyed by id and version.
-const PAYLOAD_CACHE: u64 = 256 << 20;
+const PAYLOAD_CACHE: u64 = 128 << 20;
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a visit that failed through no fault of the cluster.

@@ -225,6 +225,26 @@ fn only_what_is_due_is_rendered_and_who_takes_over_an_object() {
     });
 }
 
+/// Each of them has to render a second one after the first, and both together do not fit into the budget.
+#[test]
+fn passes_that_turn_out_to_need_more_do_not_wait_for_each_other() {
+    run(async {
+        let world = World::of("more_needed", 1).await;
+        let mut large = heavy("b", 3 << 10);
+        large["metadata"]["name"] = json!("shared");
+        world.syncset(1, "a", &[large], &json!({})).await;
+        world.syncset(2, "b", &[heavy("b", 3 << 10)], &json!({})).await;
+        let rows = vec![wanted(1, "shared", false), wanted(2, "shared", true)];
+        world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
+        let (snapshot, agenda) = (world.snapshot().await, due(&[2]));
+        let passes = futures::future::join_all((0..3).map(|_| async {
+            let prepared = world.prepared(&snapshot, &agenda).await.expect("an input");
+            rendered(&prepared.input.live).len()
+        }));
+        assert_eq!(passes.await, [2; 3]);
+    });
+}
+
 #[test]
 fn what_has_changed_since_the_snapshot_is_not_sent_under_what_was_known_before() {
     run(async {
@@ -363,7 +383,7 @@ fn passes_with_large_payloads_wait_for_each_other_and_all_of_them_end() {
     });
 }
 
-/// Whatever is due, and whether payloads are kept or not; their sizes and those of Secrets are known before they are read.
+/// Whatever is due: the sizes of syncsets and Secrets are known before they are read.
 #[test]
 fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_in_each_pass() {
     run(async {

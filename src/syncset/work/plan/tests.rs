@@ -56,6 +56,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         candidates,
         secrets: Vec::new(),
         results: Vec::new(),
+        rows: 0,
         with_applied: BTreeSet::new(),
         pace: None,
         resyncs: 0,
@@ -136,9 +137,9 @@ fn a_syncset_that_can_not_be_read_is_alive_and_forgets_nothing() {
 #[test]
 fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they_have_room() {
     let mib = |number: u8, name: &str, mib: usize| Candidate { bytes: mib << 20, ..syncset(number, name) };
-    let mapping =
-        json!([{"sourceRef": {"name": "pull", "namespace": "team-a"}, "targetRef": {"name": "a", "namespace": "b"}}]);
-    let mapping = candidate(4, SyncSetKind::SyncSet, "d", &json!({"secretMappings": mapping}));
+    let mapping = |target: &str| json!({"sourceRef": {"name": "pull", "namespace": "team-a"}, "targetRef": {"name": target, "namespace": "b"}});
+    let mappings = json!({"secretMappings": [mapping("a"), mapping("b")]});
+    let mapping = candidate(4, SyncSetKind::SyncSet, "d", &mappings);
     let selecting = |mib: usize| Candidate { bytes: mib << 20, ..selecting(5, "e", &json!({})) };
     let of = |first: usize| {
         let all = vec![selecting(1), mib(3, "c", 5), mib(2, "b", 3), mib(1, "a", first), mapping.clone()];
@@ -151,7 +152,7 @@ fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they
     let plan = of(1);
     assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
     let out = left_out(&plan);
-    assert_eq!(out.keys().collect::<Vec<_>>(), ["c"], "1, 3, then 2 with the Secret, and 1");
+    assert_eq!(out.keys().collect::<Vec<_>>(), ["c"], "1, 3, then 2 with two copies of the Secret, and 1");
     let told =
         "the syncsets of this cluster have more than 8 MiB together: no room is left for the 5120 KiB of this one";
     assert_eq!((out["c"].reason, out["c"].message.as_str()), (Reason::ResourceInvalid, told));
@@ -192,7 +193,7 @@ fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
         namespace: namespace.to_owned(),
         name: "pull".to_owned(),
         version: 30,
-        bytes: 2 << 20,
+        bytes: 1 << 20,
         data_generation,
         secret_type: "Opaque".to_owned(),
         is_immutable: false,
