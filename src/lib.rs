@@ -28,7 +28,7 @@
 //! │  ├─ relay                          with a message broker, while it holds its claim: publishes the log to it
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
-//! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and judges deletions
+//! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and guards deletions
 //! │  ├─ worker                         claims clusters that have work, and brings them in step
 //! │  └─ overview                       counts what waits, fails and is held, for the report and the metrics
 //! └─ inventory                         where there is [inventory]

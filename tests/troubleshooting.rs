@@ -25,7 +25,7 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("lease", "impl Obstacle {", "fn reason("),
     ("status_sync", "impl Waiting {", "fn as_str("),
     ("actor", "impl ExitReason {", "fn label("),
-    ("syncset", "impl Standing {", "fn as_str("),
+    ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl Visited {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
     ("syncset", "impl Reason {", "fn as_str("),

@@ -58,7 +58,7 @@ impl Job for SyncsetJob {
             Role::new(
                 "dispatcher",
                 "",
-                "while it holds its claim: turns changes of documents into work, and judges deletions",
+                "while it holds its claim: turns changes of documents into work, and guards deletions",
             ),
             Role::new("worker", "", "claims clusters that have work, and brings them in step"),
             Role::new("overview", "", "counts what waits, fails and is held, for the report and the metrics"),

@@ -256,7 +256,7 @@ mod tests {
                 has_pending_deletions: true,
             }],
             retry,
-            awaits_judgement: false,
+            awaits_check: false,
             is_held: false,
             releases: BTreeMap::new(),
             contended: Vec::new(),

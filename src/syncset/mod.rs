@@ -2,7 +2,7 @@
 //!
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
 //! what differs, and sends it. What is decided is in [`rules`], and pure; [`store`] reads and writes what is stored, and [`kubeconfig`]
-//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`permits`] bound how much of it is done at once. [`api`]
+//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`slots`] bounds how much of it is done at once. [`api`]
 //! has routes for operators.
 
 mod api;
@@ -16,13 +16,13 @@ pub mod kubeconfig;
 mod metrics;
 mod overview;
 pub mod payloads;
-pub mod permits;
 mod report;
 pub mod rules;
+pub mod slots;
 pub mod store;
 mod wiring;
 pub mod work;
 
 pub use job::{SyncsetJob, section};
 pub use metrics::SyncsetMetrics;
-pub use overview::{Applied, Counted, DispatcherState, FailingSyncset, SelectorApplied, Standing};
+pub use overview::{Applied, Counted, DispatcherState, FailingSyncset, SelectorApplied, SyncState};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::config::SYNCSETS;
 use super::dispatch::{self, DispatchError, HeldSyncset};
 use super::metrics::SyncsetMetrics;
-use super::overview::{Counted, FailingSyncset, Latest, Overview, Standing, UnreachableCluster};
+use super::overview::{Counted, FailingSyncset, Latest, Overview, SyncState, UnreachableCluster};
 use super::rules::status::Reason;
 use crate::cluster::full_text;
 use crate::config::SectionName;
@@ -65,13 +65,13 @@ fn refused(step: &'static str, error: DispatchError) -> Refused {
 fn facts(latest: &Latest) -> Facts {
     let objects = |counted: &Counted| {
         let states = [
-            (ObjectState::InStep, Standing::InStep),
-            (ObjectState::Pending, Standing::Due),
-            (ObjectState::Failing, Standing::Failing),
-            (ObjectState::Held, Standing::Held),
-            (ObjectState::Paused, Standing::Paused),
+            (ObjectState::InStep, SyncState::InStep),
+            (ObjectState::Pending, SyncState::Due),
+            (ObjectState::Failing, SyncState::Failing),
+            (ObjectState::Held, SyncState::Held),
+            (ObjectState::Paused, SyncState::Paused),
         ];
-        states.map(|(object, standing)| (object, counted.of(standing))).into()
+        states.map(|(object, state)| (object, counted.of(state))).into()
     };
     let reason = NOT_COUNTED.to_owned();
     Facts {
@@ -106,8 +106,8 @@ fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
 
 /// Of those that are not paused.
 fn no_cluster_answers(counted: &Counted) -> bool {
-    let served: usize = counted.states.values().sum::<usize>() - counted.of(Standing::Paused);
-    served > 0 && counted.of(Standing::Unreachable) == served
+    let served: usize = counted.states.values().sum::<usize>() - counted.of(SyncState::Paused);
+    served > 0 && counted.of(SyncState::Unreachable) == served
 }
 
 /// Some clusters never answer, and no operator of Towline has to act: they are counted and do not make the section unwell, unless there
@@ -121,7 +121,7 @@ fn condition(latest: &Latest) -> Condition {
         let message = format!("changes are being dispatched{separator}{}", condition.message);
         condition = Condition::new(SectionState::Pending, message);
     }
-    let unreachable = latest.counted.as_ref().map(|counted| counted.of(Standing::Unreachable)).unwrap_or_default();
+    let unreachable = latest.counted.as_ref().map(|counted| counted.of(SyncState::Unreachable)).unwrap_or_default();
     if unreachable > 0 {
         let separator = if condition.message.is_empty() { "" } else { ", " };
         condition.message = format!("{}{separator}{unreachable} unreachable", condition.message);
@@ -135,7 +135,7 @@ fn row(latest: &Latest) -> telemetry::Overview {
         flow: "hub→clusters".to_owned(),
         subject: "clusters".to_owned(),
         total: counted.states.values().sum(),
-        in_step: counted.of(Standing::InStep),
+        in_step: counted.of(SyncState::InStep),
         oldest_seconds: counted.oldest.map(|age| age.as_secs_f64()),
     }
 }
@@ -261,12 +261,12 @@ mod tests {
 
     fn counted() -> Counted {
         let states = [
-            (Standing::Paused, 1),
-            (Standing::Unreachable, 2),
-            (Standing::Failing, 3),
-            (Standing::Held, 4),
-            (Standing::Due, 5),
-            (Standing::InStep, 6),
+            (SyncState::Paused, 1),
+            (SyncState::Unreachable, 2),
+            (SyncState::Failing, 3),
+            (SyncState::Held, 4),
+            (SyncState::Due, 5),
+            (SyncState::InStep, 6),
         ];
         Counted {
             states: states.into(),
@@ -336,18 +336,18 @@ mod tests {
 
     #[test]
     fn what_an_operator_has_to_do_makes_the_section_unwell_and_clusters_that_do_not_answer_do_not() {
-        let mut counted = Counted { states: [(Standing::InStep, 6), (Standing::Unreachable, 2)].into(), ..counted() };
+        let mut counted = Counted { states: [(SyncState::InStep, 6), (SyncState::Unreachable, 2)].into(), ..counted() };
         let of = |counted: &Counted| condition(&latest(counted.clone()));
         assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched, 2 unreachable"));
-        let paused = Counted { states: [(Standing::InStep, 6), (Standing::Paused, 1)].into(), ..counted.clone() };
+        let paused = Counted { states: [(SyncState::InStep, 6), (SyncState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&paused), Condition::new(SectionState::Pending, "changes are being dispatched; 1 paused"));
         counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
         let refused = Counted { refused: 1, ..counted.clone() };
         assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused, 2 unreachable"));
-        let alone = Counted { states: [(Standing::Unreachable, 2), (Standing::Paused, 1)].into(), ..counted.clone() };
+        let alone = Counted { states: [(SyncState::Unreachable, 2), (SyncState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
-        counted.states.insert(Standing::Failing, 3);
+        counted.states.insert(SyncState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.held = vec![monitoring(); 5];
         let message = "deletions are held of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \

@@ -15,7 +15,7 @@ use crate::syncset::rules::guard::Cause;
 use crate::syncset::rules::pass::{End, Outcome, Progress, Writes};
 use crate::syncset::rules::spec::Behavior;
 use crate::syncset::work::{First, Visited, WorkObserver};
-use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, Standing, SyncsetMetrics};
+use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, SyncState, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
     cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
@@ -269,7 +269,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     let lag = Some(Duration::from_millis(2500));
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
-    let states = Standing::ALL.into_iter().zip(20..).collect();
+    let states = SyncState::ALL.into_iter().zip(20..).collect();
     let held = HeldSyncset {
         id: uuid::Uuid::nil(),
         kind: String::new(),

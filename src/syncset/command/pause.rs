@@ -13,7 +13,7 @@ use crate::documents::Kind;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient};
 use crate::job::command::{Exit, complain};
-use crate::syncset::rules::agenda::{PAUSE_REASON, PAUSE_UNTIL, hive_pauses};
+use crate::syncset::rules::action::{PAUSE_REASON, PAUSE_UNTIL, hive_pauses};
 
 /// Changes of clusters under way.
 const AT_ONCE: usize = 8;

@@ -16,7 +16,7 @@ use crate::telemetry::HeldObject;
 pub struct HeldSyncset {
     /// Assigned by the hub.
     pub id: Uuid,
-    /// `SyncSet` or `SelectorSyncSet`. Of one that was gone when it was first judged, kind and name may be empty.
+    /// `SyncSet` or `SelectorSyncSet`. Of one that was gone when it was first checked, kind and name may be empty.
     pub kind: String,
     /// Namespace; empty for a `SelectorSyncSet`.
     pub namespace: String,
@@ -43,7 +43,7 @@ pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError
 }
 
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
-/// the clusters concerned. Returns what was held. Only what was judged is approved: a later change is judged by itself. What can't be
+/// the clusters concerned. Returns what was held. An approval covers what the guard has checked: a later change is checked by itself. What can't be
 /// read can't be approved. Each is approved in a transaction. If one of these fails, what those before it have approved stays approved.
 pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
     let mut found: Vec<HeldSyncset> =
@@ -77,7 +77,7 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
     const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
          where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
-    // A judgement that has read the row before is repeated.
+    // A check that has read the row before is repeated.
     const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
          where syncset = $1::text::uuid and held and cause is distinct from 'unreadable'";
     const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
@@ -85,7 +85,7 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
     let syncset = syncset.to_string();
     let params = [(&syncset as _, Type::TEXT)];
     let mut transaction = database.begin("approve", super::turn::WITHIN).await?;
-    // What the dispatcher has judged is written under a lock of the same row.
+    // The guard's decisions are written under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
@@ -166,7 +166,7 @@ impl Released {
     }
 }
 
-/// What was judged by an earlier release has no name.
+/// A syncset that an earlier release has checked has no name.
 fn argument(id: Uuid, namespace: &str, name: &str) -> String {
     match (namespace, name) {
         (_, "") => id.to_string(),

@@ -4,8 +4,8 @@
 //! the cursor. So a crash loses no request, and at worst repeats some. A request for a cluster that has nothing to do is harmless: the
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
-//! Before it moves the cursor it judges what the changes would delete.
-//! Passes delete nothing that was not judged, and nothing that is held; [`held`](held()) lists that, and [`approve`] lets it go.
+//! Before it moves the cursor it checks what the changes would delete.
+//! Passes delete nothing that was not checked, and nothing that is held; [`held`](held()) lists that, and [`approve`] lets it go.
 
 use std::sync::Arc;
 
@@ -17,10 +17,9 @@ mod actor;
 mod ask;
 mod change;
 mod concern;
-mod docket;
 mod error;
+mod guard;
 mod held;
-mod judge;
 mod read;
 mod remove;
 mod selection;
@@ -28,6 +27,7 @@ mod step;
 mod tidy;
 mod tracked;
 mod turn;
+mod unchecked;
 
 pub use actor::{DispatchObserver, Dispatcher};
 pub use error::DispatchError;

@@ -1,4 +1,4 @@
-//! What of judging is not needed any more. Each minute; bounds the tables.
+//! Deletes rows of the guard that are not needed any more. Each minute; bounds the tables.
 
 use super::error::DispatchError;
 use crate::db::{Database, Type};

@@ -3,7 +3,7 @@
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
 //!
-//! What was judged may be too much to be written in one transaction. Then others come before, which move no cursor.
+//! The guard's decisions may be too many for one transaction. Then others come before, which move no cursor.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use uuid::Uuid;
 
 use super::ask::{concerned, mappers};
 use super::concern::Concern;
-use super::docket::Docket;
 use super::error::DispatchError;
+use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
 use super::ids;
-use super::judge::{Court, READ_AT_ONCE, Verdicts, everything, tracking};
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
 use super::step::Step;
 use super::tidy::tidy;
+use super::unchecked::Unchecked;
 use crate::db::{Database, Transaction, Type};
 use crate::documents::{Broker, Grant, WorkQueue, renumber};
 use crate::syncset::store::RESYNC;
@@ -58,9 +58,9 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn count(&mut self, verdicts: &Verdicts) {
-        self.held += verdicts.held.len();
-        self.released += verdicts.released.len();
+    fn count(&mut self, decisions: &Decisions) {
+        self.held += decisions.held.len();
+        self.released += decisions.released.len();
     }
 }
 
@@ -77,33 +77,33 @@ impl Dispatch {
         self
     }
 
-    /// The same without the guard: everything is judged, and nothing is held.
+    /// The same without the guard: everything is checked, and nothing is held.
     #[must_use]
     pub fn unguarded(mut self) -> Self {
         self.is_guarding = false;
         self
     }
 
-    /// Judges again what is held, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
+    /// Checks again what is held, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
     /// known how to read a syncset; and without the guard, nothing that can be read stays held.
     pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
         self.tidy_in_pages(grant, &|| ()).await
     }
 
-    /// The same; `judged` is called after each syncset that was judged.
-    pub async fn tidy_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    /// The same; `checked` is called after each syncset that was checked.
+    pub async fn tidy_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         const QUERY: &str = "held_ids";
         const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
-        // All other steps judge everything.
+        // All other steps check everything.
         if read.head.step() == Step::Follow {
-            let docket = Docket {
+            let unchecked = Unchecked {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
-                ..Docket::default()
+                ..Unchecked::default()
             };
-            let verdicts = self.judge(grant, &read, read.head.cursor, &docket, &mut turn, judged).await?;
-            if let Some(verdicts) = verdicts {
-                self.write(grant, &read, &verdicts, &mut turn).await?;
+            let decisions = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, checked).await?;
+            if let Some(decisions) = decisions {
+                self.write(grant, &read, &decisions, &mut turn).await?;
             }
         }
         tidy(&self.database, grant).await?;
@@ -115,12 +115,12 @@ impl Dispatch {
         self.turn_in_pages(grant, &|| ()).await
     }
 
-    /// The same; `judged` is called after each syncset that was judged.
-    pub async fn turn_in_pages(&self, grant: &Grant, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    /// The same; `checked` is called after each syncset that was checked.
+    pub async fn turn_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
-            Step::Follow => self.follow(grant, &read, judged).await,
-            Step::All { in_full } => self.all(grant, &read, in_full, judged).await,
+            Step::Follow => self.follow(grant, &read, checked).await,
+            Step::All { in_full } => self.all(grant, &read, in_full, checked).await,
             Step::Renumber => {
                 // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                 renumber(&self.database, false).await?;
@@ -141,36 +141,36 @@ impl Dispatch {
         Ok(self.database.execute("mend_work", TEXT, &params).await?)
     }
 
-    async fn follow(&self, grant: &Grant, read: &Read, judged: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    async fn follow(&self, grant: &Grant, read: &Read, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         if read.changes.is_empty() {
             return Ok(Turn::default());
         }
-        let (concern, docket) = (Concern::of(&read.changes), Docket::of(&read.changes));
+        let (concern, unchecked) = (Concern::of(&read.changes), Unchecked::of(&read.changes));
         let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
         remove(&self.database, &gone).await?;
         let mut turn = Turn { changes: read.changes.len(), has_more: read.is_full, ..Turn::default() };
-        if concern.is_empty() && docket.is_empty() {
+        if concern.is_empty() && unchecked.is_empty() {
             self.pass_over(grant, read).await?;
             return Ok(turn);
         }
         let repeated = Turn { has_more: true, ..Turn::default() };
-        let Some(verdicts) = self.judge(grant, read, read.last, &docket, &mut turn, judged).await? else {
+        let Some(decisions) = self.check(grant, read, read.last, &unchecked, &mut turn, checked).await? else {
             return Ok(repeated);
         };
         let mut transaction = self.begin(grant, read).await?;
-        if !verdicts.write(&mut transaction).await? {
+        if !decisions.write(&mut transaction).await? {
             return Ok(repeated);
         }
-        turn.count(&verdicts);
+        turn.count(&decisions);
         let concern = mappers(&mut transaction, concern).await?;
-        let clusters = concerned(&mut transaction, &concern, &verdicts.released).await?;
+        let clusters = concerned(&mut transaction, &concern, &decisions.released).await?;
         turn.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
         transaction.commit().await?;
         if let Some(broker) = &self.broker {
             broker.hint(&clusters);
         }
-        verdicts.announce();
+        decisions.announce();
         Ok(turn)
     }
 
@@ -180,7 +180,7 @@ impl Dispatch {
         grant: &Grant,
         read: &Read,
         in_full: bool,
-        judged: &(dyn Fn() + Sync),
+        checked: &(dyn Fn() + Sync),
     ) -> Result<Turn, DispatchError> {
         tracing::info!(
             cursor = read.head.cursor,
@@ -193,10 +193,10 @@ impl Dispatch {
         remove_all(&self.database).await?;
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
         let syncsets = everything(&self.database).await?.into_iter().collect();
-        let docket = Docket { syncsets, ..Docket::default() };
-        let verdicts = self.judge(grant, read, read.head.newest, &docket, &mut turn, judged).await?;
-        let is_written = match verdicts {
-            Some(verdicts) => self.write(grant, read, &verdicts, &mut turn).await?,
+        let unchecked = Unchecked { syncsets, ..Unchecked::default() };
+        let decisions = self.check(grant, read, read.head.newest, &unchecked, &mut turn, checked).await?;
+        let is_written = match decisions {
+            Some(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
             None => false,
         };
         if !is_written {
@@ -214,58 +214,58 @@ impl Dispatch {
         Ok(turn)
     }
 
-    /// Judges what is on the docket. If that is much, some of it is written in transactions of their own; what they store permits nothing
-    /// before the cursor has moved, and stays right if that never happens: another turn judges the same again. None if something was
+    /// Has the guard check these syncsets and clusters. If they are many, some decisions are written in transactions of their own; what they store permits nothing
+    /// before the cursor has moved, and stays right if that never happens: another turn checks the same again. None if something was
     /// approved meanwhile.
-    async fn judge(
+    async fn check(
         &self,
         grant: &Grant,
         read: &Read,
         version: i64,
-        docket: &Docket,
+        unchecked: &Unchecked,
         turn: &mut Turn,
-        judged: &(dyn Fn() + Sync),
-    ) -> Result<Option<Verdicts>, DispatchError> {
-        let court = Court { database: &self.database, is_guarding: self.is_guarding, version };
-        let relabelled: Vec<Uuid> = docket.relabelled.iter().copied().collect();
-        let changed: Vec<Uuid> = docket.syncsets.iter().copied().collect();
+        checked: &(dyn Fn() + Sync),
+    ) -> Result<Option<Decisions>, DispatchError> {
+        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
+        let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
+        let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
         let mut others = tracking(&self.database, &relabelled).await?;
-        others.retain(|id| !docket.syncsets.contains(id));
-        let mut verdicts = Verdicts::default();
+        others.retain(|id| !unchecked.syncsets.contains(id));
+        let mut decisions = Decisions::default();
         for (syncsets, is_changed) in [(changed, true), (others, false)] {
             for some in syncsets.chunks(READ_AT_ONCE) {
-                for subject in court.read(some).await? {
-                    if is_changed || court.is_concerned(&subject, &relabelled).await? {
-                        court.judge(subject, &mut verdicts).await?;
+                for subject in guard.read(some).await? {
+                    if is_changed || guard.is_concerned(&subject, &relabelled).await? {
+                        guard.check(subject, &mut decisions).await?;
                     }
-                    judged();
-                    if verdicts.are_many() && !self.write(grant, read, &std::mem::take(&mut verdicts), turn).await? {
+                    checked();
+                    if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), turn).await? {
                         return Ok(None);
                     }
                 }
             }
         }
-        Ok(Some(verdicts))
+        Ok(Some(decisions))
     }
 
-    /// Writes what was judged in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
+    /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
     /// written: it is not if something was approved since.
     async fn write(
         &self,
         grant: &Grant,
         read: &Read,
-        verdicts: &Verdicts,
+        decisions: &Decisions,
         turn: &mut Turn,
     ) -> Result<bool, DispatchError> {
         let mut transaction = self.begin(grant, read).await?;
-        if !verdicts.write(&mut transaction).await? {
+        if !decisions.write(&mut transaction).await? {
             return Ok(false);
         }
-        let clusters = concerned(&mut transaction, &Concern::default(), &verdicts.released).await?;
+        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
         ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
-        verdicts.announce();
-        turn.count(verdicts);
+        decisions.announce();
+        turn.count(decisions);
         Ok(true)
     }
 

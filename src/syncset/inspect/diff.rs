@@ -1,7 +1,7 @@
 //! What a syncset would do that is not written: a dry run on the clusters that it selects.
 //!
 //! It is rendered as a pass would render it, beside the stored syncsets of each cluster, and tried there. So many clusters are worked on
-//! at once as are a quarter of the permits of passes, and the whole has a deadline: what is not done by then is said so.
+//! at once as are a quarter of the slots of passes, and the whole has a deadline: what is not done by then is said so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::cluster::{Error, KindId};
 use crate::documents::{Document, Key, Kind};
 use crate::job::mass_change;
 use crate::syncset::payloads::Kept;
-use crate::syncset::rules::agenda::{Agenda, PassAgenda};
+use crate::syncset::rules::action::{Action, PassPlan};
 use crate::syncset::rules::guard::{APPROVE, Approval, State, Tally};
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{ObjectRef, SyncSetKind, SyncSetName};
@@ -150,7 +150,7 @@ impl Inspector {
             _ if !self.is_guarding => Approval::Always,
             approval => approval,
         };
-        let held = tally.judge(&state, was_held, approval).is_some();
+        let held = tally.check(&state, was_held, approval).is_some();
         // As they are in a snapshot: it may name thousands of clusters, and each of those that are compared at once has it.
         let mut without_clusters = proposed.spec.clone();
         without_clusters.remove("clusterDeploymentRefs");
@@ -172,7 +172,7 @@ impl Inspector {
                 let mut compared = Compared { namespace: place.namespace, name: place.name, ..Compared::default() };
                 let tried = timeout_at(deadline, async {
                     // The semaphore is never closed.
-                    let _permit = self.permits.acquire().await.ok();
+                    let _slot = self.slots.acquire().await.ok();
                     Box::pin(self.compare(place.id, candidate.clone(), &proposed.kept, &mut compared)).await
                 });
                 match tried.await {
@@ -216,11 +216,11 @@ impl Inspector {
         let mut snapshot = self.store.snapshot(cluster).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
         self.propose(&mut snapshot, candidate).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
         let plan = Plan::of(&snapshot);
-        match &plan.agenda {
-            Agenda::Gone => return waits("it is being deleted"),
-            Agenda::Paused(pause) => return waits(&pause.message()),
-            Agenda::Throttled { until } => return waits(&format!("its API server asks to wait until {until:.0}")),
-            Agenda::Silent { .. } | Agenda::InStep { .. } | Agenda::Pass(_) => {}
+        match &plan.action {
+            Action::Gone => return waits("it is being deleted"),
+            Action::Paused(pause) => return waits(&pause.message()),
+            Action::Throttled { until } => return waits(&format!("its API server asks to wait until {until:.0}")),
+            Action::Silent { .. } | Action::InStep { .. } | Action::Pass(_) => {}
         }
         let Some(stored) = &snapshot.cluster else { return waits("it is being deleted") };
         let pace = snapshot.pace.as_ref().filter(|pace| pace.reachable == Some(false));
@@ -230,10 +230,10 @@ impl Inspector {
             }
             return waits(&unreachable_for(pace.last_contact, snapshot.at));
         }
-        let agenda = PassAgenda { due: BTreeSet::from([id]), ..PassAgenda::default() };
-        let deletions = |_| Deletions::NotJudged;
+        let pass_plan = PassPlan { due: BTreeSet::from([id]), ..PassPlan::default() };
+        let deletions = |_| Deletions::Unchecked;
         let beside = self.preparer.proposing(id, PROPOSED, kept.clone());
-        let prepared = beside.prepare(&snapshot, &plan, &agenda, false, Progress::default(), &deletions).await;
+        let prepared = beside.prepare(&snapshot, &plan, &pass_plan, false, Progress::default(), &deletions).await;
         let prepared = prepared.map_err(|error| {
             Obstacle::Failed(match error {
                 PrepareError::Store(error) => of_store(&error),
@@ -306,7 +306,7 @@ async fn try_all(
         if tried.may_be_outdated {
             again.push((desired, object));
         } else {
-            compared.note(&object, tried.verdict);
+            compared.note(&object, tried.outcome);
             compared.note_left_alone(&object, &left_alone(&desired.body));
         }
     }
@@ -329,7 +329,7 @@ async fn try_all(
         sleep_until(outdated_until).await;
     }
     for (desired, object) in again {
-        compared.note(&object, trial.object(desired, known).await?.verdict);
+        compared.note(&object, trial.object(desired, known).await?.outcome);
         compared.note_left_alone(&object, &left_alone(&desired.body));
     }
     Ok(())

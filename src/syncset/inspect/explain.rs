@@ -14,7 +14,7 @@ use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::FieldPointer;
-use crate::syncset::rules::agenda::{Agenda, PassAgenda};
+use crate::syncset::rules::action::{Action, PassPlan};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::{left_alone, may_end_by_itself};
 use crate::syncset::rules::ownership::without;
@@ -25,7 +25,7 @@ use crate::syncset::rules::wanted::{Deletions, Live, Scope, placed};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::work::{Plan, PrepareError, seen};
 
-/// Longest wait for a permit: others may look at clusters that do not answer.
+/// Longest wait for a slot: others may look at clusters that do not answer.
 const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// Longest time for all of it: the wait, what is rendered, and two answers of the cluster.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -167,7 +167,7 @@ impl Inspector {
     pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
         let deadline = Instant::now() + WITHIN;
         // The semaphore is never closed.
-        let turn = timeout(TURN_WITHIN, self.permits.acquire()).await;
+        let turn = timeout(TURN_WITHIN, self.slots.acquire()).await;
         let _turn = turn.map_err(|_| Unexplained::Busy)?.ok();
         timeout_at(deadline, self.explain_in_turn(cluster, asked)).await.map_err(|_| Unexplained::Busy)?
     }
@@ -176,9 +176,10 @@ impl Inspector {
         let snapshot = self.store.snapshot(cluster).await?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
-        let agenda = PassAgenda { is_full: true, ..PassAgenda::default() };
+        let pass_plan = PassPlan { is_full: true, ..PassPlan::default() };
         let deletions = |syncset: Uuid| snapshot.deletions(syncset);
-        let prepared = self.preparer.prepare(&snapshot, &plan, &agenda, false, Progress::default(), &deletions).await;
+        let prepared =
+            self.preparer.prepare(&snapshot, &plan, &pass_plan, false, Progress::default(), &deletions).await;
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),
@@ -226,7 +227,7 @@ impl Inspector {
             last.note_left_alone(&ignored.unwrap_or_default());
         }
         Ok(Explanation {
-            cluster: standing(snapshot.pace.as_ref(), &plan.agenda, snapshot.at),
+            cluster: state_of_cluster(snapshot.pace.as_ref(), &plan.action, snapshot.at),
             wanted_by,
             live,
             if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot, is_ending),
@@ -294,7 +295,7 @@ fn claims_on<'l>(live: &'l [Live], asked: &Asked, scopes: &Scopes) -> Vec<Claim<
     live.iter().filter_map(of).collect()
 }
 
-fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
+fn state_of_cluster(pace: Option<&PaceRow>, action: &Action, now: Timestamp) -> String {
     let Some(pace) = pace else { return "not contacted yet".to_owned() };
     let reachable = match pace.reachable {
         None => "not contacted yet",
@@ -303,9 +304,9 @@ fn standing(pace: Option<&PaceRow>, agenda: &Agenda, now: Timestamp) -> String {
     };
     let mut parts = vec![reachable.to_owned()];
     parts.extend(pace.last_contact.map(|contact| format!("last contact {} ago", spoken(contact, now))));
-    match agenda {
-        Agenda::Paused(pause) => parts.push(pause.message()),
-        Agenda::Throttled { until } => {
+    match action {
+        Action::Paused(pause) => parts.push(pause.message()),
+        Action::Throttled { until } => {
             parts.push(format!("its API server asks to wait for another {}", spoken(now, *until)));
         }
         _ => parts.push(match pace.next_full {
@@ -477,7 +478,7 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) ->
         None => "nothing: no syncset wants it",
         Some(_) if is_ending => "dropped already: it is deleted and not gone",
         Some(Deletions::Held) => "dropped already: its deletion is held until it is approved",
-        Some(Deletions::Allowed | Deletions::NotJudged) => "dropped already: its deletion is due",
+        Some(Deletions::Allowed | Deletions::Unchecked) => "dropped already: its deletion is due",
     }
     .to_owned()
 }

@@ -26,8 +26,8 @@ pub use explain::{Asked, Explanation, Unexplained, Wanting};
 
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Permits to work for each permit to compare.
-const OF_PERMITS: usize = 4;
+/// Slots to work for each slot to compare.
+const OF_SLOTS: usize = 4;
 
 /// Looks at clusters for operators. Clones are the same.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ pub struct Inspector {
     /// It has budgets of its own.
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
-    /// A quarter of the permits to work: so many clusters are looked at at once.
-    permits: Arc<Semaphore>,
+    /// A quarter of the slots to work: so many clusters are looked at at once.
+    slots: Arc<Semaphore>,
     /// How many these are.
     at_once: usize,
     /// Whether mass deletions are held.
@@ -61,9 +61,9 @@ enum Unseen {
 impl Inspector {
     /// Reads what workers read, and connects as they do.
     pub fn new(store: PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
-        let at_once = (config.max_in_flight.get() / OF_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
-        let permits = Arc::new(Semaphore::new(at_once));
-        Self { store, preparer: preparer.apart(), clusters, permits, at_once, is_guarding: config.mass_delete_guard }
+        let at_once = (config.max_in_flight.get() / OF_SLOTS).clamp(1, Semaphore::MAX_PERMITS);
+        let slots = Arc::new(Semaphore::new(at_once));
+        Self { store, preparer: preparer.apart(), clusters, slots, at_once, is_guarding: config.mass_delete_guard }
     }
 
     /// The keys that open what is sealed.

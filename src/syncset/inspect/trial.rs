@@ -41,21 +41,21 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     /// What would become of it.
-    pub(super) verdict: Verdict,
+    pub(super) outcome: TrialOutcome,
     /// Whether a changed value may have been missed, since the object was written in the same second. It is not if the object is tried
     /// again a second after this.
     pub(super) may_be_outdated: bool,
 }
 
-impl From<Verdict> for Tried {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, may_be_outdated: false }
+impl From<TrialOutcome> for Tried {
+    fn from(outcome: TrialOutcome) -> Self {
+        Self { outcome, may_be_outdated: false }
     }
 }
 
 /// What would become of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TrialOutcome {
     /// It would be created.
     Create,
     /// It would be changed.
@@ -207,9 +207,9 @@ impl<'k> Trial<'k> {
             Ok(place) => place,
             Err(NoPlace::Unread(error)) => return settled(error).map(Tried::from),
             Err(NoPlace::Unserved(_)) if self.brought.groups.contains(&desired.object.group) => {
-                return Ok(Verdict::Create.into());
+                return Ok(TrialOutcome::Create.into());
             }
-            Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text).into()),
+            Err(NoPlace::Unserved(text)) => return Ok(TrialOutcome::Failed(text).into()),
         };
         let desired = if kind.namespaced { desired.clone() } else { desired.clone().without_namespace() };
         let before = match self.cluster.read_metadata(kind, &key).await {
@@ -220,7 +220,7 @@ impl<'k> Trial<'k> {
             None => None,
             Some(before) => match known.seen(&desired.object, before).await {
                 Ok(found) => Some(found),
-                Err(error) => return Ok(Verdict::Failed(full_text(&error)).into()),
+                Err(error) => return Ok(TrialOutcome::Failed(full_text(&error)).into()),
             },
         };
         let is_adopted = found.as_ref().is_some_and(|(_, is_adopted)| *is_adopted);
@@ -252,29 +252,29 @@ impl<'k> Trial<'k> {
             };
             let created = match self.cluster.change(request).await {
                 Ok(created) => match place.given_up(manager, &pointers, &whole, &created.body).await {
-                    Ok(_) => Verdict::Create,
+                    Ok(_) => TrialOutcome::Create,
                     Err(error) => settled(error)?,
                 },
-                Err(error) if self.is_explained(&error, &key) => Verdict::Create,
+                Err(error) if self.is_explained(&error, &key) => TrialOutcome::Create,
                 Err(error) => settled(error)?,
             };
             return Ok(created.into());
         };
         if before.deletion.is_some() {
-            return Ok(Verdict::Failed("it is being deleted".to_owned()).into());
+            return Ok(TrialOutcome::Failed("it is being deleted".to_owned()).into());
         }
         if self.behavior != Behavior::CreateOnly
             && let Err(error) = place.given_up(manager, &pointers, &whole, &before).await
         {
             return settled(error).map(Tried::from);
         }
-        let verdict = match self.behavior {
-            Behavior::CreateOnly => Verdict::Same,
+        let outcome = match self.behavior {
+            Behavior::CreateOnly => TrialOutcome::Same,
             Behavior::CreateOrUpdate => {
                 let as_merge = check_merge(&pointers, &whole);
                 let patched = patched(place, &body, PatchType::Strategic, as_merge).await;
                 if is_invalid(&patched) && may_recreate && self.is_valid_as_new(kind, &key, &desired).await? {
-                    return Ok(Verdict::Recreate.into());
+                    return Ok(TrialOutcome::Recreate.into());
                 }
                 compared(&before, patched, is_same_patched)?
             }
@@ -283,25 +283,26 @@ impl<'k> Trial<'k> {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
                     let owners = owners(&message, &body, &before, &taken_over(&before, !is_adopted));
                     match compared(&before, forced, is_same_applied)? {
-                        Verdict::Failed(text) => Verdict::Failed(text),
-                        verdict if owners.is_empty() => verdict,
-                        _ => Verdict::Conflict(owners),
+                        TrialOutcome::Failed(text) => TrialOutcome::Failed(text),
+                        outcome if owners.is_empty() => outcome,
+                        _ => TrialOutcome::Conflict(owners),
                     }
                 }
                 Err(error @ Error::Rejected { code: INVALID, .. }) => match refused(place, &body, error).await? {
-                    Verdict::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
-                        return Ok(Verdict::Recreate.into());
+                    TrialOutcome::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
+                        return Ok(TrialOutcome::Recreate.into());
                     }
-                    verdict => verdict,
+                    outcome => outcome,
                 },
                 applied => {
-                    let verdict = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
-                    let may_be_outdated = verdict == Verdict::Same && was_applied_lately(&before, Timestamp::now());
-                    return Ok(Tried { verdict, may_be_outdated });
+                    let outcome = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
+                    let may_be_outdated =
+                        outcome == TrialOutcome::Same && was_applied_lately(&before, Timestamp::now());
+                    return Ok(Tried { outcome, may_be_outdated });
                 }
             },
         };
-        Ok(verdict.into())
+        Ok(outcome.into())
     }
 
     /// Whether an object that can't be changed would be valid as a new one.
@@ -316,13 +317,13 @@ impl<'k> Trial<'k> {
     }
 
     /// What would become of an object that is patched.
-    pub(super) async fn patch(&self, patch: &DesiredPatch) -> Result<Verdict, Error> {
+    pub(super) async fn patch(&self, patch: &DesiredPatch) -> Result<TrialOutcome, Error> {
         let is_brought = self.brought.has_patched(&patch.object);
         let (kind, key) = match self.place(&patch.api_version, &patch.object) {
             Ok(place) => place,
-            Err(_) if is_brought => return Ok(Verdict::Same),
+            Err(_) if is_brought => return Ok(TrialOutcome::Same),
             Err(NoPlace::Unread(error)) => return settled(error),
-            Err(NoPlace::Unserved(text)) => return Ok(Verdict::Failed(text)),
+            Err(NoPlace::Unserved(text)) => return Ok(TrialOutcome::Failed(text)),
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
@@ -330,8 +331,8 @@ impl<'k> Trial<'k> {
                 let patched = patched(place, &patch.body, patch.patch_type, Ok(())).await;
                 compared(&before, patched, is_same_patched)
             }
-            Ok(None) if is_brought => Ok(Verdict::Same),
-            Ok(None) => Ok(Verdict::Failed("there is no such object to patch".to_owned())),
+            Ok(None) if is_brought => Ok(TrialOutcome::Same),
+            Ok(None) => Ok(TrialOutcome::Failed("there is no such object to patch".to_owned())),
             Err(error) => settled(error),
         }
     }
@@ -379,14 +380,14 @@ async fn patched(
 }
 
 /// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
-async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<Verdict, Error> {
+async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<TrialOutcome, Error> {
     let cleared = unions::cleared(place.object, body);
     if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
         return settled(error);
     }
     let body = cleared.as_ref().unwrap_or(body);
     match patched(place, body, PatchType::Strategic, Ok(())).await {
-        Ok(_) => Ok(Verdict::Change),
+        Ok(_) => Ok(TrialOutcome::Change),
         Err(_) => settled(error),
     }
 }
@@ -398,8 +399,8 @@ enum NoPlace {
 }
 
 /// What a refusal says of the object; an error if it says something about the cluster.
-fn settled(error: Error) -> Result<Verdict, Error> {
-    if says_nothing_of_objects(&error) { Err(error) } else { Ok(Verdict::Failed(error.message())) }
+fn settled(error: Error) -> Result<TrialOutcome, Error> {
+    if says_nothing_of_objects(&error) { Err(error) } else { Ok(TrialOutcome::Failed(error.message())) }
 }
 
 /// Whether it is the cluster that does not answer, or not to us.
@@ -416,10 +417,10 @@ fn compared(
     before: &Metadata,
     after: Result<Metadata, Error>,
     is_same: fn(&Metadata, &Metadata) -> bool,
-) -> Result<Verdict, Error> {
+) -> Result<TrialOutcome, Error> {
     match after {
-        Ok(after) if is_same(before, &after) => Ok(Verdict::Same),
-        Ok(_) => Ok(Verdict::Change),
+        Ok(after) if is_same(before, &after) => Ok(TrialOutcome::Same),
+        Ok(_) => Ok(TrialOutcome::Change),
         Err(error) => settled(error),
     }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, WorkQueue};
 use crate::syncset::dispatch::{DispatchError, HeldSyncset, held};
-use crate::syncset::rules::agenda::{Agenda, ClusterFacts, PAUSES};
+use crate::syncset::rules::action::{Action, ClusterFacts, PAUSES};
 use crate::syncset::rules::status::Unreachable;
 
 /// Failures that are shown, and clusters that do not answer.
@@ -22,7 +22,7 @@ const FIRST_UNREACHABLE: usize = 5;
 
 /// The state of a cluster: the first one that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum SyncState {
     /// Its document pauses it.
     Paused,
     /// It does not answer, or its kubeconfig is refused.
@@ -37,7 +37,7 @@ pub enum Standing {
     InStep,
 }
 
-impl Standing {
+impl SyncState {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
 
@@ -58,7 +58,7 @@ impl Standing {
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// Clusters in each state.
-    pub states: BTreeMap<Standing, usize>,
+    pub states: BTreeMap<SyncState, usize>,
     /// Since when the oldest change that is due has been due.
     pub oldest: Option<Duration>,
     /// The newest failures.
@@ -190,7 +190,7 @@ impl Marks {
             is_being_deleted: false,
             kubeconfig_generation: 0,
         };
-        matches!(Agenda::of(Some(&facts), &[], &[], &BTreeSet::new(), None, now), Agenda::Paused(_))
+        matches!(Action::of(Some(&facts), &[], &[], &BTreeSet::new(), None, now), Action::Paused(_))
     }
 }
 
@@ -211,7 +211,7 @@ impl Counted {
             now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
         }
         let pausing = counted.count_states(database, now).await?;
-        if counted.of(Standing::Unreachable) > 0 {
+        if counted.of(SyncState::Unreachable) > 0 {
             counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
@@ -224,18 +224,18 @@ impl Counted {
         const QUERY: &str = "count_clusters_by_state";
         let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
         let mut pausing: Vec<String> = Vec::new();
-        self.states = Standing::ALL.into_iter().map(|state| (state, 0)).collect();
+        self.states = SyncState::ALL.into_iter().map(|state| (state, 0)).collect();
         for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
             let (name, clusters, marks): (&str, i64, Option<&str>) =
                 (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
             let state = if pauses(marks, now) {
                 pausing.extend(marks.filter(|_| matches!(name, "refused" | "unreachable")).map(str::to_owned));
-                Standing::Paused
+                SyncState::Paused
             } else if name == "refused" {
                 self.refused += number(clusters);
-                Standing::Unreachable
+                SyncState::Unreachable
             } else {
-                Standing::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(Standing::Due)
+                SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
             };
             *self.states.entry(state).or_default() += number(clusters);
         }
@@ -243,7 +243,7 @@ impl Counted {
     }
 
     /// Clusters in a state.
-    pub fn of(&self, state: Standing) -> usize {
+    pub fn of(&self, state: SyncState) -> usize {
         self.states.get(&state).copied().unwrap_or_default()
     }
 }

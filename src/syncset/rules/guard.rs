@@ -38,7 +38,7 @@ pub enum Cause {
     Unreadable,
 }
 
-/// What a document says of a syncset, when it is judged.
+/// What a document says of a syncset when the guard checks it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
     /// There is none, or its deletion was requested.
@@ -85,7 +85,7 @@ pub struct Place {
     pub others: Objects,
     /// How much of what it would delete was approved.
     pub approved: Amount,
-    /// Whether what it would delete there was judged before, and not held.
+    /// Whether the guard has checked what it would delete there before, and has allowed it.
     pub was_allowed: bool,
     /// Whether the cluster counted when the syncset was held.
     pub was_counted: bool,
@@ -104,17 +104,17 @@ pub struct Tally {
     pub counted: usize,
     /// On how many of those something is still to be deleted.
     pending: usize,
-    /// The same without those where that was judged before, and not held.
+    /// The same without those where the guard has allowed that before.
     pending_since: usize,
     is_precious: bool,
 }
 
 /// What is known of a syncset on one cluster, when a pass begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged<'g> {
+pub struct Checked<'g> {
     /// How far the dispatcher has read the log.
     pub cursor: i64,
-    /// What it has judged of the syncset.
+    /// What it has decided about the syncset.
     pub guard: Option<&'g GuardRow>,
     /// The version of the cluster's document.
     pub cluster: i64,
@@ -233,7 +233,7 @@ impl Tally {
     ///
     /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was held stays
     /// held until nothing is left of it.
-    pub fn judge(&self, state: &State, was_held: bool, approval: Approval) -> Option<Cause> {
+    pub fn check(&self, state: &State, was_held: bool, approval: Approval) -> Option<Cause> {
         let is_too_many = self.pending > 0 && mass_change::is_mass(self.counted, self.tracks);
         let is_left = was_held && self.pending_since > 0;
         match state {
@@ -247,24 +247,24 @@ impl Tally {
 
 /// Whether a syncset may delete what it no longer wants on a cluster.
 ///
-/// What the dispatcher has not read yet was not judged: the cluster may have lost its labels together with many others. A syncset has a
-/// row from its first judgement on, which comes before it is applied anywhere. So one without a row, living or gone, was not judged; a
+/// What the dispatcher has not read yet is unchecked: the cluster may have lost its labels together with many others. A syncset has a
+/// row from its first check on, which comes before it is applied anywhere. So one without a row, living or gone, is unchecked; a
 /// cursor alone, which a release without the guard may have moved, is no permission. That a document is missing does not say that its
-/// deletion was judged: the row does.
-pub fn deletions(judged: &Judged<'_>) -> Deletions {
-    let Judged { cursor, guard, cluster, syncset } = *judged;
-    let Some(guard) = guard else { return Deletions::NotJudged };
+/// deletion was checked: the row does.
+pub fn deletions(checked: &Checked<'_>) -> Deletions {
+    let Checked { cursor, guard, cluster, syncset } = *checked;
+    let Some(guard) = guard else { return Deletions::Unchecked };
     let has_passed = |version| version <= cursor;
-    let is_judged = match syncset {
+    let is_checked = match syncset {
         Some(version) => has_passed(version) && version <= guard.judged,
         None => guard.gone,
     };
     if guard.held {
         Deletions::Held
-    } else if is_judged && has_passed(cluster) {
+    } else if is_checked && has_passed(cluster) {
         Deletions::Allowed
     } else {
-        Deletions::NotJudged
+        Deletions::Unchecked
     }
 }
 
@@ -300,13 +300,13 @@ mod tests {
         }
     }
 
-    fn judge(state: &State, places: &[Place], was_held: bool) -> Option<Cause> {
+    fn check(state: &State, places: &[Place], was_held: bool) -> Option<Cause> {
         let mut tally = Tally::default();
         for place in places {
             let (loses, wanted) = state.loses(place);
             tally.add(place, loses, wanted);
         }
-        tally.judge(state, was_held, Approval::None)
+        tally.check(state, was_held, Approval::None)
     }
 
     #[test]
@@ -319,29 +319,29 @@ mod tests {
             (selecting("prod", &["a"]), Cause::Many),
             (renamed, Cause::Many),
         ] {
-            assert_eq!(judge(&state, &vec![had.clone(); 11], false), Some(cause), "all of eleven");
-            assert_eq!(judge(&state, &vec![had.clone(); 2], false), Some(cause), "all of two");
-            assert_eq!(judge(&state, &vec![had.clone(); 1], false), None, "the only one");
+            assert_eq!(check(&state, &vec![had.clone(); 11], false), Some(cause), "all of eleven");
+            assert_eq!(check(&state, &vec![had.clone(); 2], false), Some(cause), "all of two");
+            assert_eq!(check(&state, &vec![had.clone(); 1], false), None, "the only one");
         }
         // Labels of some clusters.
         let state = selecting("prod", &["a", "b", "c"]);
         for (lost, kept, expected) in [(10, 90, None), (11, 90, Some(Cause::Many)), (11, 99, None), (1, 1, None)] {
             let mut places = vec![place("test", &["a", "b", "c"]); lost];
             places.extend(vec![had.clone(); kept]);
-            assert_eq!(judge(&state, &places, false), expected, "{lost} of {}", lost + kept);
+            assert_eq!(check(&state, &places, false), expected, "{lost} of {}", lost + kept);
         }
     }
 
     #[test]
     fn an_edit_that_keeps_more_than_it_drops_counts_nowhere() {
         let places = vec![place("prod", &["a", "b", "c"]); 1_000];
-        assert_eq!(judge(&selecting("prod", &["a", "b"]), &places, false), None);
-        assert_eq!(judge(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
+        assert_eq!(check(&selecting("prod", &["a", "b"]), &places, false), None);
+        assert_eq!(check(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
         // Together with what was deleted within ten minutes.
         let places = vec![Place { deleted: 1, ..place("prod", &["a", "b"]) }; 1_000];
-        assert_eq!(judge(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
+        assert_eq!(check(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
         let places = vec![Place { deleted: 1, ..place("prod", &["a", "b", "c"]) }; 1_000];
-        assert_eq!(judge(&selecting("prod", &["a", "b", "d"]), &places, false), None);
+        assert_eq!(check(&selecting("prod", &["a", "b", "d"]), &places, false), None);
     }
 
     #[test]
@@ -351,11 +351,11 @@ mod tests {
         let deleted = Place { deleted: 1, ..kept.clone() };
         let mut places = vec![deleted; 10];
         places.extend(vec![kept; 20]);
-        assert_eq!(judge(&state, &places, false), None, "nothing is left to delete");
+        assert_eq!(check(&state, &places, false), None, "nothing is left to delete");
         places.push(lost.clone());
-        assert_eq!(judge(&state, &places, false), Some(Cause::Many), "the eleventh within ten minutes");
+        assert_eq!(check(&state, &places, false), Some(Cause::Many), "the eleventh within ten minutes");
         let approved = Place { approved: Amount { objects: 1, precious: 0 }, ..lost };
-        assert_eq!(judge(&state, &vec![approved; 20], true), None);
+        assert_eq!(check(&state, &vec![approved; 20], true), None);
     }
 
     #[test]
@@ -363,16 +363,16 @@ mod tests {
         let state = selecting("prod", &["a"]);
         let mut places = vec![place("prod", &["a"]); 20];
         places.push(place("test", &["a"]));
-        assert_eq!(judge(&state, &places, false), None);
-        assert_eq!(judge(&state, &places, true), Some(Cause::Many), "the others were repaired");
+        assert_eq!(check(&state, &places, false), None);
+        assert_eq!(check(&state, &places, true), Some(Cause::Many), "the others were repaired");
         let before: Vec<Place> = places.iter().cloned().map(|place| Place { was_allowed: true, ..place }).collect();
-        assert_eq!(judge(&state, &before, true), None, "it was let through before");
-        assert_eq!(judge(&state, &places[..20], true), None);
+        assert_eq!(check(&state, &before, true), None, "it was let through before");
+        assert_eq!(check(&state, &places[..20], true), None);
         // Nor is it taken back by other objects.
         let place = Place { was_counted: true, ..place("prod", &["a", "b"]) };
         let state = selecting("prod", &["b", "c", "d", "e"]);
-        assert_eq!(judge(&state, &vec![place.clone(); 20], true), Some(Cause::Many));
-        assert_eq!(judge(&state, &vec![Place { was_counted: false, ..place }; 20], true), None, "it never counted");
+        assert_eq!(check(&state, &vec![place.clone(); 20], true), Some(Cause::Many));
+        assert_eq!(check(&state, &vec![Place { was_counted: false, ..place }; 20], true), None, "it never counted");
     }
 
     #[test]
@@ -381,9 +381,9 @@ mod tests {
             let object = [group, kind, "", "x"].map(str::to_owned);
             let has = Place { has: Amount { objects: 5, precious: 1 }, others: [object].into(), ..place("prod", &[]) };
             let state = selecting("prod", &["a", "b", "c", "d"]);
-            assert_eq!(judge(&state, std::slice::from_ref(&has), false), Some(Cause::Precious), "{kind}");
+            assert_eq!(check(&state, std::slice::from_ref(&has), false), Some(Cause::Precious), "{kind}");
             let approved = Place { approved: Amount { objects: 1, precious: 1 }, ..has };
-            assert_eq!(judge(&state, &[approved], false), None, "{kind}");
+            assert_eq!(check(&state, &[approved], false), None, "{kind}");
         }
         assert!(!is_precious(&["apps", "Namespace", "", "x"].map(str::to_owned)));
     }
@@ -397,7 +397,7 @@ mod tests {
         tally.add(&has, state.loses(&has).0, state.loses(&has).1);
         assert_eq!((tally.tracks, tally.loses), (1, 0));
         for approval in [Approval::None, Approval::Once, Approval::Always] {
-            assert_eq!(tally.judge(&state, false, approval), Some(Cause::Unreadable));
+            assert_eq!(tally.check(&state, false, approval), Some(Cause::Unreadable));
         }
     }
 
@@ -417,20 +417,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_deletes_only_what_was_judged_and_is_not_held() {
+    fn a_pass_deletes_only_what_was_checked_and_is_not_held() {
         let syncset = uuid::Uuid::from_u128(9);
         let guard = |judged, gone, held| GuardRow { syncset, judged, gone, held };
-        let deletions =
-            |cursor, guard: Option<&GuardRow>, cluster, syncset| deletions(&Judged { cursor, guard, cluster, syncset });
+        let deletions = |cursor, guard: Option<&GuardRow>, cluster, syncset| {
+            deletions(&Checked { cursor, guard, cluster, syncset })
+        };
         let (living, held, gone) = (guard(8, false, false), guard(8, false, true), guard(8, true, false));
         for (cursor, guard, cluster, version, expected) in [
             (8, Some(&living), 8, Some(8), Deletions::Allowed),
-            (8, Some(&living), 9, Some(8), Deletions::NotJudged),
-            (9, Some(&living), 9, Some(9), Deletions::NotJudged),
-            (7, Some(&living), 7, Some(8), Deletions::NotJudged),
-            (8, None, 8, Some(8), Deletions::NotJudged),
-            (8, None, 8, None, Deletions::NotJudged),
-            (8, Some(&living), 8, None, Deletions::NotJudged),
+            (8, Some(&living), 9, Some(8), Deletions::Unchecked),
+            (9, Some(&living), 9, Some(9), Deletions::Unchecked),
+            (7, Some(&living), 7, Some(8), Deletions::Unchecked),
+            (8, None, 8, Some(8), Deletions::Unchecked),
+            (8, None, 8, None, Deletions::Unchecked),
+            (8, Some(&living), 8, None, Deletions::Unchecked),
             (8, Some(&gone), 8, None, Deletions::Allowed),
             (7, Some(&held), 9, Some(9), Deletions::Held),
         ] {

@@ -2,11 +2,11 @@
 //!
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
-//! send to one: [`object`]s, compared by their [`digest`]s. [`agenda`] finds out what there is to do on a cluster, [`wanted`] which
-//! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] judges what
+//! send to one: [`object`]s, compared by their [`digest`]s. [`action`] finds out what there is to do on a cluster, [`wanted`] which
+//! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] decides what
 //! changes would delete, with the names that [`naming`] finds.
 
-pub mod agenda;
+pub mod action;
 pub mod digest;
 pub mod guard;
 pub mod lists;

@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// Judging names objects as a pass does.
+        /// The guard names objects as a pass does.
         #[test]
         fn names_are_those_of_a_pass(
             named in proptest::collection::vec(("(x|v1|a/v1|a/b/c)", "(Kind|List|)", some_segment(), some_segment()), 0..6),

@@ -20,8 +20,8 @@ const PROBE_SPREAD: f64 = 0.1;
 const FULL_SPREAD: f64 = 0.1;
 /// First wait for an API server that asks to wait, and the longest, also if it asks for more.
 const TOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Between two looks whether the dispatcher has judged a deletion.
-const UNJUDGED: Duration = Duration::from_secs(1);
+/// Between two looks whether the dispatcher has checked a deletion.
+const UNCHECKED: Duration = Duration::from_secs(1);
 /// A cluster of which nothing is known to be due is looked at again after that time at the latest.
 const FAR: Duration = Duration::from_hours(24);
 
@@ -35,7 +35,7 @@ pub enum Ended {
         /// What is left to be done, most urgent first.
         left: Option<Left>,
     },
-    /// The pass has returned its permit before its end.
+    /// The pass has returned its slot before its end.
     Interrupted,
     /// Nothing was asked, since this replica refuses the kubeconfig.
     Refused,
@@ -58,8 +58,8 @@ pub enum Ended {
 pub enum Left {
     /// The API server asked to wait so long. If it does so again and again, the waits become longer.
     Throttled(Duration),
-    /// Deletions that the dispatcher has not judged yet.
-    Unjudged,
+    /// Deletions that the dispatcher has not checked yet.
+    Unchecked,
     /// Something failed that may succeed later.
     Failing,
     /// Something was deleted that is still there.
@@ -108,7 +108,7 @@ pub fn next(ended: &Ended, pace: PaceRow, attempts: i32, interval: Duration, now
                     let pace = PaceRow { attempts: tries, retry_at: Some(ready_at), ..pace };
                     return Next { ready_at, attempts, pace };
                 }
-                Some(Left::Unjudged) => (UNJUDGED, 0),
+                Some(Left::Unchecked) => (UNCHECKED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
                 Some(Left::Ending) => (doubled(ENDING, attempts), attempts),
             };
@@ -269,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn deletions_that_were_not_judged_are_looked_at_a_second_later() {
-        let left = Ended::Complete { was_full: false, left: Some(Left::Unjudged) };
+    fn deletions_that_were_not_checked_are_looked_at_a_second_later() {
+        let left = Ended::Complete { was_full: false, left: Some(Left::Unchecked) };
         assert_eq!((of(&left, 9, 0.5).ready_at, of(&left, 9, 0.5).attempts), (at(1), 0));
     }
 

@@ -130,12 +130,12 @@ impl PaceRow {
     }
 }
 
-/// What the dispatcher has judged of a syncset's deletions (`towline_guard`).
+/// What the guard has decided about a syncset's deletions (`towline_guard`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardRow {
     /// The syncset's id.
     pub syncset: Uuid,
-    /// The version of the log up to which it was judged.
+    /// The version of the log up to which it was checked.
     pub judged: i64,
     /// Whether the syncset is gone.
     pub gone: bool,

@@ -24,7 +24,7 @@ pub use columns::UnreadableColumn;
 pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
 pub use error::StoreError;
 pub use proposal::{ClusterPlace, StoredSyncset};
-pub use save::{Pace, Standing};
+pub use save::{Pace, Revision};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use places::places;

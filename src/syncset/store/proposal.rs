@@ -12,7 +12,7 @@ use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::rules::guard::{Amount, Place, State, Tally};
 use crate::syncset::rules::object::LAST_APPLIED;
 
-/// The stored syncset of a name, as its deletions are judged.
+/// The stored syncset of a name, as the guard checks its deletions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSyncset {
     pub id: Uuid,

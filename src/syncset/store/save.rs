@@ -2,7 +2,7 @@
 //! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
 //! after the rows of a deleted cluster were deleted.
 //!
-//! The same statement reads how the cluster stands, so that a pass learns without a statement of its own that what it rests on has
+//! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
 //! changed.
 
 use serde::Serialize;
@@ -26,17 +26,17 @@ pub struct Pace {
     pub resyncs: i64,
 }
 
-/// How a cluster stands while a pass is under way.
+/// What may have changed for a cluster while a pass is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Revision {
     /// How many passes were requested so far, as [`Work::wanted`](crate::documents::Work::wanted) says it.
     pub wanted: i64,
     /// Version of the cluster's document; none if it is gone.
     pub version: Option<i64>,
 }
 
-/// How the cluster stands whose claim is in parameters $1 to $3; no row if the claim has ended.
-const STANDING: &str = "held as materialized (select w.cluster, w.wanted, \
+/// The revision of the cluster whose claim is in parameters $1 to $3; no row if the claim has ended.
+const REVISION: &str = "held as materialized (select w.cluster, w.wanted, \
        (select c.version from clusters c where c.kind = 'clusters' and c.id = w.cluster) as version \
      from towline_work w where w.cluster = $1::text::uuid and w.holder = $2 and w.token = $3 and w.until > clock_timestamp() \
      for key share of w)";
@@ -102,7 +102,7 @@ pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, 
 impl PassStore {
     /// Writes what a pass has found out, or is about to do, and how the cluster is if that is known by now. A row is
     /// in one list at most, and there once.
-    pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<Standing, StoreError> {
+    pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<Revision, StoreError> {
         const QUERY: &str = "save_pass";
         let id = claim.cluster;
         let cluster = id.to_string();
@@ -137,21 +137,21 @@ impl PassStore {
             (&positions as _, Type::INT8_ARRAY),
         ];
         let text = format!(
-            "with {STANDING}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held",
+            "with {REVISION}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held",
             deleted = deleted()
         );
         let _turn = self.turn().await;
-        standing(QUERY, &self.database.all(QUERY, &text, &params).await?)
+        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
     }
 
-    /// How the cluster stands.
-    pub async fn standing(&self, claim: &WorkClaim) -> Result<Standing, StoreError> {
+    /// The present revision of the cluster.
+    pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
         const QUERY: &str = "standing_of_pass";
         let cluster = claim.cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
-        let text = format!("with {STANDING} select wanted, version from held");
+        let text = format!("with {REVISION} select wanted, version from held");
         let _turn = self.turn().await;
-        standing(QUERY, &self.database.all(QUERY, &text, &params).await?)
+        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
     }
 
     /// Makes full passes of these clusters due. They begin when the clusters are asked for.
@@ -171,7 +171,7 @@ fn json(rows: &impl Serialize, table: &'static str) -> Result<Json<serde_json::V
 }
 
 /// The first columns of the only row. Without a row the claim has ended.
-fn standing(query: &'static str, rows: &[Row]) -> Result<Standing, StoreError> {
+fn revision(query: &'static str, rows: &[Row]) -> Result<Revision, StoreError> {
     let row = rows.first().ok_or(StoreError::LeaseExpired)?;
-    Ok(Standing { wanted: column(query, row, 0)?, version: column(query, row, 1)? })
+    Ok(Revision { wanted: column(query, row, 0)?, version: column(query, row, 1)? })
 }

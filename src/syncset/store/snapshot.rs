@@ -12,7 +12,7 @@ use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn,
 use super::{PassStore, StoreError};
 use crate::db::{Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
-use crate::syncset::rules::guard::{self, Judged};
+use crate::syncset::rules::guard::{self, Checked};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::object::LAST_APPLIED;
 use crate::syncset::rules::rows::{GuardRow, PaceRow, ResultRow};
@@ -27,7 +27,7 @@ const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 pub struct Snapshot {
     /// The database's time of the read.
     pub at: Timestamp,
-    /// How far the dispatcher has read the log: what is newer was not judged.
+    /// How far the dispatcher has read the log: what is newer is unchecked.
     pub cursor: i64,
     /// None if there is no such cluster; then nothing else is read.
     pub cluster: Option<StoredCluster>,
@@ -49,7 +49,7 @@ pub struct Snapshot {
     pub resyncs: i64,
     /// The document of the same namespace that owns the cluster, if that is another one.
     pub owner: Option<String>,
-    /// What was judged of the candidates, and of all syncsets with a result or applied objects.
+    /// The guard's decisions about the candidates, and of all syncsets with a result or applied objects.
     pub guards: Vec<GuardRow>,
     /// The versions of those syncsets that exist and are not being deleted, whether they match the cluster or not.
     pub living: BTreeMap<Uuid, i64>,
@@ -233,7 +233,7 @@ impl Snapshot {
         let resyncs = pace.first().map_or(0, PaceColumns::resyncs);
         Ok(Self {
             at,
-            // Without its row, which every schema has, nothing was judged.
+            // Without its row, which every schema has, everything is unchecked.
             cursor: column::<Option<i64>>(QUERY, row, 2)?.unwrap_or_default(),
             cluster,
             cluster_sync: document(5)?,
@@ -259,8 +259,8 @@ impl Snapshot {
     /// Whether a syncset may delete on this cluster what it no longer wants there, whether it matches, matches no more, or
     /// is gone.
     pub fn deletions(&self, syncset: Uuid) -> Deletions {
-        let Some(cluster) = &self.cluster else { return Deletions::NotJudged };
-        guard::deletions(&Judged {
+        let Some(cluster) = &self.cluster else { return Deletions::Unchecked };
+        guard::deletions(&Checked {
             cursor: self.cursor,
             guard: self.guards.iter().find(|guard| guard.syncset == syncset),
             cluster: cluster.document.version,

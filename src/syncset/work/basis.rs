@@ -1,6 +1,6 @@
 //! Whether what a pass was planned by still holds.
 //!
-//! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a permit, for a cluster that takes its time. Meanwhile
+//! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a slot, for a cluster that takes its time. Meanwhile
 //! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
 //! old, the database is asked before anything is deleted, and after a wait before anything at all is done. So a pass deletes nothing of
 //! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;
@@ -15,9 +15,9 @@ use super::plan::Plan;
 use super::visit::{Read, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::rules::agenda::Agenda;
+use crate::syncset::rules::action::Action;
 use crate::syncset::rules::pass::Writes;
-use crate::syncset::store::{Pace, Snapshot, Standing, StoreError};
+use crate::syncset::store::{Pace, Revision, Snapshot, StoreError};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
 /// object takes milliseconds: usually nothing is asked for this alone.
@@ -63,26 +63,26 @@ impl Basis {
     }
 
     /// What has changed until that time does not matter.
-    fn follow(&mut self, standing: Standing, asked: Instant) {
-        (self.wanted, self.version) = (standing.wanted, standing.version);
+    fn follow(&mut self, revision: Revision, asked: Instant) {
+        (self.wanted, self.version) = (revision.wanted, revision.version);
         (self.has_changed, self.is_another_version) = (false, false);
-        self.learn(standing, asked);
+        self.learn(revision, asked);
     }
 
     /// The database was asked at that time.
-    fn learn(&mut self, standing: Standing, asked: Instant) {
-        self.is_another_version |= standing.version != self.version;
-        self.has_changed |= standing.wanted != self.wanted || self.is_another_version;
+    fn learn(&mut self, revision: Revision, asked: Instant) {
+        self.is_another_version |= revision.version != self.version;
+        self.has_changed |= revision.wanted != self.wanted || self.is_another_version;
         (self.told, self.waited) = (asked, Duration::ZERO);
     }
 }
 
 /// Whether what a pass is about to delete is still to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum Rechecked {
     /// Everything that it rests on is as it was.
     Same,
-    /// Not all of it, or not all of it was judged: what is wanted now has to be found out first.
+    /// Not all of it, or some of it is unchecked: what is wanted now has to be found out first.
     Changed,
     /// Nothing is to be done to the cluster any more.
     Ended,
@@ -90,10 +90,10 @@ pub(super) enum Judged {
     Lost,
 }
 
-impl Judged {
+impl Rechecked {
     /// By what was stored before, and is now.
     pub(super) fn of((before, planned): (&Snapshot, &Plan), (snapshot, plan): (&Snapshot, &Plan)) -> Self {
-        if matches!(plan.agenda, Agenda::Gone | Agenda::Paused(_)) {
+        if matches!(plan.action, Action::Gone | Action::Paused(_)) {
             return Self::Ended;
         }
         let of_kubeconfig = |plan: &Plan| plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
@@ -114,8 +114,8 @@ impl Worker {
     /// Asks the database whether everything is as it was. False if the claim has ended.
     pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<bool, VisitError> {
         let asked = Instant::now();
-        match self.store.standing(&work.writing()).await {
-            Ok(standing) => basis.learn(standing, asked),
+        match self.store.revision(&work.writing()).await {
+            Ok(revision) => basis.learn(revision, asked),
             Err(StoreError::LeaseExpired) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -124,20 +124,25 @@ impl Worker {
 
     /// Asks the database whether what a pass is about to delete is still to be deleted, after something has changed: most changes do not
     /// concern that, and a document may change more often than its passes come to a deletion.
-    pub(super) async fn judge_again(&self, work: &Work, read: &Read, basis: &mut Basis) -> Result<Judged, VisitError> {
+    pub(super) async fn check_again(
+        &self,
+        work: &Work,
+        read: &Read,
+        basis: &mut Basis,
+    ) -> Result<Rechecked, VisitError> {
         let asked = Instant::now();
         // What was requested until now is in the snapshot that follows.
-        let standing = match self.store.standing(&work.writing()).await {
-            Ok(standing) => standing,
-            Err(StoreError::LeaseExpired) => return Ok(Judged::Lost),
+        let revision = match self.store.revision(&work.writing()).await {
+            Ok(revision) => revision,
+            Err(StoreError::LeaseExpired) => return Ok(Rechecked::Lost),
             Err(error) => return Err(error.into()),
         };
         let snapshot = self.store.snapshot(work.cluster).await?;
-        let judged = Judged::of((&read.snapshot, &read.plan), (&snapshot, &Plan::of(&snapshot)));
-        if judged == Judged::Same {
-            basis.follow(standing, asked);
+        let rechecked = Rechecked::of((&read.snapshot, &read.plan), (&snapshot, &Plan::of(&snapshot)));
+        if rechecked == Rechecked::Same {
+            basis.follow(revision, asked);
         }
-        Ok(judged)
+        Ok(rechecked)
     }
 
     /// Stores what a pass has done or is about to do. If it can't go on, how the visit ends.
@@ -150,7 +155,7 @@ impl Worker {
     ) -> Result<Option<Visit>, VisitError> {
         let asked = Instant::now();
         match self.store.save(&work.writing(), writes, pace).await {
-            Ok(standing) => basis.learn(standing, asked),
+            Ok(revision) => basis.learn(revision, asked),
             Err(StoreError::LeaseExpired) => return Ok(Some(Visit::lost())),
             Err(error) => return Err(error.into()),
         }
@@ -173,13 +178,13 @@ mod tests {
         }
     }
 
-    const SAME: Standing = Standing { wanted: 7, version: Some(40) };
+    const SAME: Revision = Revision { wanted: 7, version: Some(40) };
 
     #[test]
     fn a_request_a_change_of_the_cluster_and_its_end_are_changes_and_stay_so() {
         let now = Instant::now();
         for changed in
-            [Standing { wanted: 8, ..SAME }, Standing { version: Some(41), ..SAME }, Standing { version: None, ..SAME }]
+            [Revision { wanted: 8, ..SAME }, Revision { version: Some(41), ..SAME }, Revision { version: None, ..SAME }]
         {
             let mut basis = basis(now);
             basis.learn(SAME, now);

@@ -157,7 +157,7 @@ impl<'c> Executor<'c> {
     /// Carries out a step of which each request has this deadline.
     async fn answered_within(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
         // The caller decides when a cluster is asked again that was silent or wanted fewer requests. A request that waited here
-        // for that would hold up the pass with its permit.
+        // for that would hold up the pass with its slot.
         let cluster = self.cluster.urgent(within);
         settled(self.answer(&cluster, step).await)
     }

@@ -11,7 +11,7 @@ use super::refusal::Stop;
 use super::visit::{Read, Rest, Visit, VisitError, after};
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::rules::agenda::PassAgenda;
+use crate::syncset::rules::action::PassPlan;
 use crate::syncset::rules::pass::{End, Outcome};
 use crate::syncset::rules::retry::{self, Ended, Left};
 use crate::syncset::rules::rows::PaceRow;
@@ -57,13 +57,13 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        agenda: &PassAgenda,
+        pass_plan: &PassPlan,
         identified: &Identified,
         basis: &mut Basis,
         ran: Ran,
     ) -> Result<Visit, VisitError> {
         let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
-        let was_full = agenda.is_full || identified.is_another;
+        let was_full = pass_plan.is_full || identified.is_another;
         let (ended, visited) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), Visited::Silent),
             (Some(Stop::Throttled { told, .. }), _) => {
@@ -72,11 +72,11 @@ impl Worker {
             }
             (Some(Stop::Lost), _) => return Ok(Visit::lost()),
             (None, End::Finished) => {
-                // Whoever judges asks for the cluster, so that what fails need not be tried each second meanwhile.
+                // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
                 let left = match outcome.retry {
                     Some(Retry::Backoff) => Some(Left::Failing),
-                    Some(Retry::Look) if !outcome.awaits_judgement => Some(Left::Ending),
-                    _ => outcome.awaits_judgement.then_some(Left::Unjudged),
+                    Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
+                    _ => outcome.awaits_check.then_some(Left::Unchecked),
                 };
                 (Ended::Complete { was_full, left }, Visited::Complete)
             }
@@ -134,7 +134,7 @@ impl Worker {
         let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
         let goes_on = match ended {
             Ended::Interrupted => true,
-            Ended::Complete { left, .. } => matches!(left, Some(Left::Unjudged | Left::Throttled(_))),
+            Ended::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
             Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
         };
         let rest = match rest {

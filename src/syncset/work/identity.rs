@@ -12,7 +12,7 @@ use super::refusal::Stop;
 use super::visit::{CONNECT_WITHIN, Read, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::rules::agenda::PassAgenda;
+use crate::syncset::rules::action::PassPlan;
 use crate::syncset::rules::pass::{Refusal, Refused, Writes};
 use crate::syncset::rules::rows::PaceRow;
 use crate::syncset::rules::status::{self, Unreachable};
@@ -49,10 +49,10 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        agenda: &PassAgenda,
+        pass_plan: &PassPlan,
         executor: &mut Executor<'_>,
     ) -> Result<Result<Identified, Stop>, VisitError> {
-        if !agenda.identifies {
+        if !pass_plan.identifies {
             let identified = Identified { identity: None, is_another: false };
             return Ok(self.unless_duplicate(read.snapshot.owner.as_deref()).map(|()| identified));
         }

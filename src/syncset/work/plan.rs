@@ -6,7 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::documents::{Document, Sealed};
-use crate::syncset::rules::agenda::{self, Agenda, ClusterFacts};
+use crate::syncset::rules::action::{self, Action, ClusterFacts};
 use crate::syncset::rules::digest;
 use crate::syncset::rules::matching::Audience;
 use crate::syncset::rules::name::{Digest, SyncSetKind};
@@ -28,7 +28,7 @@ pub struct Plan {
     /// Its syncsets, in the order in which they are applied.
     pub live: Vec<LiveSyncset>,
     /// What there is to do at the time of the snapshot.
-    pub agenda: Agenda,
+    pub action: Action,
 }
 
 /// A syncset that names or selects the cluster.
@@ -53,8 +53,8 @@ impl Plan {
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
-        let wanted: Vec<agenda::Live> = live.iter().map(LiveSyncset::on_agenda).collect();
-        let agenda = Agenda::of(
+        let wanted: Vec<action::Live> = live.iter().map(LiveSyncset::as_live).collect();
+        let action = Action::of(
             facts.as_ref(),
             &wanted,
             &snapshot.results,
@@ -62,14 +62,14 @@ impl Plan {
             snapshot.pace.as_ref(),
             snapshot.at,
         );
-        Self { facts, live, agenda }
+        Self { facts, live, action }
     }
 }
 
 impl LiveSyncset {
-    fn on_agenda(&self) -> agenda::Live {
+    fn as_live(&self) -> action::Live {
         let Header { id, name, .. } = &self.header;
-        agenda::Live { id: *id, name: name.clone(), inputs: self.inputs }
+        action::Live { id: *id, name: name.clone(), inputs: self.inputs }
     }
 
     /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.

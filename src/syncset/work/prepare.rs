@@ -25,7 +25,7 @@ use crate::cluster::DynamicClusters;
 use crate::documents::{Aside, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::Allowed;
 use crate::syncset::payloads::{Kept, Parsed, Payloads};
-use crate::syncset::rules::agenda::PassAgenda;
+use crate::syncset::rules::action::PassPlan;
 use crate::syncset::rules::pass::{Input, Progress};
 use crate::syncset::rules::render;
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
@@ -187,19 +187,19 @@ impl Preparer {
         self.aside.apart(connect).await
     }
 
-    /// What a pass with this agenda begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
+    /// What a pass with this plan begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
     /// ended, and can be dropped at any time.
     pub async fn prepare(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
-        agenda: &PassAgenda,
+        pass_plan: &PassPlan,
         another_cluster: bool,
         progress: Progress,
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Prepared, PrepareError> {
         let is_due =
-            |syncset: &&LiveSyncset| agenda.is_full || another_cluster || agenda.due.contains(&syncset.header.id);
+            |syncset: &&LiveSyncset| pass_plan.is_full || another_cluster || pass_plan.due.contains(&syncset.header.id);
         let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
         let mut rows = None;
         let (share, live) = loop {
@@ -212,7 +212,7 @@ impl Preparer {
             // It begins anew: two passes that keep what they have and wait for more could wait for each other.
             wanted.extend(more);
         };
-        let gone = agenda.gone.iter().map(|gone| (*gone, deletions(*gone)));
+        let gone = pass_plan.gone.iter().map(|gone| (*gone, deletions(*gone)));
         let Rows { applied, patched } = rows.unwrap_or_default();
         let input = Input {
             live,
@@ -220,7 +220,7 @@ impl Preparer {
             applied,
             patched,
             results: snapshot.results.clone(),
-            full: agenda.is_full,
+            full: pass_plan.is_full,
             another_cluster,
             elsewhere: false,
             progress,
@@ -281,7 +281,7 @@ impl Preparer {
             rows.get_or_insert(Rows { applied, patched });
             for (row, parsed) in rendering::parse(&self.aside, payloads).await? {
                 self.payloads.keep(row.id, row.version, parsed.clone());
-                // A payload of another version does not fit to the header, nor to what was judged and is stored as its inputs.
+                // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
                 let header = missing.remove(&row.id).filter(|header| header.version == row.version);
                 syncsets.push((header.ok_or(PrepareError::Outdated)?.clone(), parsed));
             }

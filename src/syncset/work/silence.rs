@@ -38,7 +38,7 @@ impl Worker {
 
     /// A cluster was asked in vain, and is asked again when its turn comes.
     pub(super) fn silent_again(&self, told: Duration) -> Ended {
-        Ended::Silent { told, turn: self.permits.next_probe() }
+        Ended::Silent { told, turn: self.slots.next_probe() }
     }
 
     /// Stores when a silent cluster is asked that could not be asked now. Returns whether the claim still holds.

@@ -9,21 +9,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::basis::{Basis, Judged};
+use super::basis::{Basis, Rechecked};
 use super::executor::Executor;
 use super::finish::Ran;
 use super::first;
-use super::hand::{Hand, put_off};
 use super::identity::Identified;
 use super::observer::{First, Visited};
 use super::plan::Plan;
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::refusal::Stop;
 use super::shown::{self, Shown};
+use super::slot::{VisitSlot, put_off};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{OpenError, Work, WriteError};
-use crate::syncset::rules::agenda::{Agenda, PassAgenda, Probe};
+use crate::syncset::rules::action::{Action, PassPlan, Probe};
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::rules::retry::{self, Ended};
@@ -152,7 +152,7 @@ impl Worker {
         slot: OwnedSemaphorePermit,
         stopping: &CancellationToken,
     ) -> Result<Visit, VisitError> {
-        let (mut hand, mut again) = (Hand::Connecting(slot), after(self.now(), SOON));
+        let (mut own_slot, mut again) = (VisitSlot::Connecting(slot), after(self.now(), SOON));
         // By which kubeconfig the cluster has answered a probe.
         let mut awake = None;
         for _ in 0..MOST_READS {
@@ -165,16 +165,16 @@ impl Worker {
             let is_awake =
                 awake.is_some() && awake == read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
             let (mut asks, mut no_slot_until) = (Asks::Nothing, None);
-            if let Agenda::Pass(agenda) = &read.plan.agenda
-                && agenda.probe != Probe::None
+            if let Action::Pass(pass_plan) = &read.plan.action
+                && pass_plan.probe != Probe::None
             {
                 if is_awake {
                     asks = Asks::HasAnswered;
-                } else if hand.may_probe() {
+                } else if own_slot.may_probe() {
                     asks = Asks::First;
                 } else {
-                    match self.permits.probe(agenda.probe == Probe::Demanded) {
-                        Ok(slot) => (hand, asks) = (Hand::Probing(slot), Asks::First),
+                    match self.slots.probe(pass_plan.probe == Probe::Demanded) {
+                        Ok(slot) => (own_slot, asks) = (VisitSlot::Probing(slot), Asks::First),
                         // Nobody has a claim on it meanwhile, so what somebody asks for is done at once. It is stored, so that a change
                         // makes no difference.
                         Err(wait) => {
@@ -188,33 +188,35 @@ impl Worker {
                     }
                 }
             }
-            let (visited, until) = match &read.plan.agenda {
-                Agenda::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
-                Agenda::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
-                Agenda::Paused(pause) => (Visited::Paused, pause.until),
-                Agenda::Silent { retry_at } => (Visited::Waiting, Some(*retry_at)),
-                Agenda::Throttled { until } => (Visited::Waiting, Some(*until)),
-                Agenda::InStep { next_full } => (Visited::InStep, Some(*next_full)),
-                Agenda::Pass(agenda) => {
-                    if let Some(visit) = Box::pin(self.pass(work, &read, agenda, asks, &mut hand, stopping)).await? {
+            let (visited, until) = match &read.plan.action {
+                Action::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
+                Action::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
+                Action::Paused(pause) => (Visited::Paused, pause.until),
+                Action::Silent { retry_at } => (Visited::Waiting, Some(*retry_at)),
+                Action::Throttled { until } => (Visited::Waiting, Some(*until)),
+                Action::InStep { next_full } => (Visited::InStep, Some(*next_full)),
+                Action::Pass(pass_plan) => {
+                    if let Some(visit) =
+                        Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?
+                    {
                         return Ok(visit);
                     }
                     if asks != Asks::Nothing {
                         // It has answered.
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                     }
-                    if matches!(hand, Hand::Nothing) {
+                    if matches!(own_slot, VisitSlot::Nothing) {
                         // What was read is old when the turn comes.
                         drop(read);
-                        if let Some(visit) = self.wait_to_connect(work, &mut hand, stopping).await {
+                        if let Some(visit) = self.wait_to_connect(work, &mut own_slot, stopping).await {
                             return Ok(visit);
                         }
                     }
                     continue;
                 }
             };
-            let paused = match &read.plan.agenda {
-                Agenda::Paused(pause) => Some(pause.message()),
+            let paused = match &read.plan.action {
+                Action::Paused(pause) => Some(pause.message()),
                 _ => None,
             };
             let conditions = Conditions {
@@ -233,11 +235,11 @@ impl Worker {
             );
             let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
                 // The pass that was asked for is still to be made, and this visit was no attempt at it.
-                Rest::Until(ready_at, _) if matches!(read.plan.agenda, Agenda::Throttled { .. }) => {
+                Rest::Until(ready_at, _) if matches!(read.plan.action, Action::Throttled { .. }) => {
                     Rest::Further(ready_at, work.attempts.saturating_sub(1))
                 }
                 // The same for what somebody has asked for.
-                Rest::Until(ready_at, _) if matches!(&read.plan.agenda, Agenda::Pass(agenda) if agenda.probe == Probe::Demanded) => {
+                Rest::Until(ready_at, _) if matches!(&read.plan.action, Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded) => {
                     Rest::Further(ready_at, 0)
                 }
                 rest => rest,
@@ -289,12 +291,12 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        agenda: &PassAgenda,
+        pass_plan: &PassPlan,
         asks: Asks,
-        hand: &mut Hand,
+        own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
-        // There is no agenda without it.
+        // Nothing is planned without it.
         let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
         // Keys and certificates are read by few threads, for whom others may wait.
         let kept = tokio::select! {
@@ -315,11 +317,11 @@ impl Worker {
                 let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
                 let message = full_text(&fault);
                 // Others need not wait for the database.
-                *hand = Hand::Nothing;
+                *own_slot = VisitSlot::Nothing;
                 return self.unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended).await.map(Some);
             }
         };
-        let visit = Box::pin(self.pass_with(work, read, (agenda, asks), hand, &mut kept, stopping)).await;
+        let visit = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
         visit
@@ -339,8 +341,8 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        (agenda, asks): (&PassAgenda, Asks),
-        hand: &mut Hand,
+        (pass_plan, asks): (&PassPlan, Asks),
+        own_slot: &mut VisitSlot,
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Option<Visit>, VisitError> {
@@ -349,24 +351,24 @@ impl Worker {
         if asks == Asks::First {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 // Others need not wait for the database.
-                *hand = Hand::Nothing;
+                *own_slot = VisitSlot::Nothing;
                 return self.stopped_before(work, read, stop).await.map(Some);
             }
             // From now on it is one of those that answer.
-            let Some(slot) = self.permits.connect_now() else {
-                *hand = Hand::Nothing;
+            let Some(slot) = self.slots.connect_now() else {
+                *own_slot = VisitSlot::Nothing;
                 return Ok(None);
             };
-            *hand = Hand::Connecting(slot);
+            *own_slot = VisitSlot::Connecting(slot);
         }
-        let identified = match self.identify(work, read, agenda, &mut executor).await? {
+        let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
             Ok(identified) => identified,
             Err(stop) => return self.stopped_before(work, read, stop).await.map(Some),
         };
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared =
-            self.preparer.prepare(&read.snapshot, &read.plan, agenda, identified.is_another, progress, &deletions);
-        // It may wait for the budget that other passes have. They may wait for permits, so nobody waits for the budget with a permit.
+            self.preparer.prepare(&read.snapshot, &read.plan, pass_plan, identified.is_another, progress, &deletions);
+        // It may wait for the budget that other passes have. They may wait for slots to work, so nobody waits for the budget with a slot to work.
         let began = Instant::now();
         let prepared = tokio::select! {
             biased;
@@ -390,7 +392,7 @@ impl Worker {
         let mut basis = Basis::of(work, read);
         basis.has_waited(began.elapsed());
         if executor.is_answered() {
-            let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(Some(Visit::lost())) };
+            let Some(waited) = self.begin_work(work, own_slot, stopping).await else { return Ok(Some(Visit::lost())) };
             basis.has_waited(waited);
         }
         if basis.is_stale(false, Instant::now()) && !self.ask_anew(work, &mut basis).await? {
@@ -402,7 +404,7 @@ impl Worker {
         }
         prepared.input.elsewhere = read.pace().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
-        let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, hand, stopping).await? {
+        let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await? {
             Ok(ran) => ran,
             Err(visit) => return Ok(Some(visit)),
         };
@@ -410,7 +412,7 @@ impl Worker {
         // It may have had nothing else to ask.
         ran.is_answered |= asks == Asks::HasAnswered;
         let progress = std::mem::take(&mut ran.outcome.progress);
-        let visit = self.finish(work, read, agenda, &identified, &mut basis, ran).await?;
+        let visit = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
         // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
         if visit.outcome.is_some() {
             kept.keep(progress, &read.snapshot);
@@ -425,7 +427,7 @@ impl Worker {
         executor: &mut Executor<'_>,
         basis: &mut Basis,
         (prepared, read, identified): (Prepared, &Read, &Identified),
-        hand: &mut Hand,
+        own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
     ) -> Result<Result<Ran, Visit>, VisitError> {
         let began = Instant::now();
@@ -447,11 +449,11 @@ impl Worker {
             // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
             if deletes && basis.has_changed {
                 drop(step);
-                match self.judge_again(work, read, basis).await? {
-                    Judged::Same => {}
-                    Judged::Changed => pass.put_off_deletions(),
-                    Judged::Ended => break (pass.interrupt(), None, false),
-                    Judged::Lost => return Ok(Err(Visit::lost())),
+                match self.check_again(work, read, basis).await? {
+                    Rechecked::Same => {}
+                    Rechecked::Changed => pass.put_off_deletions(),
+                    Rechecked::Ended => break (pass.interrupt(), None, false),
+                    Rechecked::Lost => return Ok(Err(Visit::lost())),
                 }
                 continue;
             }
@@ -466,7 +468,7 @@ impl Worker {
                 }
                 step => {
                     let asked = Instant::now();
-                    match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), hand).await {
+                    match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await {
                         Ok(mut reply) => {
                             if let Some((syncset, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
                                 *is_known = self.store.knows(&read.snapshot, syncset).await?;
@@ -493,7 +495,9 @@ impl Worker {
             };
             pass.reply(reply);
             if executor.is_answered() {
-                let Some(waited) = self.begin_work(work, hand, stopping).await else { return Ok(Err(Visit::lost())) };
+                let Some(waited) = self.begin_work(work, own_slot, stopping).await else {
+                    return Ok(Err(Visit::lost()));
+                };
                 pass.has_waited(waited);
                 basis.has_waited(waited);
                 if basis.is_stale(false, Instant::now()) {

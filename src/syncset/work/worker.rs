@@ -32,8 +32,8 @@ use crate::syncset::config::SyncsetsConfig;
 use crate::syncset::idle::IdleClients;
 use crate::syncset::inspect::Inspector;
 use crate::syncset::payloads::Payloads;
-use crate::syncset::permits::Permits;
 use crate::syncset::rules::pass::Progress;
+use crate::syncset::slots::Slots;
 use crate::syncset::store::{PassStore, Snapshot, StoreError};
 
 /// The label under which requests to clusters are counted.
@@ -62,7 +62,7 @@ pub struct Inner {
     pub(super) writer: WriterHandle,
     pub(super) holder: Holder,
     pub(super) preparer: Preparer,
-    pub(super) permits: Permits,
+    pub(super) slots: Slots,
     pub(super) clusters: Arc<DynamicClusters>,
     /// Held for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
@@ -128,7 +128,7 @@ impl Worker {
             writer: shared.writer.clone(),
             holder: shared.claims.holder().clone(),
             preparer,
-            permits: Permits::new(config.max_in_flight),
+            slots: Slots::new(config.max_in_flight),
             clusters,
             idle: Mutex::default(),
             clock: AtomicI64::new(0),
@@ -159,7 +159,7 @@ impl Worker {
         scope.set_state("running");
         let stopping = CancellationToken::new();
         // There are at most as many that have not begun as there are slots, of which each has one.
-        let slots = self.permits.connecting();
+        let slots = self.slots.connecting();
         let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
         let intake = Intake::new(self.queue.clone(), slots);
         let mut visits =

@@ -15,7 +15,7 @@ mod claims;
 mod compaction;
 mod dispatch;
 mod frozen;
-mod judging;
+mod guard;
 mod owning;
 mod pass_store;
 mod preparing;

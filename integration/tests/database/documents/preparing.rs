@@ -14,7 +14,7 @@ use towline::documents::{Change, Expected, Key, Keyring, Kind, Row, WorkClaim};
 use towline::http::DeniedNetworks;
 use towline::syncset::kubeconfig::Allowed;
 use towline::syncset::payloads::Payloads;
-use towline::syncset::rules::agenda::{Agenda, PassAgenda};
+use towline::syncset::rules::action::{Action, PassPlan};
 use towline::syncset::rules::name::ObjectRef;
 use towline::syncset::rules::pass::{Progress, Writes};
 use towline::syncset::rules::rows::{AppliedRow, ResultRow};
@@ -100,28 +100,28 @@ impl World {
             .await
     }
 
-    async fn prepared(&self, snapshot: &Snapshot, agenda: &PassAgenda) -> Result<Prepared, PrepareError> {
+    async fn prepared(&self, snapshot: &Snapshot, pass_plan: &PassPlan) -> Result<Prepared, PrepareError> {
         let plan = Plan::of(snapshot);
         let is_living = |syncset: &_| snapshot.candidates.iter().any(|candidate| candidate.id == *syncset);
         let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Held };
-        self.preparer.prepare(snapshot, &plan, agenda, false, Progress::default(), &deletions).await
+        self.preparer.prepare(snapshot, &plan, pass_plan, false, Progress::default(), &deletions).await
     }
 
-    /// By the agenda of the snapshot.
+    /// By the pass_plan of the snapshot.
     async fn whole(&self, snapshot: &Snapshot) -> Result<Prepared, PrepareError> {
-        self.prepared(snapshot, &agenda(snapshot)).await
+        self.prepared(snapshot, &pass_plan(snapshot)).await
     }
 }
 
-fn agenda(snapshot: &Snapshot) -> PassAgenda {
-    match Plan::of(snapshot).agenda {
-        Agenda::Pass(agenda) => agenda,
+fn pass_plan(snapshot: &Snapshot) -> PassPlan {
+    match Plan::of(snapshot).pass_plan {
+        Action::Pass(pass_plan) => pass_plan,
         other => panic!("no pass: {other:?}"),
     }
 }
 
-fn due(ids: &[u8]) -> PassAgenda {
-    PassAgenda { due: ids.iter().copied().map(id).collect(), ..PassAgenda::default() }
+fn due(ids: &[u8]) -> PassPlan {
+    PassPlan { due: ids.iter().copied().map(id).collect(), ..PassPlan::default() }
 }
 
 fn config_map(name: &str) -> Value {
@@ -210,16 +210,16 @@ fn only_what_is_due_is_rendered_and_who_takes_over_an_object() {
         let writes = Writes { applied: rows, ..Writes::default() };
         world.store.save(&world.claim, &writes, None).await.expect("it is stored");
         let snapshot = world.snapshot().await;
-        let agenda = PassAgenda { gone: BTreeSet::from([id(9)]), ..due(&[3]) };
-        let Prepared { input, .. } = world.prepared(&snapshot, &agenda).await.expect("an input");
+        let pass_plan = PassPlan { gone: BTreeSet::from([id(9)]), ..due(&[3]) };
+        let Prepared { input, .. } = world.prepared(&snapshot, &pass_plan).await.expect("an input");
         assert_eq!(rendered(&input.live), BTreeSet::from(["b", "c"]), "a is not the one that sends it now");
         assert_eq!((input.applied.len(), input.full), (5, false));
         assert_eq!(input.gone, BTreeMap::from([(id(9), Deletions::Held)]));
         assert_eq!(world.reads().await, 2, "rows and c, then b");
-        let Prepared { input, .. } = world.prepared(&snapshot, &agenda).await.expect("an input");
+        let Prepared { input, .. } = world.prepared(&snapshot, &pass_plan).await.expect("an input");
         assert_eq!((rendered(&input.live).len(), input.applied.len()), (2, 5));
         assert_eq!(world.reads().await, 3, "only rows: the payloads are kept");
-        let nothing = PassAgenda { due: BTreeSet::new(), ..agenda };
+        let nothing = PassPlan { due: BTreeSet::new(), ..pass_plan };
         let Prepared { input, .. } = world.prepared(&snapshot, &nothing).await.expect("an input");
         assert_eq!(rendered(&input.live), BTreeSet::new());
     });

@@ -10,7 +10,7 @@ use crate::syncsets::guard::{Objects, SECTION, api};
 use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, Stage, run};
 
-/// One permit to work, and four slots to connect.
+/// One slot to work, and four slots to connect.
 const NARROW: &str =
     "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
 

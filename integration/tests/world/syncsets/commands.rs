@@ -40,11 +40,11 @@ impl Stage {
 
     /// What `towline diff` prints of a document, whatever it has found.
     pub(crate) async fn compared(&self, document: &Value) -> String {
-        self.judged(document).await.1
+        self.answered(document).await.1
     }
 
     /// With which code `towline diff` of a document ends, and what it prints.
-    pub(crate) async fn judged(&self, document: &Value) -> (i32, String) {
+    pub(crate) async fn answered(&self, document: &Value) -> (i32, String) {
         let file = file(&format!("{}-diff", self.namespace), document);
         self.ended(&["diff", "-f", &file.display().to_string()]).await
     }

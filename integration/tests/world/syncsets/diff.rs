@@ -44,7 +44,7 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
         let one = || json!({"value": "one"});
         stage.has(plane, &[("changed", one()), ("dropped", one()), ("same", one()), ("taken", one())]).await;
         stage.status("west-1", "the result", |status| status["syncSets"][0]["result"] == "Success").await;
-        let (code, told) = stage.judged(&syncset(&stored, &["west-1"])).await;
+        let (code, told) = stage.answered(&syncset(&stored, &["west-1"])).await;
         assert_eq!(code, 0, "nothing would change: {told}");
         let first = "SyncSet diff/base: 1 cluster (0 new, 0 no longer); held: no";
         assert_eq!(told, format!("{first}\ndiff/west-1  create 0  change 0  delete 0  conflict 0\n"));
@@ -69,7 +69,7 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
              ConfigMap diff/dropped is deleted";
         let told = stage.tells(&proposed, line).await;
         assert!(told.starts_with(first), "{told}");
-        assert_eq!(stage.judged(&proposed).await.0, 1, "something would change");
+        assert_eq!(stage.answered(&proposed).await.0, 1, "something would change");
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
         let found = stage.send(&Request::get("/v1/syncsets/diff/base")).await.json().unwrap();
         assert_eq!(found["generation"], 1, "{found}");
@@ -160,7 +160,7 @@ fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
                     .any(|condition| condition["type"] == "Unreachable" && condition["status"] == "True")
             })
             .await;
-        let (code, told) = stage.judged(&selecting("test")).await;
+        let (code, told) = stage.answered(&selecting("test")).await;
         assert_eq!(code, 2, "nothing was compared: {told}");
         let expected = "SelectorSyncSet diff-reach: 1 cluster (1 new, 1 no longer); held: no\n\
                         no longer: diff-reach/west-1\n\
@@ -283,7 +283,7 @@ fn a_diff_tries_what_each_behavior_sends_and_counts_kinds_that_the_syncset_bring
         let own = [definition(group), widget(&stage, group, "one"), widget(&stage, "absent.example.com", "two")];
         let mut refused = map("refused");
         refused["data"] = json!({"not a key!": "1"});
-        let (code, told) = stage.judged(&of("Apply", &[&own[..], &[refused]].concat())).await;
+        let (code, told) = stage.answered(&of("Apply", &[&own[..], &[refused]].concat())).await;
         assert_eq!(code, 2, "something would be refused: {told}");
         let line = told.lines().nth(1).unwrap();
         assert!(
@@ -425,7 +425,7 @@ fn a_diff_does_not_end_at_the_first_document_that_is_wrong() {
         stage.create("syncsets", &document("inner", "Sync", &[&inner])).await;
         stage.succeeds("west-1", "inner", 1).await;
         // The namespace is dropped, and stays since what is in it is wanted: that is no failure, and nothing changes.
-        let (code, told) = stage.judged(&document("outer", "Sync", &[])).await;
+        let (code, told) = stage.answered(&document("outer", "Sync", &[])).await;
         let note = "Namespace diff-gate-inner: it stays, since ConfigMap diff-gate-inner/inner is still wanted";
         assert!(code == 0 && told.contains(note) && !told.contains("failed"), "{code}: {told}");
 
@@ -539,7 +539,7 @@ fn a_diff_foresees_what_a_pass_refuses_itself() {
 async fn agree(stage: &Stage, document: &Value, refusal: Option<&str>) {
     let name = document["name"].as_str().unwrap();
     let check = async |code: i32, when: &str| {
-        let (found, told) = stage.judged(document).await;
+        let (found, told) = stage.answered(document).await;
         assert_eq!(found, code, "{when} the pass of {name}: {told}");
         assert!(refusal.is_none_or(|refusal| told.contains(refusal)), "{when} the pass of {name}: {told}");
     };

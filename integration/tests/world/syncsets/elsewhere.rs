@@ -63,8 +63,8 @@ impl Round<'_> {
         self.stage.create("syncsets", &document).await;
     }
 
-    /// What strangers have made on the other cluster.
-    async fn strangers(&self, copied: &ConfigMap) -> BTreeMap<String, String> {
+    /// What others have made on the other cluster.
+    async fn existing(&self, copied: &ConfigMap) -> BTreeMap<String, String> {
         let maps = self.stage.maps(self.there).await;
         let label = json!({"hive.openshift.io/managed": "true"});
         let mut uids = BTreeMap::new();
@@ -142,7 +142,7 @@ fn on_another_cluster_nothing_that_was_there_before_is_deleted_whatever_changes_
             let is_done = |status: &Value| status["syncSets"][0]["result"] == "Success";
             stage.status(&round.cluster(), "what the syncset wants on the first cluster", is_done).await;
             let copied = stage.maps(here).await.get(&round.name("copied")).await.unwrap();
-            let strangers = round.strangers(&copied).await;
+            let existing = round.existing(&copied).await;
 
             let how = [Drop::Names, Drop::Document, Drop::Reference][random.index(3)];
             let (moves_first, delay) = (random.below(3) > 0, Duration::from_millis(random.below(LONGEST)));
@@ -160,7 +160,7 @@ fn on_another_cluster_nothing_that_was_there_before_is_deleted_whatever_changes_
             } else {
                 round.moves().await;
             }
-            round.has(&strangers, "what was there before, and nothing else").await;
+            round.has(&existing, "what was there before, and nothing else").await;
 
             // A syncset that comes later finds what was there before, too; and what it makes there it may delete.
             let later = round.name("later");
@@ -173,7 +173,7 @@ fn on_another_cluster_nothing_that_was_there_before_is_deleted_whatever_changes_
             eventually(format!("round {number}: the object that was not there"), LIMIT, is_made).await.unwrap();
             tokio::time::sleep(Duration::from_millis(random.below(LONGEST))).await;
             round.drops(&later, how).await;
-            round.has(&strangers, "all that was there before").await;
+            round.has(&existing, "all that was there before").await;
 
             stage.remove(&stage.path("clusters", &round.cluster())).await;
             for syncset in [&first, &later] {
@@ -182,7 +182,7 @@ fn on_another_cluster_nothing_that_was_there_before_is_deleted_whatever_changes_
                 }
             }
             let maps = stage.maps(there).await;
-            for name in strangers.keys() {
+            for name in existing.keys() {
                 maps.delete(name, &DeleteParams::default()).await.unwrap();
             }
         }

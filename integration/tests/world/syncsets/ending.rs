@@ -40,7 +40,7 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
         let maps = stage.maps(plane).await;
         finalizers(&maps, "held", &[HELD]).await;
         finalizers(&maps, "left", &[HELD]).await;
-        // A stranger's.
+        // Somebody else's.
         let within: Api<ConfigMap> = Api::namespaced(plane.client(ADMIN).await.unwrap(), "ending-inner");
         let inner = json!({"metadata": {"name": "inner", "finalizers": [HELD]}});
         within.create(&PostParams::default(), &serde_json::from_value(inner).unwrap()).await.unwrap();

@@ -8,7 +8,7 @@ use crate::syncsets::script::{Says, Script};
 use crate::syncsets::watching::Watching;
 use crate::syncsets::world::{LIMIT, Stage, run};
 
-/// One permit to work on a cluster, and one slot for one that takes long.
+/// One slot to work on a cluster, and one slot for one that takes long.
 const SECTION: &str =
     "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
 
@@ -61,7 +61,7 @@ async fn occupied(stage: &Stage) -> Vec<Script> {
     servers
 }
 
-/// A label is lost, and the deletions that follow are judged and begin. They wait for a permit, and meanwhile somebody restores the
+/// A label is lost, and the deletions that follow are checked and begin. They wait for a slot, and meanwhile somebody restores the
 /// label, or pauses the cluster.
 #[test]
 fn a_pass_that_has_waited_for_its_turn_deletes_nothing_that_is_wanted_again_or_while_it_is_paused() {

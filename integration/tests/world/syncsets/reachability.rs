@@ -547,7 +547,7 @@ fn a_cluster_that_answers_while_all_slots_to_connect_are_taken_is_reachable() {
     });
 }
 
-/// The slots to ask silent clusters of a hub with one permit.
+/// The slots to ask silent clusters of a hub with one slot to work.
 const SLOTS: usize = 8;
 
 /// None of these silent clusters is asked until its time has come again.
@@ -566,7 +566,7 @@ async fn asleep(stage: &Stage, clusters: &[String]) {
     .unwrap();
 }
 
-/// A hub with one permit, and so with few slots to ask silent clusters.
+/// A hub with one slot to work, and so with few slots to ask silent clusters.
 async fn one_slot(name: &'static str) -> Stage {
     let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1";
     Stage::with(name, section, 1).await
@@ -581,10 +581,10 @@ async fn due(stage: &Stage, clusters: &[String]) {
     stage.sql.execute(text, &[&clusters]).await.unwrap();
 }
 
-/// A cluster that has not answered yet holds no permit, and be it the only one. Each of the silent clusters gives the other one
+/// A cluster that has not answered yet holds no slot to work, and be it the only one. Each of the silent clusters gives the other one
 /// 5 s, which a busy machine may need for something else.
 #[test]
-fn a_cluster_that_has_not_answered_yet_holds_no_permit() {
+fn a_cluster_that_has_not_answered_yet_holds_no_slot_to_work() {
     run(async {
         let stage = one_slot("permitless").await;
         let objects = Objects::default();

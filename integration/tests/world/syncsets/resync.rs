@@ -69,13 +69,13 @@ fn a_resync_asks_a_silent_cluster_at_once_whether_it_answers() {
     });
 }
 
-/// Clusters of the test that is about `diff`, and how many a quarter of the permits lets it work on.
+/// Clusters of the test that is about `diff`, and how many a quarter of the slots to work lets it work on.
 const CLUSTERS: usize = 6;
 const AT_ONCE: usize = 2;
 
 /// Two diffs share the quarter: of both together so many clusters are tried at once.
 #[test]
-fn diffs_try_as_many_clusters_at_once_as_are_a_quarter_of_the_permits() {
+fn diffs_try_as_many_clusters_at_once_as_are_a_quarter_of_the_slots() {
     run(async {
         let section =
             format!("[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = {}", 4 * AT_ONCE);

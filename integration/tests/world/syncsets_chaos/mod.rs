@@ -1,4 +1,4 @@
-//! Syncsets while everything changes and workers are killed and frozen: seeded, judged by an oracle that shares no code with the product.
+//! Syncsets while everything changes and workers are killed and frozen: seeded, checked by an oracle that shares no code with the product.
 //!
 //! Ten clusters are documents whose kubeconfigs lead to three real API servers. Each goes through an endpoint of the test, which gives the
 //! cluster an identity of its own and notes every request with the process that sent it; templates keep the clusters apart, each in a

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::ledger::Facts;
 use super::step::{Refusal, Refused};
+use super::stored::Facts;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::object::Precondition;
 use crate::syncset::rules::rows::Failure;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::ledger::is_undetermined;
 use super::run::Pass;
+use super::stored::is_undetermined;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::AppliedRow;
 use crate::syncset::rules::wanted::is_within;
@@ -22,18 +22,18 @@ pub(super) fn is_kept(row: &AppliedRow) -> bool {
 impl Pass {
     /// Forgets the row of an object that stays, but not that it does.
     pub(super) fn let_stay(&mut self, object: &ObjectRef, syncset: Uuid) {
-        let Some(row) = self.ledger.row(object, syncset).cloned() else { return };
-        self.ledger.forget(object, syncset);
+        let Some(row) = self.stored.row(object, syncset).cloned() else { return };
+        self.stored.forget(object, syncset);
         // Otherwise another row decides what becomes of the object.
-        if self.ledger.rows_of(object).all(is_kept) {
+        if self.stored.rows_of(object).all(is_kept) {
             self.remember_kept(&row);
         }
     }
 
     fn remember_kept(&mut self, row: &AppliedRow) {
         for syncset in self.owners_around(&row.object) {
-            if self.ledger.row(&row.object, syncset).is_none() {
-                self.ledger.put(AppliedRow {
+            if self.stored.row(&row.object, syncset).is_none() {
+                self.stored.put(AppliedRow {
                     syncset,
                     content: None,
                     wanted: false,
@@ -54,16 +54,16 @@ impl Pass {
     fn owners_around(&self, object: &ObjectRef) -> BTreeSet<Uuid> {
         let is_around =
             |row: &&AppliedRow| !is_kept(row) && is_within(object, &row.object) && self.may_define(&row.object, object);
-        self.ledger.rows().filter(is_around).map(|row| row.syncset).collect()
+        self.stored.rows().filter(is_around).map(|row| row.syncset).collect()
     }
 
     /// Hands on what is known of objects that stay to the syncsets that have the outer objects now, and forgets what is of no use.
     pub(super) fn tidy_kept(&mut self) {
-        let kept: Vec<AppliedRow> = self.ledger.rows().filter(|row| is_kept(row)).cloned().collect();
+        let kept: Vec<AppliedRow> = self.stored.rows().filter(|row| is_kept(row)).cloned().collect();
         for row in kept {
-            let is_decided_elsewhere = !self.ledger.rows_of(&row.object).all(is_kept);
+            let is_decided_elsewhere = !self.stored.rows_of(&row.object).all(is_kept);
             if is_decided_elsewhere || !self.owners_around(&row.object).contains(&row.syncset) {
-                self.ledger.forget(&row.object, row.syncset);
+                self.stored.forget(&row.object, row.syncset);
             }
             if !is_decided_elsewhere {
                 self.remember_kept(&row);
@@ -73,7 +73,7 @@ impl Pass {
 
     /// Rows of objects that stay and would be deleted with this one.
     pub(super) fn kept_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
-        self.ledger.rows().filter(move |row| is_kept(row) && is_within(&row.object, outer))
+        self.stored.rows().filter(move |row| is_kept(row) && is_within(&row.object, outer))
     }
 
     /// Whether something stays that would be deleted with this object.

@@ -101,7 +101,7 @@ impl Pass {
         if let Ok(Page { objects, more }) = page {
             for (namespace, name, seen) in objects {
                 if let Some(mut item) = listing.items.remove(&(namespace, name)) {
-                    self.judge_drift(&mut item, Some(seen));
+                    self.check_drift(&mut item, Some(seen));
                     self.place(item);
                 }
             }

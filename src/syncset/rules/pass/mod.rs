@@ -19,7 +19,6 @@ mod ask;
 mod failure;
 mod item;
 mod kept;
-mod ledger;
 mod list;
 mod patch;
 mod plan;
@@ -29,6 +28,7 @@ mod remove;
 mod run;
 mod send;
 mod step;
+mod stored;
 
 #[cfg(test)]
 mod tests;
@@ -38,12 +38,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-pub use ledger::telling;
 pub use run::Pass;
 pub use step::{
     Answer, Compared, End, Ending, List, Manager, Marks, Outcome, PRUNE, Page, Progress, Refusal, Refused, Release,
     Resolution, Seen, Step, Takeover, Target, Writes,
 };
+pub use stored::telling;
 
 use super::rows::{AppliedRow, PatchedRow, ResultRow};
 use super::wanted::{Deletions, Live};
@@ -67,7 +67,7 @@ pub struct Input {
     /// Whether another cluster is behind the kubeconfig than the rows are of. The new identity must not be stored
     /// before the pass has stored its first writes.
     pub another_cluster: bool,
-    /// Whether the kubeconfig led to another cluster when it was first used. What was there before is a stranger's then, whatever it bears:
+    /// Whether the kubeconfig led to another cluster when it was first used. What was there before belongs to somebody else then, whatever it bears:
     /// the marks may have been copied with it, and the kubeconfig may be a mistake.
     pub elsewhere: bool,
     /// From the pass before, if that had to end early; what was in step counts only if it was the same full pass.

@@ -39,7 +39,7 @@ impl Pass {
 
     fn send_patch(&self, patch: Box<PatchItem>) -> Option<Ask> {
         let id = self.live.get(patch.syncset)?.header.id;
-        let row = self.ledger.patch(id, patch.position);
+        let row = self.stored.patch(id, patch.position);
         let is_sent = row.is_some_and(|row| row.content == Some(patch.desired.content));
         if !is_sent || self.wrote.contains(&patch.object) {
             return Some(Ask::Patch(patch));
@@ -55,7 +55,7 @@ impl Pass {
                 let is_noted = |row: &PatchedRow| {
                     row.uid.as_ref() == Some(&seen.uid) && row.version.as_ref() == Some(&seen.version)
                 };
-                if self.ledger.patch(id, patch.position).is_some_and(is_noted) {
+                if self.stored.patch(id, patch.position).is_some_and(is_noted) {
                     self.progress.patches.insert((id, patch.position));
                 } else {
                     self.follow_up = Some(Ask::Patch(patch));
@@ -107,6 +107,6 @@ impl Pass {
         let Some(syncset) = self.live.get(patch.syncset).map(|live| live.header.id) else { return };
         let content = seen.is_some().then_some(patch.desired.content);
         let (uid, version) = seen.map(|seen| (seen.uid, seen.version)).unzip();
-        self.ledger.put_patch(PatchedRow { syncset, position: patch.position, content, uid, version });
+        self.stored.put_patch(PatchedRow { syncset, position: patch.position, content, uid, version });
     }
 }

@@ -7,10 +7,10 @@ use uuid::Uuid;
 use super::failure;
 use super::item::{Check, Item, ItemState, KindKey, PatchItem, Removal, Work};
 use super::kept::is_kept;
-use super::ledger::{Facts, is_undetermined};
 use super::list::Listing;
 use super::run::Pass;
 use super::step::{Release, Resolution, is_of_apply};
+use super::stored::{Facts, is_undetermined};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Place, Rendered, Rendering};
@@ -40,7 +40,7 @@ pub(super) fn kinds_in_use(live: &[Live]) -> BTreeSet<KindKey> {
 
 impl Pass {
     pub(super) fn plan(&mut self) {
-        self.wanted = Wanted::new(&self.live, self.ledger.rows(), |object| self.scope(object));
+        self.wanted = Wanted::new(&self.live, self.stored.rows(), |object| self.scope(object));
         self.untrack_upserts();
         let (mut items, mut patches) = (Vec::new(), BTreeMap::new());
         for position in self.turns.clone() {
@@ -53,7 +53,7 @@ impl Pass {
             }
         }
         let lives: BTreeSet<Uuid> = self.live.iter().map(|live| live.header.id).collect();
-        self.ledger.retain_patches(|syncset, position| {
+        self.stored.retain_patches(|syncset, position| {
             lives.contains(&syncset) && patches.get(&syncset).is_none_or(|count| position < *count)
         });
         self.note_superseded();
@@ -68,9 +68,9 @@ impl Pass {
     fn untrack_upserts(&mut self) {
         let upserts = self.live.iter().map(|live| &live.header).filter(|header| header.mode == Mode::Upsert);
         let upserts: BTreeSet<Uuid> = upserts.map(|header| header.id).collect();
-        let tracked = self.ledger.rows().filter(|row| row.tracked && upserts.contains(&row.syncset));
+        let tracked = self.stored.rows().filter(|row| row.tracked && upserts.contains(&row.syncset));
         for row in tracked.cloned().collect::<Vec<_>>() {
-            self.ledger.put(AppliedRow { tracked: false, ..row });
+            self.stored.put(AppliedRow { tracked: false, ..row });
         }
     }
 
@@ -127,8 +127,8 @@ impl Pass {
     fn item(&self, syncset: usize, object: ObjectRef, mut desired: Desired) -> Option<Item> {
         desired.may_adopt &= !self.elsewhere;
         let header = &self.live.get(syncset)?.header;
-        let row = self.ledger.row(&object, header.id);
-        let mut facts = self.ledger.facts(&object);
+        let row = self.stored.row(&object, header.id);
+        let mut facts = self.stored.facts(&object);
         let is_only_created = header.behavior == Behavior::CreateOnly;
         let send = row.is_none_or(|row| row.content != Some(desired.content));
         let is_checked = self.full && !self.progress.objects.contains(&object);
@@ -174,9 +174,9 @@ impl Pass {
     /// Whether a pass was cut short when it was about to send an object, so that its UID may not have been noted.
     fn was_cut_short(&self, object: &ObjectRef) -> bool {
         let is_unfinished = |row: &AppliedRow| {
-            self.ledger.result(row.syncset).is_some_and(|result| result.inputs == ResultRow::UNFINISHED)
+            self.stored.result(row.syncset).is_some_and(|result| result.inputs == ResultRow::UNFINISHED)
         };
-        self.ledger.rows_of(object).all(|row| row.content.is_none()) && self.ledger.rows_of(object).any(is_unfinished)
+        self.stored.rows_of(object).all(|row| row.content.is_none()) && self.stored.rows_of(object).any(is_unfinished)
     }
 
     /// Objects of which nothing is sent are only noted; the others are looked at, by lists where that costs less.
@@ -217,7 +217,7 @@ impl Pass {
     pub(super) fn settle(&mut self, item: &Item) -> bool {
         let Some(header) = self.live.get(item.syncset).map(|live| &live.header) else { return false };
         let is_open = item.behavior == Behavior::CreateOnly && !item.is_known;
-        let is_urgent = self.ledger.put(AppliedRow {
+        let is_urgent = self.stored.put(AppliedRow {
             object: item.object.clone(),
             syncset: header.id,
             api_version: item.desired.api_version.clone(),
@@ -241,13 +241,13 @@ impl Pass {
     fn note_superseded(&mut self) {
         for ((object, position), api_version) in &self.superseded {
             let Some(header) = self.live.get(*position).map(|live| &live.header) else { continue };
-            let row = match self.ledger.row(object, header.id) {
+            let row = match self.stored.row(object, header.id) {
                 Some(row) => {
                     AppliedRow { wanted: true, content: None, tracked: header.mode == Mode::Sync, ..row.clone() }
                 }
                 None => superseded_row(object, header.id, api_version.clone(), header.mode == Mode::Sync),
             };
-            self.ledger.put(row);
+            self.stored.put(row);
         }
     }
 
@@ -258,9 +258,9 @@ impl Pass {
             let at = self.position(row.syncset).filter(|at| self.turns.contains(at) && !self.failures.contains_key(at));
             row.wanted && at.is_some_and(|at| !self.wanted.claimants(&row.object).any(|of| of == at))
         };
-        let dropped: Vec<AppliedRow> = self.ledger.rows().filter(is_dropped).cloned().collect();
+        let dropped: Vec<AppliedRow> = self.stored.rows().filter(is_dropped).cloned().collect();
         for row in dropped {
-            self.ledger.put(AppliedRow { wanted: false, ..row });
+            self.stored.put(AppliedRow { wanted: false, ..row });
         }
     }
 
@@ -272,10 +272,10 @@ impl Pass {
         for object in others {
             let Some(winner) = self.wanted.winner(&object) else { continue };
             let Some(id) = self.live.get(winner).map(|live| live.header.id) else { continue };
-            if let Some(row) = self.ledger.row(&object, id).cloned() {
-                if let Some(facts) = self.ledger.facts(&object).filter(|_| is_undetermined(&row)) {
+            if let Some(row) = self.stored.row(&object, id).cloned() {
+                if let Some(facts) = self.stored.facts(&object).filter(|_| is_undetermined(&row)) {
                     let Facts { uid, version, owned, adopted, resent, gone } = facts;
-                    self.ledger.put(AppliedRow { wanted: true, uid, version, owned, adopted, resent, gone, ..row });
+                    self.stored.put(AppliedRow { wanted: true, uid, version, owned, adopted, resent, gone, ..row });
                 }
                 self.settle_others(&object, winner);
                 continue;
@@ -284,9 +284,9 @@ impl Pass {
             // no longer want it stay.
             let claimants = self.claimants(&object);
             let dropped: Vec<AppliedRow> =
-                self.ledger.rows_of(&object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
+                self.stored.rows_of(&object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
             for row in dropped {
-                self.ledger.put(AppliedRow { wanted: false, ..row });
+                self.stored.put(AppliedRow { wanted: false, ..row });
             }
         }
     }
@@ -303,28 +303,28 @@ impl Pass {
         let others: Vec<usize> = self.wanted.claimants(object).filter(|position| *position != winner).collect();
         for position in others {
             let Some(header) = self.live.get(position).map(|live| &live.header) else { continue };
-            let row = self.ledger.row(object, header.id);
+            let row = self.stored.row(object, header.id);
             let fresh = self.superseded.get(&(object.clone(), position));
             let Some(api_version) = fresh.or(row.map(|row| &row.api_version)).cloned() else { continue };
             let tracked = match (fresh, row) {
                 (None, Some(row)) => row.tracked,
                 _ => header.mode == Mode::Sync,
             };
-            is_urgent |= self.ledger.put(superseded_row(object, header.id, api_version, tracked));
+            is_urgent |= self.stored.put(superseded_row(object, header.id, api_version, tracked));
         }
         let claimants = self.claimants(object);
         let header = self.live.get(winner).map(|live| &live.header);
         let is_applied = header.is_some_and(|header| header.behavior == Behavior::Apply);
         let id = header.map(|header| header.id);
-        let is_sent = id.and_then(|id| self.ledger.row(object, id)).is_some_and(|row| row.content.is_some());
+        let is_sent = id.and_then(|id| self.stored.row(object, id)).is_some_and(|row| row.content.is_some());
         let dropped: Vec<AppliedRow> =
-            self.ledger.rows_of(object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
+            self.stored.rows_of(object).filter(|row| !claimants.contains(&row.syncset)).cloned().collect();
         for row in dropped {
             if is_sent {
-                self.ledger.forget(object, row.syncset);
+                self.stored.forget(object, row.syncset);
             } else {
                 let owned = row.owned.filter(|owned| is_applied || !is_of_apply(*owned));
-                is_urgent |= self.ledger.put(AppliedRow { wanted: false, content: None, owned, ..row });
+                is_urgent |= self.stored.put(AppliedRow { wanted: false, content: None, owned, ..row });
             }
         }
         is_urgent
@@ -332,7 +332,7 @@ impl Pass {
 
     /// Rows of objects that nobody wants: forgotten, released, or deleted later.
     fn plan_removals(&mut self) {
-        let unwanted = self.ledger.rows().filter(|row| self.wanted.winner(&row.object).is_none());
+        let unwanted = self.stored.rows().filter(|row| self.wanted.winner(&row.object).is_none());
         let mut unwanted: Vec<AppliedRow> = unwanted.cloned().collect();
         // Of several rows of an object the last one decides: the one that says most.
         unwanted.sort_by_key(|row| !is_undetermined(row));
@@ -358,16 +358,16 @@ impl Pass {
                 if is_adopted || !(is_upsert || is_superseded) {
                     self.let_stay(&row.object, row.syncset);
                 } else {
-                    self.ledger.forget(&row.object, row.syncset);
+                    self.stored.forget(&row.object, row.syncset);
                 }
                 continue;
             }
             if self.deletions_of(row.syncset) != Deletions::Allowed || self.wanted.may_want(&row.object) {
-                self.ledger.put(AppliedRow { wanted: false, ..row });
+                self.stored.put(AppliedRow { wanted: false, ..row });
                 continue;
             }
             // Without content it is sent again if the change is taken back after the object was deleted.
-            self.ledger.put(AppliedRow { wanted: false, content: None, ..row.clone() });
+            self.stored.put(AppliedRow { wanted: false, content: None, ..row.clone() });
             let removal = Removal { syncset: row.syncset, object: row.object, api_version: row.api_version, tries: 0 };
             match position {
                 Some(position) => self.removals.entry(position).or_default().push_back(removal),
@@ -377,9 +377,9 @@ impl Pass {
         // Should a syncset that is gone select the cluster again before this pass has ended, it is due: its objects are deleted, or
         // another one takes them over, and its rows say no longer that it wants them.
         let gone: Vec<ResultRow> =
-            self.ledger.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
+            self.stored.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
         for row in gone {
-            self.ledger.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
+            self.stored.put_result(ResultRow { inputs: ResultRow::UNFINISHED, ..row });
         }
         self.tidy_kept();
         let queues = self.removals.values_mut().chain(std::iter::once(&mut self.gone_removals));
@@ -393,7 +393,7 @@ impl Pass {
     pub(super) fn deletions_of(&self, syncset: Uuid) -> Deletions {
         match self.position(syncset).and_then(|position| self.live.get(position)) {
             Some(live) => live.deletions,
-            None => self.gone.get(&syncset).copied().unwrap_or(Deletions::NotJudged),
+            None => self.gone.get(&syncset).copied().unwrap_or(Deletions::Unchecked),
         }
     }
 
@@ -405,13 +405,13 @@ impl Pass {
         for work in self.works.values() {
             let Work::Patch(patch) = work else { continue };
             let Some(live) = self.live.get(patch.syncset) else { continue };
-            let Some(row) = self.ledger.patch(live.header.id, patch.position) else { continue };
+            let Some(row) = self.stored.patch(live.header.id, patch.position) else { continue };
             if row.content != Some(patch.desired.content) || written.contains(&patch.object) {
                 open.push(PatchedRow { content: None, ..row.clone() });
             }
         }
         for row in open {
-            self.ledger.put_patch(row);
+            self.stored.put_patch(row);
         }
     }
 

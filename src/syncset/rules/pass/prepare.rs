@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::ask::Ask;
 use super::failure;
 use super::item::{Check, Item, ItemState, KindKey, Work};
-use super::ledger::Facts;
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refused, Resolution, Seen, Takeover};
+use super::stored::Facts;
 use crate::syncset::rules::object::{left_alone, may_end_by_itself};
 use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::rows::Failure;
@@ -132,7 +132,7 @@ impl Pass {
             Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => {
                 first_contact(&mut item, found, self.elsewhere);
             }
-            Ok(found) => self.judge_drift(&mut item, found),
+            Ok(found) => self.check_drift(&mut item, found),
             Err(refused) => {
                 item.state = ItemState::Failed(failure::of_refusal(item.desired.place, &item.object, &refused));
             }
@@ -145,7 +145,7 @@ impl Pass {
     }
 
     /// Compares an object that was sent before with what there is.
-    pub(super) fn judge_drift(&mut self, item: &mut Item, found: Option<Seen>) {
+    pub(super) fn check_drift(&mut self, item: &mut Item, found: Option<Seen>) {
         item.state = ItemState::Ready;
         let Some(seen) = found else {
             if may_end_by_itself(&item.desired.body) {

@@ -35,9 +35,9 @@ impl Pass {
         let own = self.live.get(item.syncset).map(|live| live.header.id);
         let is_wanted = |object: &ObjectRef| *object != item.object && self.wanted.winner(object).is_some();
         let mut release = None;
-        for row in self.ledger.rows_of(&item.object) {
+        for row in self.stored.rows_of(&item.object) {
             let row = AppliedRow { uid: item.facts.uid.clone(), adopted: item.facts.adopted, ..row.clone() };
-            let found = Release::of(&row, seen, self.ledger.rows(), is_wanted)?;
+            let found = Release::of(&row, seen, self.stored.rows(), is_wanted)?;
             if release.is_none() || Some(row.syncset) == own {
                 release = Some(found);
             }

@@ -96,7 +96,7 @@ impl Pass {
                 Some(Ask::Examine(removal))
             }
             Some(Ok(Resolution::NotServed)) => {
-                self.ledger.forget(&removal.object, removal.syncset);
+                self.stored.forget(&removal.object, removal.syncset);
                 None
             }
             Some(Err(refused)) => {
@@ -124,14 +124,14 @@ impl Pass {
             wanted.kind == object.kind
                 && wanted.namespace == object.namespace
                 && wanted.name == object.name
-                && self.ledger.rows_of(wanted).all(|row| row.uid.is_none())
+                && self.stored.rows_of(wanted).all(|row| row.uid.is_none())
         };
         self.wanted.objects().find(is_same).map(|same| format!("it may be {same}, which is wanted"))
     }
 
     /// Objects that nobody wants and that are not deleted yet, and would be deleted with this one.
     fn pending_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
-        self.ledger.rows().filter(move |row| !row.wanted && row.tracked && is_within(&row.object, outer))
+        self.stored.rows().filter(move |row| !row.wanted && row.tracked && is_within(&row.object, outer))
     }
 
     /// Whether an object that is a namespace or a definition may be the one of an object within: a definition is that of one kind, as
@@ -144,7 +144,7 @@ impl Pass {
     /// A kind of the group of a definition that was not looked up yet, so that it is not known whether it is the one.
     fn unresolved_within(&self, outer: &ObjectRef) -> Option<KindKey> {
         group_defined_by(outer)?;
-        let wanted = self.wanted.within(outer).flat_map(|within| self.ledger.rows_of(within));
+        let wanted = self.wanted.within(outer).flat_map(|within| self.stored.rows_of(within));
         let others = self.pending_within(outer).chain(self.kept_within(outer));
         let mut keys = wanted.chain(others).map(|row| (row.api_version.clone(), row.object.kind.clone()));
         keys.find(|key| !self.kinds.contains_key(key) && !self.progress.unknown_within.contains(key))
@@ -172,9 +172,9 @@ impl Pass {
     pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             // A pass that was killed may have deleted it.
-            Ok(Answer::Found(None)) => self.ledger.remove(&removal.object, removal.syncset),
+            Ok(Answer::Found(None)) => self.stored.remove(&removal.object, removal.syncset),
             Ok(Answer::Found(Some(seen))) => {
-                let Some(row) = self.ledger.row(&removal.object, removal.syncset) else { return };
+                let Some(row) = self.stored.row(&removal.object, removal.syncset) else { return };
                 if let Some(release) = self.release(row, &seen) {
                     *self.releases.entry(release).or_default() += 1;
                     self.let_stay(&removal.object, removal.syncset);
@@ -192,10 +192,10 @@ impl Pass {
     /// Syncsets that are gone and all of whose objects are being deleted.
     pub(super) fn ending(&self) -> BTreeSet<Uuid> {
         let left = |syncset: Uuid| {
-            let rows = self.ledger.rows().filter(move |row| row.syncset == syncset && !is_kept(row));
+            let rows = self.stored.rows().filter(move |row| row.syncset == syncset && !is_kept(row));
             rows.map(|row| (row.object.clone(), row.syncset))
         };
-        let gone = self.ledger.results().map(|row| row.syncset).filter(|syncset| self.position(*syncset).is_none());
+        let gone = self.stored.results().map(|row| row.syncset).filter(|syncset| self.position(*syncset).is_none());
         gone.filter(|syncset| {
             left(*syncset).next().is_some() && left(*syncset).all(|row| self.progress.ending.contains(&row))
         })
@@ -204,7 +204,7 @@ impl Pass {
 
     /// Why the object is not ours to delete, if it is not.
     fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
-        Release::of(row, seen, self.ledger.rows(), |object| self.wanted.winner(object).is_some())
+        Release::of(row, seen, self.stored.rows(), |object| self.wanted.winner(object).is_some())
     }
 
     /// The row of an object that is being deleted stays until it is gone, so that somebody says what holds it.
@@ -220,12 +220,12 @@ impl Pass {
     pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
         match reply {
             Ok(Answer::Deleted(Some(ending))) => self.wait_until_gone(removal, &ending),
-            Ok(Answer::Deleted(None)) => self.ledger.remove(&removal.object, removal.syncset),
+            Ok(Answer::Deleted(None)) => self.stored.remove(&removal.object, removal.syncset),
             Ok(_) => self.give_up(&removal, &unexpected().message),
             Err(refused) => {
                 removal.tries += 1;
                 match refused.refusal {
-                    Refusal::NotFound => self.ledger.remove(&removal.object, removal.syncset),
+                    Refusal::NotFound => self.stored.remove(&removal.object, removal.syncset),
                     Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
                     _ => self.give_up(&removal, &refused.message),
                 }
@@ -236,22 +236,22 @@ impl Pass {
     /// The results of syncsets that are gone go with their last row. Rows may also have gone with the turn of a later syncset.
     pub(super) fn finish_deletions(&mut self) {
         self.tidy_kept();
-        let pending = self.ledger.rows().filter(|row| !row.wanted && !is_kept(row));
+        let pending = self.stored.rows().filter(|row| !row.wanted && !is_kept(row));
         let pending: BTreeSet<Uuid> = pending.map(|row| row.syncset).collect();
-        let done = self.ledger.results().filter(|row| row.has_pending_deletions && !pending.contains(&row.syncset));
+        let done = self.stored.results().filter(|row| row.has_pending_deletions && !pending.contains(&row.syncset));
         for row in done.cloned().collect::<Vec<_>>() {
-            self.ledger.put_result(ResultRow { has_pending_deletions: false, ..row });
+            self.stored.put_result(ResultRow { has_pending_deletions: false, ..row });
         }
         let gone: Vec<ResultRow> =
-            self.ledger.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
+            self.stored.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
         for row in gone {
-            if self.ledger.rows().all(|applied| applied.syncset != row.syncset) {
-                self.ledger.drop_result(row.syncset);
+            if self.stored.rows().all(|applied| applied.syncset != row.syncset) {
+                self.stored.drop_result(row.syncset);
                 continue;
             }
             let failure = self.deletion_failures.remove(&row.syncset);
             let since = if row.failure == failure { row.since } else { self.now() };
-            self.ledger.put_result(ResultRow { failure, since, has_pending_deletions: true, ..row });
+            self.stored.put_result(ResultRow { failure, since, has_pending_deletions: true, ..row });
         }
     }
 
@@ -259,7 +259,7 @@ impl Pass {
     fn still_deleted_again(&self, syncset: Uuid, old: &ResultRow) -> Option<Failure> {
         let is_open = |row: &AppliedRow| row.syncset == syncset && row.wanted && row.gone >= CONTENDED_AFTER;
         let failure = old.failure.as_ref().filter(|failure| failure.reason == Reason::DeletedAgain);
-        failure.filter(|_| !self.full && self.ledger.rows().any(is_open)).cloned()
+        failure.filter(|_| !self.full && self.stored.rows().any(is_open)).cloned()
     }
 
     /// Ends the turn of a syncset. Returns whether another one is next.
@@ -270,7 +270,7 @@ impl Pass {
         let failures = [self.failures.remove(&position), self.left_out.remove(&position)];
         let failure = failures.into_iter().flatten().next().or_else(|| self.deletion_failures.remove(&id));
         let (name, inputs, generation) = (live.header.name.clone(), live.inputs, live.header.generation);
-        let old = self.ledger.result(id);
+        let old = self.stored.result(id);
         let failure = failure.or_else(|| self.still_deleted_again(id, old?));
         // A row of generation 0 was only stored to be found by the next pass.
         let same = old.filter(|old| old.generation > 0 && old.failure == failure);
@@ -282,13 +282,13 @@ impl Pass {
             generation,
             since: same.map_or_else(|| self.now(), |old| old.since),
             first_success,
-            has_pending_deletions: self.ledger.rows().any(|row| row.syncset == id && !row.wanted && !is_kept(row)),
+            has_pending_deletions: self.stored.rows().any(|row| row.syncset == id && !row.wanted && !is_kept(row)),
             failure,
         };
         if row.failure.is_some() {
             self.progress.ended.insert(id, row.inputs);
         }
-        self.ledger.put_result(row);
+        self.stored.put_result(row);
         !self.turns.is_empty()
     }
 }

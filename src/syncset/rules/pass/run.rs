@@ -9,9 +9,9 @@ use uuid::Uuid;
 use super::Input;
 use super::ask::Ask;
 use super::item::{Item, KindKey, Removal, Work};
-use super::ledger::Ledger;
 use super::list::Listing;
 use super::step::{Answer, End, Outcome, Page, Progress, Refusal, Refused, Release, Resolution, Step, Writes};
+use super::stored::StoredRows;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
 use crate::syncset::rules::spec::Place;
@@ -40,7 +40,7 @@ pub struct Pass {
     pub(super) full: bool,
     pub(super) elsewhere: bool,
     pub(super) progress: Progress,
-    pub(super) ledger: Ledger,
+    pub(super) stored: StoredRows,
     pub(super) wanted: Wanted,
     /// What discovery said.
     pub(super) kinds: BTreeMap<KindKey, Result<Resolution, Refused>>,
@@ -111,9 +111,9 @@ enum Phase {
 impl Pass {
     /// A pass that has not begun.
     pub fn new(input: Input) -> Self {
-        let mut ledger = Ledger::new(input.applied, input.patched, input.results);
+        let mut stored = StoredRows::new(input.applied, input.patched, input.results);
         if input.another_cluster {
-            ledger.forget_objects();
+            stored.forget_objects();
         }
         let unresolved = super::plan::kinds_in_use(&input.live);
         let mut progress = if input.another_cluster { Progress::default() } else { input.progress };
@@ -137,7 +137,7 @@ impl Pass {
             full: input.full || input.another_cluster,
             elsewhere: input.elsewhere,
             progress,
-            ledger,
+            stored,
             wanted: Wanted::default(),
             kinds: BTreeMap::new(),
             scopes: BTreeMap::new(),
@@ -177,7 +177,7 @@ impl Pass {
 
     /// The kinds that it is going to ask for, and those of all stored objects, which it may ask for: as `apps/v1`, `Deployment`.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str)> {
-        let stored = self.ledger.rows().map(|row| (row.api_version.as_str(), row.object.kind.as_str()));
+        let stored = self.stored.rows().map(|row| (row.api_version.as_str(), row.object.kind.as_str()));
         self.unresolved.iter().map(|(api_version, kind)| (api_version.as_str(), kind.as_str())).chain(stored)
     }
 
@@ -336,14 +336,14 @@ impl Pass {
             }
             let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
                 || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
-            if is_time && self.ledger.is_unwritten() && !self.is_last_turn_over() {
+            if is_time && self.stored.is_unwritten() && !self.is_last_turn_over() {
                 return Some(self.store());
             }
             let chosen = match self.phase {
                 Phase::Kinds => self.next_kind(),
                 Phase::Lists => self.next_lists(),
                 Phase::Looks => self.next_look(),
-                Phase::Commit => self.ledger.has_changed().then(|| self.store()),
+                Phase::Commit => self.stored.has_changed().then(|| self.store()),
                 Phase::Gone => self.next_gone_removal(),
                 Phase::Turns => {
                     self.given_way = 0;
@@ -481,10 +481,10 @@ impl Pass {
     }
 
     fn take_writes(&mut self) -> Writes {
-        if self.ledger.has_changed() {
+        if self.stored.has_changed() {
             for live in self.turns.iter().filter_map(|turn| self.live.get(*turn)) {
                 let header = &live.header;
-                let mut row = self.ledger.result(header.id).cloned().unwrap_or_else(|| ResultRow {
+                let mut row = self.stored.result(header.id).cloned().unwrap_or_else(|| ResultRow {
                     syncset: header.id,
                     name: header.name.clone(),
                     inputs: ResultRow::UNFINISHED,
@@ -495,38 +495,38 @@ impl Pass {
                     has_pending_deletions: false,
                 });
                 row.inputs = ResultRow::UNFINISHED;
-                self.ledger.put_result(row);
+                self.stored.put_result(row);
             }
         }
-        self.ledger.take()
+        self.stored.take()
     }
 
     fn outcome(&mut self, end: End) -> Outcome {
         let writes = self.take_writes();
-        let pending = self.ledger.rows().filter(|row| !row.wanted && row.tracked);
+        let pending = self.stored.rows().filter(|row| !row.wanted && row.tracked);
         let deletions: BTreeSet<_> = pending
             .map(|row| match self.deletions_of(row.syncset) {
                 Deletions::Allowed => 0,
                 Deletions::Held => 1,
-                Deletions::NotJudged => 2,
+                Deletions::Unchecked => 2,
             })
             .collect();
-        let failures = self.ledger.results().filter_map(|row| row.failure.as_ref());
+        let failures = self.stored.results().filter_map(|row| row.failure.as_ref());
         let mut retries: Vec<Retry> = failures.map(|failure| failure.reason.retry()).collect();
         retries.extend((!self.progress.ending.is_empty()).then_some(Retry::Look));
-        let awaits_judgement = deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0));
+        let awaits_check = deletions.contains(&2) || (self.are_deletions_off && deletions.contains(&0));
         // No wait for a look is longer than the back-off of as many attempts.
         let mut by_time = [Retry::Look, Retry::Backoff];
-        if awaits_judgement {
+        if awaits_check {
             by_time.reverse();
         }
         let soonest = by_time.into_iter().find(|retry| retries.contains(retry));
         Outcome {
             end,
             writes,
-            results: self.ledger.results().cloned().collect(),
+            results: self.stored.results().cloned().collect(),
             retry: soonest.or(retries.first().copied()),
-            awaits_judgement,
+            awaits_check,
             is_held: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),

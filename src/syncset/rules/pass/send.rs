@@ -331,9 +331,9 @@ impl Pass {
 
     fn note(&mut self, item: &Item, is_sent: bool) {
         let Some(id) = self.live.get(item.syncset).map(|live| live.header.id) else { return };
-        let Some(row) = self.ledger.row(&item.object, id).cloned() else { return };
+        let Some(row) = self.stored.row(&item.object, id).cloned() else { return };
         let facts = item.facts.clone();
-        self.ledger.put(AppliedRow {
+        self.stored.put(AppliedRow {
             content: is_sent.then_some(item.desired.content),
             adopted: facts.adopted,
             uid: facts.uid,

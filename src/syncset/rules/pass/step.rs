@@ -9,7 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::item::KindKey;
-use super::ledger::is_undetermined;
+use super::stored::is_undetermined;
 use crate::syncset::rules::name::{Digest, ObjectRef};
 use crate::syncset::rules::object::{ADOPTED, MANAGED, SYNCSET_ID};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
@@ -464,8 +464,8 @@ pub struct Outcome {
     /// When it is tried again, by the failure that is tried again soonest, or with back-off if something that was deleted has to be gone
     /// first; none if nothing fails and nothing is waited for.
     pub retry: Option<Retry>,
-    /// Whether deletions wait until the dispatcher has judged them, or were put off: it is tried again after 1 s.
-    pub awaits_judgement: bool,
+    /// Whether deletions wait until the dispatcher has checked them, or were put off: it is tried again after 1 s.
+    pub awaits_check: bool,
     /// Whether deletions are held.
     pub is_held: bool,
     /// What was not deleted, and why.

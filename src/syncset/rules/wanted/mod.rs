@@ -18,12 +18,12 @@ mod tests;
 /// Whether a syncset may delete what it no longer wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletions {
-    /// Its deletions were judged, and are not held.
+    /// The guard has checked and allowed its deletions.
     Allowed,
     /// They are held until somebody approves them.
     Held,
-    /// The dispatcher has not judged the newest change yet.
-    NotJudged,
+    /// The dispatcher has not checked the newest change yet.
+    Unchecked,
 }
 
 /// A syncset that names or selects the cluster.

@@ -70,7 +70,7 @@ struct Read {
 
 impl Executor<'_> {
     /// Reads a page of each of these lists. A cluster that has answered nothing yet is asked for the first one alone, `within` this time:
-    /// one that does not answer costs one request, and one that does is worked on with a permit from then on.
+    /// one that does not answer costs one request, and one that does is worked on with a slot from then on.
     pub(super) async fn list(&mut self, lists: &[List<'_>], within: Duration) -> Result<Answer, Stop> {
         let (most, within) = if self.is_answered { (lists.len(), Duration::MAX) } else { (1, within) };
         // See `answered_within`.

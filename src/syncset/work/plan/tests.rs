@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::super::basis::Judged;
+use super::super::basis::Rechecked;
 use super::*;
 use crate::syncset::rules::name::SyncSetName;
 use crate::syncset::rules::rows::{GuardRow, ResultRow};
@@ -78,7 +78,7 @@ fn the_facts_are_those_of_the_document_and_a_cluster_that_is_gone_has_none() {
     assert_eq!((facts.labels.len(), facts.annotations.len(), facts.kubeconfig_generation), (2, 1, 2));
     assert!(!facts.paused && !facts.is_being_deleted);
     let gone = Plan::of(&Snapshot { cluster: None, ..snapshot(vec![syncset(1, "a")]) });
-    assert_eq!((gone.facts, gone.live, gone.agenda), (None, Vec::new(), Agenda::Gone));
+    assert_eq!((gone.facts, gone.live, gone.action), (None, Vec::new(), Action::Gone));
     for (paused, is_paused) in [(json!(null), false), (json!(false), false), (json!(true), true), (json!("soon"), true)]
     {
         assert_eq!(super::facts(&document(&json!({"paused": paused}))).paused, is_paused, "{paused}");
@@ -101,8 +101,8 @@ fn syncsets_come_by_kind_and_name_and_selectors_decide() {
     ]));
     assert_eq!(names(&plan), ["Z", "z", "B", "a"]);
     assert_eq!(plan.live.iter().map(|live| live.header.version).collect::<Vec<_>>(), [105, 104, 103, 101]);
-    let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
-    assert_eq!(agenda.due.len(), 4);
+    let Action::Pass(pass_plan) = plan.action else { panic!("a pass") };
+    assert_eq!(pass_plan.due.len(), 4);
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they
     let with_room = of(0);
     assert_eq!(left_out(&with_room).into_keys().collect::<Vec<_>>(), ["d", "e"]);
     for (before, after) in plan.live.iter().zip(&with_room.live) {
-        let is_judged_anew = before.undecodable.is_some() != after.undecodable.is_some();
-        assert_eq!(before.inputs != after.inputs, is_judged_anew, "{}", before.header.name);
+        let is_checked_anew = before.undecodable.is_some() != after.undecodable.is_some();
+        assert_eq!(before.inputs != after.inputs, is_checked_anew, "{}", before.header.name);
     }
     let later = Candidate { generation: 6, ..mib(3, "c", 4) };
     let later = Plan::of(&snapshot(vec![mib(1, "a", 4), mib(2, "b", 1), later]));
@@ -183,8 +183,8 @@ fn a_syncset_that_is_being_deleted_is_gone_if_it_was_applied() {
     };
     let deleted = Candidate { is_being_deleted: true, ..syncset(7, "y") };
     let plan = Plan::of(&Snapshot { results: vec![result], ..snapshot(vec![deleted]) });
-    let Agenda::Pass(agenda) = plan.agenda else { panic!("a pass") };
-    assert_eq!(agenda.gone, BTreeSet::from([Uuid::from_u128(7)]));
+    let Action::Pass(pass_plan) = plan.action else { panic!("a pass") };
+    assert_eq!(pass_plan.gone, BTreeSet::from([Uuid::from_u128(7)]));
 }
 
 fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
@@ -242,37 +242,41 @@ fn a_deletion_goes_ahead_after_changes_that_concern_neither_what_is_wanted_nor_w
         change(&mut changed.cluster.as_mut().expect("a cluster").document);
         changed
     };
-    let judged = |now: Snapshot| {
+    let rechecked = |now: Snapshot| {
         let before = before();
-        Judged::of((&before, &Plan::of(&before)), (&now, &Plan::of(&now)))
+        Rechecked::of((&before, &Plan::of(&before)), (&now, &Plan::of(&now)))
     };
     let label = |key: &'static str, value: &'static str| {
         move |document: &mut Document| drop(document.labels.insert(key.to_owned(), value.to_owned()))
     };
-    assert_eq!(judged(before()), Judged::Same);
-    assert_eq!(judged(with_document(&|document| document.version = 77)), Judged::Same);
-    assert_eq!(judged(with_document(&label("region", "us"))), Judged::Same, "nobody asks for it");
+    assert_eq!(rechecked(before()), Rechecked::Same);
+    assert_eq!(rechecked(with_document(&|document| document.version = 77)), Rechecked::Same);
+    assert_eq!(rechecked(with_document(&label("region", "us"))), Rechecked::Same, "nobody asks for it");
     let annotated = |document: &mut Document| drop(document.annotations.insert("note".to_owned(), "m".to_owned()));
-    assert_eq!(judged(with_document(&annotated)), Judged::Same);
+    assert_eq!(rechecked(with_document(&annotated)), Rechecked::Same);
     // The version of a syncset is not its generation.
     let mut noted = before();
     noted.candidates[0].version += 1;
-    assert_eq!(judged(noted), Judged::Same);
+    assert_eq!(rechecked(noted), Rechecked::Same);
 
-    assert_eq!(judged(with_document(&|document| document.version = 1_001)), Judged::Changed, "it was not judged");
-    assert_eq!(judged(with_document(&label("env", "test"))), Judged::Changed, "one matches no more");
+    assert_eq!(
+        rechecked(with_document(&|document| document.version = 1_001)),
+        Rechecked::Changed,
+        "it was not checked"
+    );
+    assert_eq!(rechecked(with_document(&label("env", "test"))), Rechecked::Changed, "one matches no more");
     let mut edited = before();
     edited.candidates[0].generation += 1;
-    assert_eq!(judged(edited), Judged::Changed);
+    assert_eq!(rechecked(edited), Rechecked::Changed);
     let mut more = before();
     more.candidates.push(syncset(9, "gone"));
-    assert_eq!(judged(more), Judged::Changed, "it is wanted again");
-    assert_eq!(judged(Snapshot { guards: vec![guard(true)], ..before() }), Judged::Changed, "it is held");
+    assert_eq!(rechecked(more), Rechecked::Changed, "it is wanted again");
+    assert_eq!(rechecked(Snapshot { guards: vec![guard(true)], ..before() }), Rechecked::Changed, "it is held");
     let kubeconfig = |document: &mut Document| {
         document.data.insert("kubeconfigGeneration".to_owned(), json!(3));
     };
-    assert_eq!(judged(with_document(&kubeconfig)), Judged::Changed);
+    assert_eq!(rechecked(with_document(&kubeconfig)), Rechecked::Changed);
     let paused = |document: &mut Document| drop(document.data.insert("paused".to_owned(), json!(true)));
-    assert_eq!(judged(with_document(&paused)), Judged::Ended);
-    assert_eq!(judged(Snapshot { cluster: None, ..before() }), Judged::Ended);
+    assert_eq!(rechecked(with_document(&paused)), Rechecked::Ended);
+    assert_eq!(rechecked(Snapshot { cluster: None, ..before() }), Rechecked::Ended);
 }

@@ -185,7 +185,7 @@ fn deletions_that_are_put_off_keep_nothing_from_being_sent_and_are_done_by_the_n
             pass.reply(answer);
         };
         store.write(outcome.writes);
-        assert!(outcome.awaits_judgement && outcome.end == End::Finished && outcome.retry.is_none());
+        assert!(outcome.awaits_check && outcome.end == End::Finished && outcome.retry.is_none());
         let writes = |line: &&String| !line.starts_with("GET");
         let written: Vec<&String> = world.log.iter().filter(writes).collect();
         let all = ["DELETE ConfigMap default/c", "APPLY ConfigMap default/b", "APPLY ConfigMap default/d"];
@@ -313,7 +313,7 @@ fn a_namespace_or_a_definition_stays_while_something_in_it_may_not_be_deleted() 
     let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
     let widget = object("example.com", "Widget", "default", "w");
     for (outer, within) in [(namespace, object("", "ConfigMap", "n", "x")), (definition, widget)] {
-        for deletions in [Deletions::Held, Deletions::NotJudged] {
+        for deletions in [Deletions::Held, Deletions::Unchecked] {
             let mut held = set(SelectorSyncSet, "held").objects(from_ref(&within));
             let (mut world, mut store) = with(&[base().objects(from_ref(&outer)), held.clone()]);
             held = held.objects(&[]);
@@ -381,15 +381,15 @@ fn an_object_that_changes_all_the_time_is_looked_at_three_times() {
 }
 
 #[test]
-fn what_is_held_or_not_judged_is_not_deleted_and_waits() {
-    for (deletions, is_held, awaits) in [(Deletions::Held, true, false), (Deletions::NotJudged, false, true)] {
+fn what_is_held_or_not_checked_is_not_deleted_and_waits() {
+    for (deletions, is_held, awaits) in [(Deletions::Held, true, false), (Deletions::Unchecked, false, true)] {
         let before = base().maps(&["a", "b"]);
         let (mut world, mut store) = with(from_ref(&before));
         let mut after = before.maps(&["b=2"]);
         after.deletions = deletions;
         world.log.clear();
         let ended = outcome(&mut world, &mut store, from_ref(&after));
-        assert_eq!((ended.is_held, ended.awaits_judgement, ended.retry), (is_held, awaits, None));
+        assert_eq!((ended.is_held, ended.awaits_check, ended.retry), (is_held, awaits, None));
         assert_eq!(world.log, ["APPLY ConfigMap default/b"]);
         assert!(store.results[&after.id].has_pending_deletions);
         after.deletions = Deletions::Allowed;
@@ -398,7 +398,7 @@ fn what_is_held_or_not_judged_is_not_deleted_and_waits() {
     let (mut world, mut store) = with(&[base().maps(&["a"])]);
     let mut input = store.input(&[], false).expect("it is gone");
     input.gone.clear();
-    assert!(run(&mut world, &mut store, input).awaits_judgement);
+    assert!(run(&mut world, &mut store, input).awaits_check);
     assert_eq!((store.applied.len(), world.objects.len()), (1, 1));
 }
 
@@ -537,10 +537,10 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
     }
 }
 
-/// The wait for a look is the shorter one. While nothing is looked at, since a judgement is waited for, what fails is not tried each second.
+/// The wait for a look is the shorter one. While nothing is looked at, since the guard has not decided yet, what fails is not tried each second.
 #[test]
 fn what_fails_beside_an_object_that_is_not_gone_does_not_put_off_the_look_at_that() {
-    for (deletions, expected) in [(Deletions::Allowed, Retry::Look), (Deletions::NotJudged, Retry::Backoff)] {
+    for (deletions, expected) in [(Deletions::Allowed, Retry::Look), (Deletions::Unchecked, Retry::Backoff)] {
         let (before, bad) = (base().maps(&["a", "b"]), set(SelectorSyncSet, "bad").maps(&["z"]));
         let (mut world, mut store) = with(from_ref(&before));
         world.objects.get_mut(&map("a")).expect("it is there").finalizers = vec!["example.com/wait".to_owned()];
@@ -548,7 +548,7 @@ fn what_fails_beside_an_object_that_is_not_gone_does_not_put_off_the_look_at_tha
         let mut sets = [before.maps(&["b"]), bad];
         assert_eq!(outcome(&mut world, &mut store, &sets).retry, Some(Retry::Look));
         assert_eq!(failure(&store, sets[1].id).0, Reason::Forbidden);
-        if deletions == Deletions::NotJudged {
+        if deletions == Deletions::Unchecked {
             sets[0] = sets[0].clone().maps(&[]);
             sets[0].deletions = deletions;
         }

@@ -2,13 +2,13 @@
 
 mod deleting;
 mod drift;
+mod existing;
 mod keeping;
 mod laws;
 mod listing;
 mod recreating;
 mod sending;
 mod store;
-mod strangers;
 mod switching;
 mod taking_over;
 mod throttling;

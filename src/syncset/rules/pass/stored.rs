@@ -10,7 +10,7 @@ use crate::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
 
 /// All rows of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct StoredRows {
     applied: BTreeMap<ObjectRef, BTreeMap<Uuid, AppliedRow>>,
     patched: BTreeMap<(Uuid, usize), PatchedRow>,
     results: BTreeMap<Uuid, ResultRow>,
@@ -53,15 +53,15 @@ pub fn telling<'r>(rows: impl Iterator<Item = &'r AppliedRow>) -> Option<&'r App
     determined.max_by_key(|row| (row.uid.is_some(), row.content.is_some(), row.adopted))
 }
 
-impl Ledger {
+impl StoredRows {
     pub(super) fn new(applied: Vec<AppliedRow>, patched: Vec<PatchedRow>, results: Vec<ResultRow>) -> Self {
-        let mut ledger = Self::default();
+        let mut stored = Self::default();
         for row in applied {
-            ledger.applied.entry(row.object.clone()).or_default().insert(row.syncset, row);
+            stored.applied.entry(row.object.clone()).or_default().insert(row.syncset, row);
         }
-        ledger.patched = patched.into_iter().map(|row| ((row.syncset, row.position), row)).collect();
-        ledger.results = results.into_iter().map(|row| (row.syncset, row)).collect();
-        ledger
+        stored.patched = patched.into_iter().map(|row| ((row.syncset, row.position), row)).collect();
+        stored.results = results.into_iter().map(|row| (row.syncset, row)).collect();
+        stored
     }
 
     /// Another cluster is behind the kubeconfig: nothing that is known of objects holds.

@@ -1,14 +1,14 @@
-//! Judging: what a syncset would delete, and whether that is so much that it is held.
+//! The guard against mass deletions: finds out what a syncset would delete, and suspends the deletions if they are too many.
 //!
-//! A pass deletes because of a change only after the cursor has passed it, so it always finds what was judged. Documents are read as they
-//! are now. Those that are newer than the cursor are judged again, and until then no pass deletes because of them.
+//! A pass deletes because of a change only after the cursor has passed it, so the guard has always decided before. Documents are read as they
+//! are now. Those that are newer than the cursor are checked again, and until then no pass deletes because of them.
 //!
-//! A syncset is judged when its document has changed, and when labels have changed of a cluster where it has objects, if it would delete
+//! A syncset is checked when its document has changed, and when labels have changed of a cluster where it has objects, if it would delete
 //! some of them there. What is found is written in the transaction that moves the cursor, or in others before it: it permits
 //! nothing before the cursor has moved, and a turn that is repeated comes to the same. The reads need no lock. If somebody approves
 //! something in between, the turn is repeated.
 //!
-//! What counts is what is stored when a change is judged. A pass that is under way may store objects of another cluster afterwards, so a
+//! What counts is what is stored when a change is checked. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
 
 use serde::Serialize;
@@ -28,28 +28,28 @@ pub(super) const READ_AT_ONCE: usize = 10;
 /// Most rows that are written in one transaction, but for those of one syncset.
 const MOST_WRITTEN: usize = 10_000;
 
-/// What judging has found, as far as it is not written.
+/// What the guard has decided, as far as it is not written.
 #[derive(Debug, Default)]
-pub(super) struct Verdicts {
-    guards: Vec<Guard>,
-    losses: Vec<Loss>,
+pub(super) struct Decisions {
+    guards: Vec<GuardRow>,
+    losses: Vec<LossRow>,
     edited: Vec<Uuid>,
-    /// Syncsets that are held from now on.
+    /// Syncsets whose deletions are suspended from now on.
     pub(super) held: Vec<HeldSyncset>,
-    /// Syncsets that are held no more: the clusters where they track objects have to be asked for.
+    /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
     pub(super) released: Vec<Released>,
 }
 
-/// How it is judged.
-pub(super) struct Court<'d> {
+/// The guard in one turn of the dispatcher.
+pub(super) struct DeletionGuard<'d> {
     pub(super) database: &'d Database,
     /// Whether deletions are held at all.
     pub(super) is_guarding: bool,
-    /// The version of the log up to which changes are judged.
+    /// The version of the log up to which it checks changes.
     pub(super) version: i64,
 }
 
-/// A syncset, as its document and the last judgement have it.
+/// A syncset, as its document and the last check have it.
 pub(super) struct Subject {
     pub(super) id: Uuid,
     name: SyncSetName,
@@ -61,8 +61,8 @@ pub(super) struct Subject {
     always: bool,
     approved: i64,
     generation: i64,
-    /// Its generation when it was judged before.
-    judged_generation: i64,
+    /// Its generation when it was checked before.
+    checked_generation: i64,
     was_held: bool,
     /// When its row was written that was read.
     since: Option<String>,
@@ -70,7 +70,7 @@ pub(super) struct Subject {
 
 /// A row of `towline_guard`.
 #[derive(Debug, Serialize)]
-struct Guard {
+struct GuardRow {
     syncset: Uuid,
     judged: i64,
     gone: bool,
@@ -89,7 +89,7 @@ struct Guard {
 
 /// A row of `towline_lost`.
 #[derive(Debug, Serialize)]
-struct Loss {
+struct LossRow {
     cluster: Uuid,
     syncset: Uuid,
     objects: usize,
@@ -100,7 +100,7 @@ struct Loss {
     counted: bool,
 }
 
-/// All syncsets that may have to delete something: those that exist, those that were judged, and those that track objects.
+/// All syncsets that may have to delete something: those that exist, those that the guard has checked, and those that track objects.
 pub(super) async fn everything(database: &Database) -> Result<Vec<Uuid>, DispatchError> {
     const QUERY: &str = "all_syncsets";
     const TEXT: &str = "with recursive tracking(syncset) as ( \
@@ -123,8 +123,8 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
     ids(QUERY, &database.all(QUERY, TEXT, &[(&texts(clusters) as _, Type::TEXT_ARRAY)]).await?)
 }
 
-impl Court<'_> {
-    /// The documents of syncsets, and what was judged of them.
+impl DeletionGuard<'_> {
+    /// The documents of syncsets, and the last decisions about them.
     pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
         const QUERY: &str = "judge_syncsets";
         const TEXT: &str = "select i.id::text, d.id is not null, \
@@ -165,7 +165,7 @@ impl Court<'_> {
             State::Gone
         };
         let (generation, approved) = (column(query, row, 5)?, column(query, row, 10)?);
-        // Of one that is gone, what its last document said. What was judged of an older one may have been revoked since.
+        // Of one that is gone, what its last document said. A decision about an older one may have been revoked since.
         let always = if exists { text(6)? == Some("always") } else { column(query, row, 12)? };
         let approval = match Approval::read(text(6)?, generation, approved) {
             // It would be used up for something that nobody could know.
@@ -182,13 +182,13 @@ impl Court<'_> {
             always,
             approved: if approval == Approval::Once { generation } else { approved },
             generation,
-            judged_generation: column(query, row, 13)?,
+            checked_generation: column(query, row, 13)?,
             was_held: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
     }
 
-    /// Whether it has to be judged since these clusters got other labels: it is held, or would delete something else there than before.
+    /// Whether it has to be checked since these clusters got other labels: it is held, or would delete something else there than before.
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
         let (state, mut is_concerned) = (&subject.state, subject.was_held);
         if !is_concerned {
@@ -201,12 +201,12 @@ impl Court<'_> {
         Ok(is_concerned)
     }
 
-    /// Judges a syncset.
-    pub(super) async fn judge(&self, subject: Subject, verdicts: &mut Verdicts) -> Result<(), DispatchError> {
+    /// Decides whether the deletions of a syncset are suspended.
+    pub(super) async fn check(&self, subject: Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
         let Subject { id, state, approval, was_held, .. } = &subject;
         let (id, approval, was_held) = (*id, *approval, *was_held);
         // What was approved of another generation is not what it would delete now.
-        let is_edited = *state != State::Gone && subject.generation != subject.judged_generation;
+        let is_edited = *state != State::Gone && subject.generation != subject.checked_generation;
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
         let found = |cluster, mut place: Place| {
             if is_edited {
@@ -219,10 +219,10 @@ impl Court<'_> {
             }
         };
         places(self.database, id, state.plain().as_ref(), None, found).await?;
-        let cause = tally.judge(state, was_held, approval);
+        let cause = tally.check(state, was_held, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
-        verdicts.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| Loss {
+        decisions.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| LossRow {
             cluster,
             syncset: id,
             objects: loses.objects,
@@ -233,12 +233,12 @@ impl Court<'_> {
             counted: cause.is_some() && counts,
         }));
         if is_edited {
-            verdicts.edited.push(id);
+            decisions.edited.push(id);
         }
         let kind = if subject.is_named { subject.name.kind.as_str() } else { "" };
         let Subject { name: SyncSetName { namespace, name, .. }, .. } = subject;
         match cause {
-            Some(cause) if !was_held => verdicts.held.push(HeldSyncset {
+            Some(cause) if !was_held => decisions.held.push(HeldSyncset {
                 id,
                 kind: kind.to_owned(),
                 namespace: namespace.clone(),
@@ -248,10 +248,10 @@ impl Court<'_> {
                 tracks: tally.tracks,
                 since: None,
             }),
-            None if was_held => verdicts.released.push(Released::new(id, kind, &namespace, &name)),
+            None if was_held => decisions.released.push(Released::new(id, kind, &namespace, &name)),
             _ => {}
         }
-        verdicts.guards.push(Guard {
+        decisions.guards.push(GuardRow {
             syncset: id,
             judged: self.version,
             gone: subject.state == State::Gone,
@@ -271,7 +271,7 @@ impl Court<'_> {
     }
 }
 
-impl Verdicts {
+impl Decisions {
     /// Whether it is as much as a transaction should write.
     pub(super) fn are_many(&self) -> bool {
         self.losses.len() >= MOST_WRITTEN

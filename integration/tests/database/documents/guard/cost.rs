@@ -1,33 +1,33 @@
-//! What judging costs, in statements and transactions.
+//! What the guard costs, in statements and transactions.
 
 use serde_json::json;
 use towline::documents::Kind;
 use towline::syncset::dispatch::held;
 
-use super::{Court, PROD, TEST, of_env, selector};
+use super::{PROD, TEST, World, of_env, selector};
 use crate::documents::dispatch::{CURSOR, Leader, NEWEST, document, removal, statements};
 use crate::documents::world::{Stage, run};
 
 #[test]
-fn many_syncsets_of_one_turn_are_all_judged_before_the_cursor_moves() {
+fn many_syncsets_of_one_turn_are_all_checked_before_the_cursor_moves() {
     run(async {
-        let court = Court::new("many", 1).await;
+        let world = World::new("many", 1).await;
         for number in 0..35 {
             let data =
                 json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
-            court.writes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
+            world.writes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
         }
-        assert_eq!(court.leader.turn().await.changes, 35);
-        let judged =
+        assert_eq!(world.leader.turn().await.changes, 35);
+        let checked =
             "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.judged >= s.version";
-        assert_eq!(court.stage.number(judged).await, 35);
-        assert_eq!(court.stage.number(CURSOR).await, court.stage.number(NEWEST).await);
+        assert_eq!(world.stage.number(checked).await, 35);
+        assert_eq!(world.stage.number(CURSOR).await, world.stage.number(NEWEST).await);
     });
 }
 
 /// 10,000 clusters with 5 objects of one syncset each.
 #[test]
-fn judging_costs_the_same_statements_however_many_clusters_there_are() {
+fn checking_costs_the_same_statements_however_many_clusters_there_are() {
     run(async {
         let stage = Stage::new("judged").await;
         stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
@@ -86,17 +86,17 @@ fn syncsets_that_are_gone_cost_the_same_however_much_was_written_after_them() {
         // Blocks that the statement has looked at.
         const BLOCKS: &str = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint from statistics.pg_stat_statements s \
              where s.dbid = (select oid from pg_database where datname = current_database()) and query like 'select i.id::text, d.id%'";
-        let court = Court::new("log_behind", 1).await;
-        court.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        let world = World::new("log_behind", 1).await;
+        world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         for number in 0..10 {
             let data =
                 json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
-            court.changes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
+            world.changes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
         }
         for number in 0..10 {
-            court.writes(removal(Kind::SyncSet, &format!("s{number}"))).await;
+            world.writes(removal(Kind::SyncSet, &format!("s{number}"))).await;
         }
-        court
+        world
             .stage
             .run(
                 "insert into towline_log select m.version + n, now(), gen_random_uuid(), 'clustersyncs', \
@@ -105,10 +105,10 @@ fn syncsets_that_are_gone_cost_the_same_however_much_was_written_after_them() {
                  select setval('towline_version', (select max(version) from towline_log))",
             )
             .await;
-        let before = court.stage.number(BLOCKS).await;
-        assert_eq!(court.leader.turn().await.changes, 500);
-        let spent = court.stage.number(BLOCKS).await - before;
+        let before = world.stage.number(BLOCKS).await;
+        assert_eq!(world.leader.turn().await.changes, 500);
+        let spent = world.stage.number(BLOCKS).await - before;
         assert!(0 < spent && spent < 2_000, "{spent} blocks for ten syncsets: the log behind them has as many");
-        assert_eq!(court.stage.number("select count(*) from towline_guard where gone").await, 10);
+        assert_eq!(world.stage.number("select count(*) from towline_guard where gone").await, 10);
     });
 }

@@ -1,4 +1,4 @@
-//! What there is to do on a cluster, found out without a connection to it.
+//! Which action a cluster needs, found out without a connection to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,9 +49,9 @@ pub struct Live {
     pub inputs: Digest,
 }
 
-/// What there is to do.
+/// What there is to do on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Agenda {
+pub enum Action {
     /// Nothing, ever again: there is no such cluster, or it is being deleted. Its objects stay.
     Gone,
     /// Nothing while it is paused.
@@ -71,7 +71,7 @@ pub enum Agenda {
         /// When that is.
         next_full: Timestamp,
     },
-    Pass(PassAgenda),
+    Pass(PassPlan),
 }
 
 /// Why a cluster is paused, and until when.
@@ -89,7 +89,7 @@ pub struct Pause {
 
 /// What a pass has to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PassAgenda {
+pub struct PassPlan {
     /// Syncsets that are due, by their ids.
     pub due: BTreeSet<Uuid>,
     /// Syncsets that have a result or objects and are no longer to be applied.
@@ -114,7 +114,7 @@ pub enum Probe {
     Demanded,
 }
 
-impl Agenda {
+impl Action {
     /// What there is to do for this cluster, if there is one, at this time. `with_objects`: the syncsets of which objects are stored;
     /// those of a pass that was killed have no result.
     pub fn of(
@@ -156,10 +156,10 @@ impl Agenda {
             (true, false) => Probe::Due,
             (true, true) => Probe::Demanded,
         };
-        let agenda = PassAgenda { due, gone, is_full, identifies, probe };
+        let pass_plan = PassPlan { due, gone, is_full, identifies, probe };
         match next_full {
-            Some(next_full) if agenda == PassAgenda::default() => Self::InStep { next_full },
-            _ => Self::Pass(agenda),
+            Some(next_full) if pass_plan == PassPlan::default() => Self::InStep { next_full },
+            _ => Self::Pass(pass_plan),
         }
     }
 }
@@ -285,18 +285,18 @@ mod tests {
         }
     }
 
-    fn due(agenda: &Agenda) -> Vec<u128> {
-        match agenda {
-            Agenda::Pass(pass) => pass.due.iter().map(Uuid::as_u128).collect(),
+    fn due(action: &Action) -> Vec<u128> {
+        match action {
+            Action::Pass(pass) => pass.due.iter().map(Uuid::as_u128).collect(),
             other => panic!("no pass: {other:?}"),
         }
     }
 
     #[test]
     fn a_cluster_that_is_gone_or_being_deleted_keeps_its_objects() {
-        assert_eq!(Agenda::of(None, &[], &[result(1)], &NONE, Some(&pace()), at(1)), Agenda::Gone);
+        assert_eq!(Action::of(None, &[], &[result(1)], &NONE, Some(&pace()), at(1)), Action::Gone);
         let deleted = ClusterFacts { is_being_deleted: true, paused: true, ..cluster() };
-        assert_eq!(Agenda::of(Some(&deleted), &[live(1)], &[], &NONE, None, at(1)), Agenda::Gone);
+        assert_eq!(Action::of(Some(&deleted), &[live(1)], &[], &NONE, None, at(1)), Action::Gone);
     }
 
     #[test]
@@ -304,8 +304,8 @@ mod tests {
         let paused = |annotations: &[(&str, &str)], paused: bool| {
             let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let cluster = ClusterFacts { annotations, paused, ..cluster() };
-            match Agenda::of(Some(&cluster), &[live(1)], &[], &NONE, Some(&pace()), at(1)) {
-                Agenda::Paused(pause) => Some(pause.message()),
+            match Action::of(Some(&cluster), &[live(1)], &[], &NONE, Some(&pace()), at(1)) {
+                Action::Paused(pause) => Some(pause.message()),
                 _ => None,
             }
         };
@@ -338,11 +338,11 @@ mod tests {
 
     #[test]
     fn a_cluster_in_step_needs_no_connection() {
-        let agenda =
-            Agenda::of(Some(&cluster()), &[live(1), live(2)], &[result(1), result(2)], &NONE, Some(&pace()), at(7199));
-        assert_eq!(agenda, Agenda::InStep { next_full: at(7200) });
-        let alone = Agenda::of(Some(&cluster()), &[], &[], &NONE, Some(&pace()), at(1));
-        assert_eq!(alone, Agenda::InStep { next_full: at(7200) });
+        let action =
+            Action::of(Some(&cluster()), &[live(1), live(2)], &[result(1), result(2)], &NONE, Some(&pace()), at(7199));
+        assert_eq!(action, Action::InStep { next_full: at(7200) });
+        let alone = Action::of(Some(&cluster()), &[], &[], &NONE, Some(&pace()), at(1));
+        assert_eq!(alone, Action::InStep { next_full: at(7200) });
     }
 
     #[test]
@@ -355,19 +355,19 @@ mod tests {
             result(4),
         ];
         let live: Vec<_> = (1..=5).map(live).collect();
-        let agenda = Agenda::of(Some(&cluster()), &live, &results, &NONE, Some(&pace()), at(1));
-        assert_eq!(due(&agenda), [1, 2, 3, 5]);
-        let Agenda::Pass(pass) = agenda else { panic!("a pass") };
+        let action = Action::of(Some(&cluster()), &live, &results, &NONE, Some(&pace()), at(1));
+        assert_eq!(due(&action), [1, 2, 3, 5]);
+        let Action::Pass(pass) = action else { panic!("a pass") };
         assert!(!pass.is_full && !pass.identifies && pass.probe == Probe::None && pass.gone.is_empty());
     }
 
     #[test]
     fn a_result_of_a_syncset_that_is_gone_needs_a_pass() {
-        let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], &NONE, Some(&pace()), at(1));
+        let action = Action::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], &NONE, Some(&pace()), at(1));
         let gone = BTreeSet::from([Uuid::from_u128(2)]);
-        let expected = Agenda::Pass(PassAgenda { gone: gone.clone(), ..PassAgenda::default() });
-        assert_eq!(agenda, expected);
-        let of_a_killed_pass = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&pace()), at(1));
+        let expected = Action::Pass(PassPlan { gone: gone.clone(), ..PassPlan::default() });
+        assert_eq!(action, expected);
+        let of_a_killed_pass = Action::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&pace()), at(1));
         assert_eq!(of_a_killed_pass, expected);
     }
 
@@ -383,21 +383,21 @@ mod tests {
             (Some(unknown), at(1), true),
             (None, at(1), true),
         ] {
-            let agenda = Agenda::of(Some(&cluster()), &[live(1)], &[result(1)], &NONE, pace.as_ref(), now);
+            let action = Action::of(Some(&cluster()), &[live(1)], &[result(1)], &NONE, pace.as_ref(), now);
             let due = BTreeSet::from([Uuid::from_u128(1)]);
-            assert_eq!(agenda, Agenda::Pass(PassAgenda { due, is_full: true, identifies, ..PassAgenda::default() }));
+            assert_eq!(action, Action::Pass(PassPlan { due, is_full: true, identifies, ..PassPlan::default() }));
         }
-        let nothing = Agenda::of(Some(&cluster()), &[], &[], &NONE, None, at(1));
-        assert!(matches!(nothing, Agenda::Pass(PassAgenda { is_full: true, .. })), "the first contact: {nothing:?}");
+        let nothing = Action::of(Some(&cluster()), &[], &[], &NONE, None, at(1));
+        assert!(matches!(nothing, Action::Pass(PassPlan { is_full: true, .. })), "the first contact: {nothing:?}");
     }
 
     #[test]
     fn changes_do_not_wake_a_silent_cluster_and_its_time_a_resync_and_a_kubeconfig_do() {
         let silent = PaceRow { reachable: Some(false), retry_at: Some(at(10)), ..pace() };
-        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
-        assert_eq!(of(&silent, at(9)), Agenda::Silent { retry_at: at(10) });
-        let probe = |agenda| match agenda {
-            Agenda::Pass(PassAgenda { probe, .. }) => probe,
+        let of = |pace: &PaceRow, now| Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
+        assert_eq!(of(&silent, at(9)), Action::Silent { retry_at: at(10) });
+        let probe = |action| match action {
+            Action::Pass(PassPlan { probe, .. }) => probe,
             other => panic!("{other:?}"),
         };
         assert_eq!(probe(of(&silent, at(10))), Probe::Due, "its time has come");
@@ -407,24 +407,24 @@ mod tests {
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..silent.clone() };
         assert_eq!(probe(of(&before_it, at(1))), Probe::Demanded, "a new kubeconfig");
         let unidentified = PaceRow { kubeconfig_generation: 2, ..silent };
-        let waits = Agenda::Silent { retry_at: at(10) };
+        let waits = Action::Silent { retry_at: at(10) };
         assert_eq!(of(&unidentified, at(1)), waits, "it was asked, and has not answered yet");
     }
 
     #[test]
     fn nothing_but_its_time_and_a_new_kubeconfig_wakes_a_cluster_that_has_asked_to_wait() {
         let throttled = PaceRow { reachable: Some(true), retry_at: Some(at(10)), ..pace() };
-        let of = |pace: &PaceRow, now| Agenda::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
-        let waits = Agenda::Throttled { until: at(10) };
+        let of = |pace: &PaceRow, now| Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(pace), now);
+        let waits = Action::Throttled { until: at(10) };
         assert_eq!(of(&throttled, at(9)), waits);
         assert_eq!(of(&PaceRow { next_full: None, ..throttled.clone() }, at(9)), waits, "a resync");
         let unidentified = PaceRow { identity: None, kubeconfig_generation: 2, ..throttled.clone() };
         assert_eq!(of(&unidentified, at(9)), waits, "it asked at the first contact");
         assert!(
-            matches!(of(&throttled, at(10)), Agenda::Pass(PassAgenda { probe: Probe::None, .. })),
+            matches!(of(&throttled, at(10)), Action::Pass(PassPlan { probe: Probe::None, .. })),
             "its time has come"
         );
         let before_it = PaceRow { asked_generation: 2, kubeconfig_generation: 2, ..throttled };
-        assert!(matches!(of(&before_it, at(1)), Agenda::Pass(_)), "a new kubeconfig");
+        assert!(matches!(of(&before_it, at(1)), Action::Pass(_)), "a new kubeconfig");
     }
 }

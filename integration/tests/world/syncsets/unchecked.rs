@@ -1,4 +1,4 @@
-//! Nothing is deleted that the dispatcher has not judged.
+//! Nothing is deleted that the dispatcher has not checked.
 
 use integration::eventually;
 use serde_json::{Value, json};

@@ -22,7 +22,7 @@ const TEST: [(&str, &str); 1] = [("env", "test")];
 const APPROVE: &str = "towline.dev/approve-deletions";
 
 /// A database with clusters, and a dispatcher.
-struct Court {
+struct World {
     stage: Stage,
     writer: Written,
     leader: Leader,
@@ -67,7 +67,7 @@ fn namespace() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "monitoring"}})
 }
 
-impl Court {
+impl World {
     /// So many clusters with the label `env=prod`, and the syncset `base`, which selects them and has sent ten config maps to each.
     async fn new(name: &str, clusters: usize) -> Self {
         let stage = Stage::new(name).await;
@@ -77,10 +77,10 @@ impl Court {
         }
         let leader = Leader::of(&stage).await;
         let store = PassStore::new(stage.database());
-        let court = Self { stage, writer, leader, store };
-        court.changes(selector(1, &of_env("prod"), 10, &[])).await;
-        court.applied().await;
-        court
+        let world = Self { stage, writer, leader, store };
+        world.changes(selector(1, &of_env("prod"), 10, &[])).await;
+        world.applied().await;
+        world
     }
 
     /// Passes have sent the syncset's objects to the clusters that match it.

@@ -1,4 +1,4 @@
-//! What of the process's slots and permits a visit has, and how it waits for them.
+//! What of the process's slots a visit has, and how it waits for them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::visit::Visit;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::permits::{ProbeSlot, Slot, WorkPermit};
+use crate::syncset::slots::{ProbeSlot, SlowSlot, WorkSlot};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -18,13 +18,13 @@ const SLOW: Duration = Duration::from_secs(1);
 /// cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 
-/// What a visit has in hand while it connects, and then while it works.
-pub(super) enum Hand {
+/// The slot that a visit has while it connects, and then while it works.
+pub(super) enum VisitSlot {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
-    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkPermit),
+    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
 }
 
@@ -34,7 +34,7 @@ pub(super) fn put_off(now: Timestamp) -> Timestamp {
     now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
 }
 
-impl Hand {
+impl VisitSlot {
     /// Whether it may ask a silent cluster.
     pub(super) fn may_probe(&self) -> bool {
         matches!(self, Self::Probing(_))
@@ -42,15 +42,15 @@ impl Hand {
 }
 
 impl Worker {
-    /// Waits for a permit to work, and gives the slot back. Returns how long that took; none if the claim has ended meanwhile. If the
+    /// Waits for a slot to work, and gives the one to connect back. Returns how long that took; none if the claim has ended meanwhile. If the
     /// process ends, it goes on without, to its end.
     pub(super) async fn begin_work(
         &self,
         work: &Work,
-        hand: &mut Hand,
+        own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
     ) -> Option<Duration> {
-        if matches!(hand, Hand::Working(_)) {
+        if matches!(own_slot, VisitSlot::Working(_)) {
             return Some(Duration::ZERO);
         }
         let began = Instant::now();
@@ -58,8 +58,8 @@ impl Worker {
             biased;
             _ = work.expired() => None,
             () = stopping.cancelled() => Some(began.elapsed()),
-            permit = self.permits.work(work.urgent) => {
-                *hand = Hand::Working(permit);
+            slot = self.slots.work(work.urgent) => {
+                *own_slot = VisitSlot::Working(slot);
                 Some(began.elapsed())
             }
         }
@@ -70,35 +70,35 @@ impl Worker {
     pub(super) async fn wait_to_connect(
         &self,
         work: &Work,
-        hand: &mut Hand,
+        own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
     ) -> Option<Visit> {
-        *hand = Hand::Nothing;
+        *own_slot = VisitSlot::Nothing;
         tokio::select! {
             biased;
             _ = work.expired() => Some(Visit::lost()),
             () = stopping.cancelled() => Some(Visit::handed_back()),
             // The semaphore is never closed.
-            Some(slot) = self.permits.connect() => {
-                *hand = Hand::Connecting(slot);
+            Some(slot) = self.slots.connect() => {
+                *own_slot = VisitSlot::Connecting(slot);
                 None
             }
         }
     }
 
-    /// Waits for an answer. A cluster that takes long gives its permit back meanwhile, if a slot for those is free: it is no longer one
+    /// Waits for an answer. A cluster that takes long gives its slot to work back meanwhile, if a slot for those is free: it is no longer one
     /// that answers.
-    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, hand: &mut Hand) -> T {
+    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, own_slot: &mut VisitSlot) -> T {
         tokio::pin!(answer);
         tokio::select! {
             biased;
             answered = &mut answer => return answered,
             () = sleep(SLOW) => {}
         }
-        if matches!(hand, Hand::Working(_))
-            && let Some(slot) = self.permits.slow()
+        if matches!(own_slot, VisitSlot::Working(_))
+            && let Some(slot) = self.slots.slow()
         {
-            *hand = Hand::Slow(slot);
+            *own_slot = VisitSlot::Slow(slot);
         }
         answer.await
     }

@@ -1,4 +1,4 @@
-//! What an approval lets go: what was judged, and nothing else.
+//! An approval lets go what the guard has checked, and nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use towline::syncset::dispatch::{DispatchError, HeldSyncset, approve, held};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
-use super::{Court, TEST, annotated, map, of_env, selector};
+use super::{TEST, World, annotated, map, of_env, selector};
 use crate::documents::dispatch::removal;
 use crate::documents::world::{run, source};
 
@@ -16,23 +16,23 @@ use crate::documents::world::{run, source};
 fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
     run(async {
         for by_annotation in [false, true] {
-            let court = Court::new(&format!("edit_and_labels_{by_annotation}"), 12).await;
-            court.changes(selector(2, &of_env("prod"), 2, &[])).await;
-            assert_eq!(court.held().await, Some((12, 12, Cause::Many)));
+            let world = World::new(&format!("edit_and_labels_{by_annotation}"), 12).await;
+            world.changes(selector(2, &of_env("prod"), 2, &[])).await;
+            assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
             if by_annotation {
-                court.changes(annotated(selector(2, &of_env("prod"), 2, &[]), "2")).await;
+                world.changes(annotated(selector(2, &of_env("prod"), 2, &[]), "2")).await;
             } else {
-                let approved = approve(&court.stage.database(), None).await.expect("it is approved");
+                let approved = approve(&world.stage.database(), None).await.expect("it is approved");
                 assert_eq!(approved.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Many]);
             }
-            assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+            assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
             for number in 0..12 {
-                court.relabels(number, &TEST).await;
+                world.relabels(number, &TEST).await;
             }
-            court.leader.all().await;
-            assert_eq!((court.held().await, court.deleted().await), (Some((12, 12, Cause::Many)), 0));
-            approve(&court.stage.database(), Some("base")).await.expect("it is approved");
-            assert_eq!((court.held().await, court.deleted().await), (None, 12));
+            world.leader.all().await;
+            assert_eq!((world.held().await, world.deleted().await), (Some((12, 12, Cause::Many)), 0));
+            approve(&world.stage.database(), Some("base")).await.expect("it is approved");
+            assert_eq!((world.held().await, world.deleted().await), (None, 12));
         }
     });
 }
@@ -41,24 +41,24 @@ fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
 #[test]
 fn an_edit_ends_what_was_approved_before_it() {
     run(async {
-        let court = Court::new("approved_then_edited", 12).await;
-        court.changes(selector(2, &of_env("prod"), 2, &[])).await;
-        approve(&court.stage.database(), None).await.expect("it is approved");
-        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
-        court.changes(selector(3, &of_env("prod"), 0, &[map("m8"), map("m9")])).await;
-        assert_eq!((court.held().await, court.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
+        let world = World::new("approved_then_edited", 12).await;
+        world.changes(selector(2, &of_env("prod"), 2, &[])).await;
+        approve(&world.stage.database(), None).await.expect("it is approved");
+        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        world.changes(selector(3, &of_env("prod"), 0, &[map("m8"), map("m9")])).await;
+        assert_eq!((world.held().await, world.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
     });
 }
 
 #[test]
-fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_judged() {
+fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_checked() {
     run(async {
-        let court = Court::new("approved_meanwhile", 12).await;
-        court.changes(selector(2, &of_env("prod"), 2, &[])).await;
-        court.writes(annotated(selector(2, &of_env("prod"), 2, &[]), "x")).await;
+        let world = World::new("approved_meanwhile", 12).await;
+        world.changes(selector(2, &of_env("prod"), 2, &[])).await;
+        world.writes(annotated(selector(2, &of_env("prod"), 2, &[]), "x")).await;
         let is_approved = AtomicBool::new(false);
-        let url = court.stage.place.url(ADMIN);
-        let judged = || {
+        let url = world.stage.place.url(ADMIN);
+        let checked = || {
             if is_approved.swap(true, Ordering::SeqCst) {
                 return;
             }
@@ -70,22 +70,22 @@ fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_judged() {
             });
             assert_eq!(approval.join().expect("no panic"), 1);
         };
-        let turn = court.leader.dispatch.turn_in_pages(&court.leader.grant, &judged).await.expect("a turn");
-        assert_eq!((turn.changes, turn.has_more, court.held().await), (0, true, None), "it is repeated");
-        assert_eq!(court.leader.turn().await.changes, 1);
-        assert_eq!((court.held().await, court.deletions().await), (None, Deletions::Allowed));
+        let turn = world.leader.dispatch.turn_in_pages(&world.leader.grant, &checked).await.expect("a turn");
+        assert_eq!((turn.changes, turn.has_more, world.held().await), (0, true, None), "it is repeated");
+        assert_eq!(world.leader.turn().await.changes, 1);
+        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
 #[test]
 fn a_name_approves_none_of_several_syncsets_and_an_id_one() {
     run(async {
-        let court = Court::new("namesakes", 12).await;
-        court.changes(removal(Kind::SelectorSyncSet, "base")).await;
-        court.changes(selector(1, &of_env("prod"), 10, &[])).await;
-        court.applied().await;
-        court.changes(selector(2, &of_env("prod"), 2, &[])).await;
-        let database = court.stage.database();
+        let world = World::new("namesakes", 12).await;
+        world.changes(removal(Kind::SelectorSyncSet, "base")).await;
+        world.changes(selector(1, &of_env("prod"), 10, &[])).await;
+        world.applied().await;
+        world.changes(selector(2, &of_env("prod"), 2, &[])).await;
+        let database = world.stage.database();
         let both = held(&database).await.expect("a list");
         assert_eq!(both.iter().map(HeldSyncset::argument).collect::<Vec<_>>(), ["base", "base"]);
         let error = approve(&database, Some("base")).await.expect_err("which one is not known");

@@ -1,8 +1,8 @@
 //! What a process does at once: so many clusters are connected to, so many worked on, and so many silent ones asked whether
 //! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
-//! A pass takes a slot to connect, and a permit to work with the first answer of its cluster: so a cluster that does not answer holds
-//! up no other. Of four permits three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
+//! A pass takes a slot to connect, and a slot to work with the first answer of its cluster: so a cluster that does not answer holds
+//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
 //! starves.
 
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use tokio::time::Instant;
 
 use crate::documents::Turns;
 
-/// Slots to connect, for each permit to work.
+/// Slots to connect, for each slot to work.
 const CONNECTING: usize = 4;
-/// Slots to ask a silent cluster, for each permit to work: while one does not answer, nothing is done but to wait for 5 s.
+/// Slots to ask a silent cluster, for each slot to work: while one does not answer, nothing is done but to wait for 5 s.
 const PROBING: usize = 8;
 /// A slot to ask a silent cluster is held for so long before anything is known: until a cluster that does not answer is given up.
 const FIRST_HOLD: Duration = Duration::from_secs(5);
-/// So many silent clusters are asked each second, for each permit to work, also if they refuse at once: each costs a claim, a snapshot and a
+/// So many silent clusters are asked each second, for each slot to work, also if they refuse at once: each costs a claim, a snapshot and a
 /// write. Of as many as that in [`LONGEST_WAIT`], each one that is back is found out within a minute.
 const EACH_SECOND: u32 = 1;
 /// A silent cluster is put off for at most this long.
@@ -30,9 +30,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(50);
 /// A silent cluster is put off for at least this long: workers look at the work queue once a second.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The slots and permits of a process. Clones are the same.
+/// The slots of a process. Clones are the same.
 #[derive(Clone)]
-pub struct Permits {
+pub struct Slots {
     connecting: Arc<Semaphore>,
     probing: Arc<Probing>,
     /// For what somebody has asked for.
@@ -42,7 +42,7 @@ pub struct Permits {
 }
 
 /// A slot, until it is dropped.
-pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
+pub struct SlowSlot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 /// A slot to ask a silent cluster, until it is dropped.
 pub struct ProbeSlot {
@@ -68,23 +68,23 @@ struct Appointments {
     last: Option<Instant>,
 }
 
-/// A permit to work on a cluster, until it is dropped. None while it is passed on.
-pub struct WorkPermit(Option<Arc<Working>>);
+/// A slot to work on a cluster, until it is dropped. None while it is passed on.
+pub struct WorkSlot(Option<Arc<Working>>);
 
-/// The permits to work. The lock is held for one decision, by tasks of one runtime.
+/// The slots to work. The lock is held for one decision, by tasks of one runtime.
 struct Working(Mutex<Queue>);
 
-/// Who waits for a permit, by number in the order of arrival. Nobody waits while one is free.
+/// Who waits for a slot, by number in the order of arrival. Nobody waits while one is free.
 struct Queue {
     free: usize,
     turns: Turns,
     next: u64,
-    urgent: BTreeMap<u64, oneshot::Sender<WorkPermit>>,
-    other: BTreeMap<u64, oneshot::Sender<WorkPermit>>,
+    urgent: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
+    other: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
 }
 
-impl Permits {
-    /// Permits to work on this many clusters at once.
+impl Slots {
+    /// Slots to work on this many clusters at once.
     pub fn new(max_in_flight: NonZeroUsize) -> Self {
         let most = max_in_flight.get();
         let queue =
@@ -129,20 +129,20 @@ impl Permits {
     }
 
     /// A slot for a cluster that is worked on and takes long to answer, if one is free.
-    pub fn slow(&self) -> Option<Slot> {
-        Arc::clone(&self.slow).try_acquire_owned().ok().map(Slot)
+    pub fn slow(&self) -> Option<SlowSlot> {
+        Arc::clone(&self.slow).try_acquire_owned().ok().map(SlowSlot)
     }
 
-    /// A permit to work on a cluster that has answered.
+    /// A slot to work on a cluster that has answered.
     ///
     /// Cancel safe; whoever asks again is the last in the queue.
-    pub async fn work(&self, is_urgent: bool) -> WorkPermit {
+    pub async fn work(&self, is_urgent: bool) -> WorkSlot {
         let waiting = {
             let mut queue = self.working.0.lock();
             if queue.free > 0 {
                 queue.free -= 1;
                 queue.turns.taken(1);
-                return WorkPermit(Some(Arc::clone(&self.working)));
+                return WorkSlot(Some(Arc::clone(&self.working)));
             }
             let (sender, receiver) = oneshot::channel();
             let number = queue.next;
@@ -152,7 +152,7 @@ impl Permits {
             receiver
         };
         match waiting.await {
-            Ok(permit) => permit,
+            Ok(slot) => slot,
             // The queue is kept by `self`.
             Err(_) => std::future::pending().await,
         }
@@ -160,10 +160,10 @@ impl Permits {
 }
 
 impl Probing {
-    /// So many slots, for so many permits to work.
-    fn new(slots: usize, permits: usize) -> Self {
+    /// So many slots to ask silent clusters, for so many to work.
+    fn new(slots: usize, working: usize) -> Self {
         let slots = slots.clamp(1, Semaphore::MAX_PERMITS);
-        let each_second = u32::try_from(permits.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
+        let each_second = u32::try_from(working.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
         let appointments = Appointments {
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
             apart: Duration::from_secs(1) / each_second,
@@ -205,8 +205,8 @@ impl Drop for ProbeSlot {
 }
 
 impl Queue {
-    /// The next in the queue who gets a permit.
-    fn pop(&mut self) -> Option<oneshot::Sender<WorkPermit>> {
+    /// The next in the queue who gets a slot.
+    fn pop(&mut self) -> Option<oneshot::Sender<WorkSlot>> {
         let first = |lane: &BTreeMap<u64, _>| lane.first_key_value().map(|(number, _)| *number);
         let is_urgent = match (first(&self.urgent), first(&self.other)) {
             (Some(urgent), Some(other)) => self.turns.shares(1).oldest == 0 || urgent < other,
@@ -217,7 +217,7 @@ impl Queue {
     }
 }
 
-impl Drop for WorkPermit {
+impl Drop for WorkSlot {
     fn drop(&mut self) {
         let Some(working) = self.0.take() else { return };
         loop {
@@ -232,7 +232,7 @@ impl Drop for WorkPermit {
             };
             let Some(next) = next else { return };
             // Whoever no longer waits has lost nothing but the turn.
-            match next.send(WorkPermit(Some(Arc::clone(&working)))) {
+            match next.send(WorkSlot(Some(Arc::clone(&working)))) {
                 Ok(()) => return,
                 Err(mut unused) => unused.0 = None,
             }
@@ -247,18 +247,18 @@ mod tests {
 
     use super::*;
 
-    fn permits(most: usize) -> Permits {
-        Permits::new(NonZeroUsize::new(most).expect("not zero"))
+    fn slots(most: usize) -> Slots {
+        Slots::new(NonZeroUsize::new(most).expect("not zero"))
     }
 
-    /// Waits for a permit in a task, which has begun to wait when this returns.
-    async fn waiting(permits: &Permits, is_urgent: bool) -> JoinHandle<WorkPermit> {
-        let before = permits.working.0.lock().next;
+    /// Waits for a slot in a task, which has begun to wait when this returns.
+    async fn waiting(slots: &Slots, is_urgent: bool) -> JoinHandle<WorkSlot> {
+        let before = slots.working.0.lock().next;
         let task = tokio::spawn({
-            let permits = permits.clone();
-            async move { permits.work(is_urgent).await }
+            let slots = slots.clone();
+            async move { slots.work(is_urgent).await }
         });
-        while permits.working.0.lock().next == before {
+        while slots.working.0.lock().next == before {
             tokio::task::yield_now().await;
         }
         task
@@ -266,42 +266,42 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_work_at_once_as_there_are_permits() {
-        let permits = permits(2);
-        let (one, two) = (permits.work(false).await, permits.work(true).await);
-        let third = waiting(&permits, true).await;
+        let slots = slots(2);
+        let (one, two) = (slots.work(false).await, slots.work(true).await);
+        let third = waiting(&slots, true).await;
         assert!(!third.is_finished());
         drop(one);
-        let third = third.await.expect("a permit");
-        assert_eq!(permits.working.0.lock().free, 0);
+        let third = third.await.expect("a slot");
+        assert_eq!(slots.working.0.lock().free, 0);
         drop((two, third));
-        assert_eq!(permits.working.0.lock().free, 2);
+        assert_eq!(slots.working.0.lock().free, 2);
     }
 
     #[tokio::test]
     async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
-        let permits = permits(1);
-        let mut held = permits.work(true).await;
+        let slots = slots(1);
+        let mut held = slots.work(true).await;
         let mut other = Vec::new();
         for _ in 0..3 {
-            other.push(waiting(&permits, false).await);
+            other.push(waiting(&slots, false).await);
         }
         let mut urgent = Vec::new();
         for _ in 0..9 {
-            urgent.push(waiting(&permits, true).await);
+            urgent.push(waiting(&slots, true).await);
         }
         let mut order = Vec::new();
         for _ in 0..12 {
             drop(held);
-            let (permit, lane) = tokio::select! {
-                permit = async { other.first_mut().expect("guarded").await }, if !other.is_empty() => (permit, 'o'),
-                permit = async { urgent.first_mut().expect("guarded").await }, if !urgent.is_empty() => (permit, 'u'),
+            let (slot, lane) = tokio::select! {
+                slot = async { other.first_mut().expect("guarded").await }, if !other.is_empty() => (slot, 'o'),
+                slot = async { urgent.first_mut().expect("guarded").await }, if !urgent.is_empty() => (slot, 'u'),
             };
             if lane == 'o' {
                 other.remove(0)
             } else {
                 urgent.remove(0)
             };
-            held = permit.expect("a permit");
+            held = slot.expect("a slot");
             order.push(lane);
         }
         assert_eq!(order.into_iter().collect::<String>(), "uuouuuouuuou");
@@ -309,39 +309,39 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_gives_up_waiting_costs_no_permit() {
-        let permits = permits(1);
-        let held = permits.work(false).await;
-        let (gone, also_gone) = (waiting(&permits, true).await, waiting(&permits, false).await);
-        let stays = waiting(&permits, false).await;
+        let slots = slots(1);
+        let held = slots.work(false).await;
+        let (gone, also_gone) = (waiting(&slots, true).await, waiting(&slots, false).await);
+        let stays = waiting(&slots, false).await;
         for task in [gone, also_gone] {
             task.abort();
             assert!(task.await.is_err_and(|error| error.is_cancelled()));
         }
         drop(held);
-        let stays = stays.await.expect("a permit");
-        assert_eq!(permits.working.0.lock().free, 0);
+        let stays = stays.await.expect("a slot");
+        assert_eq!(slots.working.0.lock().free, 0);
         drop(stays);
-        assert_eq!(permits.working.0.lock().free, 1);
+        assert_eq!(slots.working.0.lock().free, 1);
     }
 
     #[tokio::test]
     async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
-        let permits = permits(1);
-        let held = permits.work(false).await;
-        let mut late = Box::pin(permits.work(false));
+        let slots = slots(1);
+        let held = slots.work(false).await;
+        let mut late = Box::pin(slots.work(false));
         assert!(late.as_mut().now_or_never().is_none(), "it waits");
         drop(held);
-        assert_eq!(permits.working.0.lock().free, 0, "it was granted");
+        assert_eq!(slots.working.0.lock().free, 0, "it was granted");
         drop(late);
-        assert_eq!(permits.working.0.lock().free, 1);
+        assert_eq!(slots.working.0.lock().free, 1);
     }
 
     #[test]
     fn four_times_as_many_connect_and_eight_times_as_many_ask_silent_clusters() {
         let free =
-            |permits: &Permits| (permits.connecting().available_permits(), permits.probing.slots.available_permits());
-        assert_eq!(free(&permits(64)), (256, 512));
-        let small = permits(1);
+            |permits: &Slots| (permits.connecting().available_permits(), permits.probing.slots.available_permits());
+        assert_eq!(free(&slots(64)), (256, 512));
+        let small = slots(1);
         assert_eq!(free(&small), (4, 8));
         let mut probing: Vec<_> = (0..8).map(|_| small.probe(false)).collect();
         assert!(probing.iter().all(Result::is_ok) && small.probe(false).is_err());
@@ -351,15 +351,15 @@ mod tests {
 
     #[test]
     fn what_somebody_has_asked_for_has_slots_of_its_own_when_silent_clusters_have_all_others() {
-        let permits = permits(8);
-        let usual: Vec<_> = (0..64).map(|_| permits.probe(false)).collect();
-        assert!(usual.iter().all(Result::is_ok) && permits.probe(false).is_err());
-        let demanded: Vec<_> = (0..8).map(|_| permits.probe(true)).collect();
+        let slots = slots(8);
+        let usual: Vec<_> = (0..64).map(|_| slots.probe(false)).collect();
+        assert!(usual.iter().all(Result::is_ok) && slots.probe(false).is_err());
+        let demanded: Vec<_> = (0..8).map(|_| slots.probe(true)).collect();
         assert!(demanded.iter().all(Result::is_ok));
-        assert!(permits.probe(true).is_err(), "all are taken");
+        assert!(slots.probe(true).is_err(), "all are taken");
         assert_eq!(permits.connecting().available_permits(), 32, "those that answer are not held up");
         drop(usual);
-        assert!(permits.probe(true).is_ok());
+        assert!(slots.probe(true).is_ok());
     }
 
     #[test]
@@ -412,14 +412,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn appointments_follow_how_long_slots_are_held() {
-        let permits = permits(1);
+        let slots = slots(1);
         for _ in 0..100 {
-            let Ok(slot) = permits.probe(false) else { panic!("a slot that was given back is not free") };
+            let Ok(slot) = slots.probe(false) else { panic!("a slot that was given back is not free") };
             tokio::time::advance(Duration::from_secs(16)).await;
             drop(slot);
         }
-        let _slots: Vec<_> = (0..8).map(|_| permits.probe(false)).collect();
-        let Err(wait) = permits.probe(false) else { panic!("there are eight slots") };
+        let _slots: Vec<_> = (0..8).map(|_| slots.probe(false)).collect();
+        let Err(wait) = slots.probe(false) else { panic!("there are eight slots") };
         assert!(wait.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{wait:?}");
     }
 }

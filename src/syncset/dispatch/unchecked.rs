@@ -1,4 +1,4 @@
-//! What changes ask to be judged. Pure.
+//! Which syncsets and clusters the guard has to check because of changes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,27 @@ use uuid::Uuid;
 use super::change::{Change, State};
 use crate::documents::Kind;
 
-/// What is to be judged.
+/// What the guard has yet to check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Docket {
-    /// Syncsets: every version of one is judged, also if only its status has changed.
+pub(super) struct Unchecked {
+    /// Syncsets: every version of one is checked, also if only its status has changed.
     pub(super) syncsets: BTreeSet<Uuid>,
     /// Clusters that syncsets may match no more, or again, or whose labels may give objects other names.
     pub(super) relabelled: BTreeSet<Uuid>,
 }
 
-impl Docket {
-    /// What these changes ask to be judged.
+impl Unchecked {
+    /// What the guard has to check because of these changes.
     pub(super) fn of(changes: &[Change]) -> Self {
-        let mut docket = Self::default();
+        let mut unchecked = Self::default();
         for change in changes {
             match change.kind {
-                Some(Kind::SyncSet | Kind::SelectorSyncSet) => drop(docket.syncsets.insert(change.id)),
-                Some(Kind::Cluster) if is_relabelled(change) => drop(docket.relabelled.insert(change.id)),
+                Some(Kind::SyncSet | Kind::SelectorSyncSet) => drop(unchecked.syncsets.insert(change.id)),
+                Some(Kind::Cluster) if is_relabelled(change) => drop(unchecked.relabelled.insert(change.id)),
                 _ => {}
             }
         }
-        docket
+        unchecked
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,37 +60,37 @@ mod tests {
         })
     }
 
-    fn docket(kind: Kind, before: State, after: State) -> Docket {
+    fn unchecked(kind: Kind, before: State, after: State) -> Unchecked {
         let (namespace, name) = ("foo".to_owned(), "a".to_owned());
-        Docket::of(&[Change { kind: Some(kind), id: Uuid::from_u128(7), namespace, name, before, after }])
+        Unchecked::of(&[Change { kind: Some(kind), id: Uuid::from_u128(7), namespace, name, before, after }])
     }
 
     #[test]
-    fn every_change_of_a_syncset_is_judged() {
-        let itself = Docket { syncsets: [Uuid::from_u128(7)].into(), ..Docket::default() };
+    fn every_change_of_a_syncset_is_checked() {
+        let itself = Unchecked { syncsets: [Uuid::from_u128(7)].into(), ..Unchecked::default() };
         for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
-            assert_eq!(docket(kind, labelled("a"), labelled("a")), itself);
-            assert_eq!(docket(kind, State::Absent, labelled("a")), itself);
-            assert_eq!(docket(kind, labelled("a"), State::Absent), itself);
+            assert_eq!(unchecked(kind, labelled("a"), labelled("a")), itself);
+            assert_eq!(unchecked(kind, State::Absent, labelled("a")), itself);
+            assert_eq!(unchecked(kind, labelled("a"), State::Absent), itself);
         }
         for kind in [Kind::Secret, Kind::ClusterSync] {
-            assert!(docket(kind, labelled("a"), State::Absent).is_empty());
+            assert!(unchecked(kind, labelled("a"), State::Absent).is_empty());
         }
     }
 
     #[test]
-    fn a_cluster_is_judged_if_its_labels_change_or_may_have_changed() {
-        let itself = Docket { relabelled: [Uuid::from_u128(7)].into(), ..Docket::default() };
+    fn a_cluster_is_checked_if_its_labels_change_or_may_have_changed() {
+        let itself = Unchecked { relabelled: [Uuid::from_u128(7)].into(), ..Unchecked::default() };
         for (before, after, expected) in [
             (labelled("a"), labelled("b"), itself.clone()),
             (State::Unknown, labelled("b"), itself.clone()),
             (labelled("a"), State::Unknown, itself),
-            (labelled("a"), labelled("a"), Docket::default()),
-            (State::Absent, labelled("a"), Docket::default()),
-            (labelled("a"), State::Absent, Docket::default()),
-            (State::Unknown, State::Absent, Docket::default()),
+            (labelled("a"), labelled("a"), Unchecked::default()),
+            (State::Absent, labelled("a"), Unchecked::default()),
+            (labelled("a"), State::Absent, Unchecked::default()),
+            (State::Unknown, State::Absent, Unchecked::default()),
         ] {
-            assert_eq!(docket(Kind::Cluster, before.clone(), after.clone()), expected, "{before:?} {after:?}");
+            assert_eq!(unchecked(Kind::Cluster, before.clone(), after.clone()), expected, "{before:?} {after:?}");
         }
     }
 }
