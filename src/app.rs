@@ -241,7 +241,7 @@ impl AdminChild {
             None => Arc::clone(section),
         };
         let shown: Vec<Arc<dyn Section>> = self.sections.iter().map(shown).collect();
-        let (judged, clusters, watched) = (shown.clone(), self.clusters.clone(), self.clusters.clone());
+        let (reported, clusters, watched) = (shown.clone(), self.clusters.clone(), self.clusters.clone());
         let admin = Admin {
             started: self.started,
             metrics: self.metrics.clone(),
@@ -250,7 +250,7 @@ impl AdminChild {
                     telemetry::cluster_available(cluster.name(), cluster.is_available());
                     telemetry::cluster_new_credentials_fail(cluster.name(), cluster.has_credentials_fault());
                 }
-                for section in &judged {
+                for section in &reported {
                     telemetry::section_well(section.name(), section.condition().well);
                 }
                 for section in &sections {
@@ -267,7 +267,7 @@ impl AdminChild {
                 tokio::spawn(async move { count_actors(&tree, &roles).await });
             }),
             sections: shown,
-            clusters: Arc::new(move || clusters.iter().map(Cluster::standing).collect()),
+            clusters: Arc::new(move || clusters.iter().map(Cluster::status).collect()),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
             admin_token_file: self.daemon.admin_token_file.clone(),
         };

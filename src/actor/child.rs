@@ -85,7 +85,7 @@ impl ChildSpec {
         self
     }
 
-    /// Runs the child only while the gate's keeper wants it to; closed, it is `waiting` in the report.
+    /// Runs the child only while the gate is open; closed, it is `waiting` in the report.
     #[must_use]
     pub fn gated(mut self, gate: Gate) -> Self {
         self.gate = Some(gate);

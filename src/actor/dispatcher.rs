@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
 use super::exit::panic_message;
-use super::schedule::{Next, Schedule, Start, Verdict};
+use super::schedule::{Next, Requeue, Schedule, Start};
 use super::{Backoff, BoxError, Key, KeyInbox, Requested, Scope};
 
 /// How a run ended, and so what happens to its key. In any case a request during the run makes the key run again at once.
@@ -282,24 +282,24 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
 
     fn run_ended(&mut self, (key, ran): Ended<K, F::Reconciler>, now: Instant) {
         let observer = &self.dispatcher.observer;
-        let verdict = match ran {
+        let requeue = match ran {
             Ok(ran) => {
                 observer.finished(&key, ran.took, &ran.outcome);
                 self.resting.insert(key.clone(), ran.reconciler);
                 match ran.outcome {
-                    Outcome::Done | Outcome::Wait => Verdict::Rest,
-                    Outcome::Retry => Verdict::Retry,
-                    Outcome::RetryAfter(delay) => Verdict::RetryAfter(delay),
+                    Outcome::Done | Outcome::Wait => Requeue::OnRequest,
+                    Outcome::Retry => Requeue::WithBackoff,
+                    Outcome::RetryAfter(delay) => Requeue::After(delay),
                 }
             }
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
                 tracing::error!(message, "a reconciler panicked");
                 observer.panicked(&key, &message);
-                Verdict::Retry
+                Requeue::WithBackoff
             }
         };
-        if let Next::Retry(delay) = self.schedule.finish(&key, verdict, now) {
+        if let Next::Retry(delay) = self.schedule.finish(&key, requeue, now) {
             observer.retried(&key, delay);
         }
     }

@@ -1,8 +1,8 @@
-//! Gates: a gated child runs only while its gate's keeper wants it to.
+//! Gates: a gated child runs only while its gate is open.
 //!
-//! The keeper sets what is wanted, the supervisor starts or ends the child and sets its standing. Both are latest values: if
-//! a keeper opens and closes the gate before the supervisor reads it, nothing happens. A keeper can rely on this: once it
-//! has asked for a drain or an abort and reads anything but [`Standing::Running`], nothing of the child runs, and nothing
+//! The owner of the handle sets what is wanted, the supervisor starts or ends the child and sets its state. Both are latest values: if
+//! the owner opens and closes the gate before the supervisor reads it, nothing happens. The owner can rely on this: once it
+//! has asked for a drain or an abort and reads anything but [`GateState::Running`], nothing of the child runs, and nothing
 //! will before the gate is opened again.
 
 use std::mem;
@@ -28,7 +28,7 @@ enum Wanted {
 
 /// The state of a gated child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum GateState {
     /// The gate is closed, and nothing of it runs.
     Waiting,
     /// It runs, is being restarted, or has not ended yet.
@@ -37,20 +37,20 @@ pub enum Standing {
     Ended,
 }
 
-/// Creates a closed gate and its keeper.
-pub fn gate() -> (GateKeeper, Gate) {
+/// Creates a closed gate and its handle.
+pub fn gate() -> (GateHandle, Gate) {
     let (wanted, wants) = watch::channel(Wanted::Abort);
-    let (stands, standing) = watch::channel(Standing::Waiting);
-    (GateKeeper { wanted, standing }, Gate { wanted: wants, standing: Arc::new(stands) })
+    let (sender, state) = watch::channel(GateState::Waiting);
+    (GateHandle { wanted, state }, Gate { wanted: wants, state: Arc::new(sender) })
 }
 
 /// The end of a gate that sets what is wanted.
-pub struct GateKeeper {
+pub struct GateHandle {
     wanted: watch::Sender<Wanted>,
-    standing: watch::Receiver<Standing>,
+    state: watch::Receiver<GateState>,
 }
 
-impl GateKeeper {
+impl GateHandle {
     /// Lets the child run.
     pub fn open(&self) {
         self.wanted.send_replace(Wanted::Run);
@@ -65,20 +65,20 @@ impl GateKeeper {
         self.wanted.send_replace(Wanted::Abort);
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> GateState {
         // A supervisor that was dropped runs nothing.
-        if self.standing.has_changed().is_err() { Standing::Ended } else { *self.standing.borrow() }
+        if self.state.has_changed().is_err() { GateState::Ended } else { *self.state.borrow() }
     }
 
-    /// Waits until the child's standing meets the condition.
-    pub async fn stands(&self, mut condition: impl FnMut(Standing) -> bool) -> Standing {
-        let mut standing = self.standing.clone();
-        standing.wait_for(|standing| condition(*standing)).await.map_or(Standing::Ended, |standing| *standing)
+    /// Waits until the child's state meets the condition.
+    pub async fn reaches(&self, mut condition: impl FnMut(GateState) -> bool) -> GateState {
+        let mut state = self.state.clone();
+        state.wait_for(|state| condition(*state)).await.map_or(GateState::Ended, |state| *state)
     }
 
     /// Waits until nothing of the child runs, after a drain or an abort.
-    pub async fn closed(&self) -> Standing {
-        self.stands(|standing| standing != Standing::Running).await
+    pub async fn closed(&self) -> GateState {
+        self.reaches(|state| state != GateState::Running).await
     }
 }
 
@@ -86,7 +86,7 @@ impl GateKeeper {
 #[derive(Clone)]
 pub struct Gate {
     wanted: watch::Receiver<Wanted>,
-    standing: Arc<watch::Sender<Standing>>,
+    state: Arc<watch::Sender<GateState>>,
 }
 
 impl Gate {
@@ -98,24 +98,24 @@ impl Gate {
         self.wanted() != Wanted::Run
     }
 
-    fn note(&self, standing: Standing) {
-        self.standing.send_if_modified(|current| mem::replace(current, standing) != standing);
+    fn note(&self, state: GateState) {
+        self.state.send_if_modified(|current| mem::replace(current, state) != state);
     }
 
-    /// Sets that the child runs, and then checks that it still should. So if the keeper closes the gate at the same time,
-    /// either this notices it or the keeper sees the child as running.
+    /// Sets that the child runs, and then checks that it still should. So if the owner of the handle closes the gate at the same time,
+    /// either this notices it or the owner sees the child as running.
     fn enter(&self) -> bool {
-        self.note(Standing::Running);
+        self.note(GateState::Running);
         let enters = !self.is_closed();
         if !enters {
-            self.note(Standing::Waiting);
+            self.note(GateState::Waiting);
         }
         enters
     }
 
     /// The child has ended for good.
     pub(super) fn end(&self) {
-        self.note(Standing::Ended);
+        self.note(GateState::Ended);
     }
 }
 
@@ -161,7 +161,7 @@ impl Supervisor {
                 if let Phase::BackingOff { spec, .. } = mem::replace(&mut slot.phase, Phase::Ended) {
                     slot.phase = Phase::Waiting { spec };
                 }
-                gate.note(Standing::Waiting);
+                gate.note(GateState::Waiting);
             }
             _ => {}
         }
@@ -172,7 +172,7 @@ impl Supervisor {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.is_closing = false;
             if let Some(gate) = &slot.gate {
-                gate.note(Standing::Waiting);
+                gate.note(GateState::Waiting);
             }
         }
         self.gate_moved(index, context);

@@ -74,7 +74,7 @@
 //! - **Drains.** Children are drained in reverse order of their start, one after the other, under one deadline. Each may take
 //!   nine tenths of the remaining time, so that a stuck one delays those after it but never takes their turn.
 //!   [`DrainReport`] names those that did not finish.
-//! - **Gates.** A child with a [`gate()`] runs only while the gate's keeper wants it to. The keeper learns when nothing of the
+//! - **Gates.** A child with a [`gate()`] runs only while the gate is open. The owner of the handle learns when nothing of the
 //!   child runs any more, because the gate was closed or because the supervisor has ended.
 //! - **Reports.** [`SupervisorHandle::report`] shows the tree whatever the bodies are doing; [`Liveness`] shows on another
 //!   thread whether the control lane itself is alive.
@@ -131,7 +131,7 @@ pub use child::ChildSpec;
 pub use control::StartError;
 pub use dispatcher::{Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch};
 pub use exit::{BoxError, ExitReason};
-pub use gate::{Gate, GateKeeper, Standing, gate};
+pub use gate::{Gate, GateHandle, GateState, gate};
 pub use handle::SupervisorHandle;
 pub use key_mailbox::{Key, KeyInbox, KeyMailbox, Requested, key_mailbox};
 pub use mailbox::{Inbox, Mailbox, Offered, mailbox};

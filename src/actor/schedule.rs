@@ -46,15 +46,15 @@ enum Phase {
     Idle(Alarm),
 }
 
-/// What should follow a run.
+/// When the key of a run is requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Requeue {
     /// Nothing until the next request.
-    Rest,
+    OnRequest,
     /// Another run after the back-off.
-    Retry,
+    WithBackoff,
     /// Another run after this delay.
-    RetryAfter(Duration),
+    After(Duration),
 }
 
 /// What follows for the key of a finished run.
@@ -131,7 +131,7 @@ impl<K: Key> Schedule<K> {
     }
 
     /// A run has ended. A key that isn't running is ignored.
-    pub(super) fn finish(&mut self, key: &K, verdict: Verdict, now: Instant) -> Next {
+    pub(super) fn finish(&mut self, key: &K, requeue: Requeue, now: Instant) -> Next {
         let Some(entry) = self.entries.get_mut(key) else {
             return Next::Rest;
         };
@@ -144,17 +144,17 @@ impl<K: Key> Schedule<K> {
             self.ready.push_back((since, key.clone()));
             return Next::Again;
         }
-        let (delay, next) = match verdict {
-            Verdict::Rest => {
+        let (delay, next) = match requeue {
+            Requeue::OnRequest => {
                 entry.attempts = 0;
                 (self.idle, Next::Rest)
             }
-            Verdict::Retry => {
+            Requeue::WithBackoff => {
                 let delay = self.backoff.delay(entry.attempts, &mut self.random);
                 entry.attempts = entry.attempts.saturating_add(1);
                 (delay, Next::Retry(delay))
             }
-            Verdict::RetryAfter(delay) => (delay, Next::Retry(delay)),
+            Requeue::After(delay) => (delay, Next::Retry(delay)),
         };
         self.last_alarm += 1;
         let alarm = (after(now, delay), self.last_alarm);

@@ -53,7 +53,7 @@ impl Slot {
         self.gate.as_ref().is_some_and(Gate::is_closed)
     }
 
-    /// The child has ended for good. The keeper of its gate learns of it.
+    /// The child has ended for good. The handle of its gate reports it.
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ended;
         if let Some(gate) = &self.gate {

@@ -1,6 +1,6 @@
 //! The handle through which every request to a cluster goes.
 //!
-//! This file holds what a cluster consists of and how its handles are made. `sending` sends requests, `standing` keeps what is known
+//! This file holds what a cluster consists of and how its handles are made. `sending` sends requests, `availability` keeps what is known
 //! about availability and identity.
 
 use std::num::NonZeroUsize;
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::availability::{Availability, Seen};
 use super::connection::Connection;
 use super::denied_permissions::DeniedPermissions;
 use super::fence::{Claim, Fence, Guard};
 use super::identity::Identity;
 use super::limiter::Limiter;
 use super::reach::Reach;
-use super::standing::{Availability, Seen};
 use crate::config::{ClusterConfig, ClusterName};
 use crate::telemetry::ClusterState;
 
@@ -53,8 +53,8 @@ pub(super) struct Shared {
     /// How often the identity was read, or found to be unreadable.
     pub(super) identity_readings: AtomicU64,
     /// A request or a watch got no answer, and no probe has been sent since.
-    pub(super) is_suspected: AtomicBool,
-    pub(super) suspicion: Notify,
+    pub(super) is_probe_requested: AtomicBool,
+    pub(super) probe_requests: Notify,
     pub(super) limiter: Limiter,
     pub(super) denied: DeniedPermissions,
     /// Without a session actor: the cluster's own requests find out whether it answers.
@@ -101,8 +101,8 @@ impl Cluster {
                 identity: watch::Sender::new(Identity::Unread),
                 is_identity_wanted: AtomicBool::new(false),
                 identity_readings: AtomicU64::new(0),
-                is_suspected: AtomicBool::new(false),
-                suspicion: Notify::new(),
+                is_probe_requested: AtomicBool::new(false),
+                probe_requests: Notify::new(),
                 limiter: Limiter::new(limits.max_in_flight.get()),
                 limits,
                 denied: DeniedPermissions::default(),

@@ -18,10 +18,10 @@ use tower::{BoxError, ServiceExt};
 
 use super::Verb;
 use super::bearer::Bearer;
-use super::dynamic::Strangers;
+use super::dynamic::Untrusted;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
-use super::reply::{Dated, Readable, Reading, ReplyRoom, Unreadable, Whole};
+use super::reply::{Dated, Readable, Reading, ReplyBudget, Unreadable, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
 use crate::config::ClusterName;
@@ -50,8 +50,8 @@ pub struct Connection {
     guard: Guard,
     /// Host and port of the API server.
     address: Arc<str>,
-    /// If the kubeconfig was written by a user of an API, the room for large replies, which all such connections share.
-    room: Option<ReplyRoom>,
+    /// If the kubeconfig was written by a user of an API, the budget for large replies, which all such connections share.
+    budget: Option<ReplyBudget>,
 }
 
 /// Host and port of a URL; the scheme has a default port.
@@ -76,32 +76,32 @@ impl Connection {
     }
 
     /// The same for periodic requests: the TCP connection is kept from one to the next, so that not each of them costs a
-    /// handshake. `strangers` says how to treat a server whose kubeconfig was written by a user of an API.
+    /// handshake. `untrusted` says how to treat a server whose kubeconfig was written by a user of an API.
     pub(super) fn steady(
         name: ClusterName,
         config: Config,
         headers_within: Duration,
-        strangers: Option<&Strangers>,
+        untrusted: Option<&Untrusted>,
     ) -> Result<Self, kube::Error> {
         let pool_idle = stack::STEADY_POOL_IDLE;
-        let counted_as = strangers.map(|strangers| strangers.counted_as);
-        let denied = strangers.map(|strangers| strangers.denied.clone()).unwrap_or_default();
+        let counted_as = untrusted.map(|untrusted| untrusted.counted_as);
+        let denied = untrusted.map(|untrusted| untrusted.denied.clone()).unwrap_or_default();
         let settings = Settings { headers_within, pool_idle, bearer: None, counted_as, denied };
         let connection = Self::keeping(name, config, settings)?;
-        Ok(Self { room: strangers.map(|strangers| strangers.room.clone()), ..connection })
+        Ok(Self { budget: untrusted.map(|untrusted| untrusted.budget.clone()), ..connection })
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
         let address = address(&config.cluster_url).into();
         let (transport, client) = stack::connect(config, settings)?;
-        Ok(Self { name, transport, client, guard: Guard::None, address, room: None })
+        Ok(Self { name, transport, client, guard: Guard::None, address, budget: None })
     }
 
     /// A connection over the client of a test.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
         let transport = stack::through(client.clone());
-        Self { name, transport, client, guard: Guard::None, address: "test".into(), room: None }
+        Self { name, transport, client, guard: Guard::None, address: "test".into(), budget: None }
     }
 
     /// The cluster's name, for errors.
@@ -120,8 +120,8 @@ impl Connection {
         self.guarded(claim.map_or(Guard::None, Guard::Claim))
     }
 
-    fn is_stranger(&self) -> bool {
-        self.room.is_some()
+    fn is_untrusted(&self) -> bool {
+        self.budget.is_some()
     }
 
     pub(super) fn guarded(&self, guard: Guard) -> Self {
@@ -182,8 +182,8 @@ impl Connection {
         if let Some(claim) = &claim {
             request.extensions_mut().insert(claim.clone());
         }
-        if let Some(room) = &self.room {
-            reading.count_in(room);
+        if let Some(budget) = &self.budget {
+            reading.count_in(budget);
         }
         let begun = Instant::now();
         let answer = async {
@@ -193,7 +193,7 @@ impl Connection {
             let limit = match (parts.status.is_success(), asked.name) {
                 (false, _) => LARGEST_REFUSAL,
                 (true, Some(_)) => LARGEST_OBJECT,
-                (true, None) if self.is_stranger() => LARGEST_OBJECT,
+                (true, None) if self.is_untrusted() => LARGEST_OBJECT,
                 (true, None) => LARGEST_LIST,
             };
             let undecoded = |source| Error::Decode { source: self.undecoded(parts.status, source) };
@@ -235,7 +235,7 @@ impl Connection {
                 .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
             let status = Status { code: parts.status.as_u16(), ..decoded_status(&refusal) };
             let error = asked.refused(&status, retry_after);
-            Err(if self.is_stranger() { error.saying(cautious_message(&status, asked.resource)) } else { error })
+            Err(if self.is_untrusted() { error.saying(cautious_message(&status, asked.resource)) } else { error })
         };
         let timely = tokio::select! {
             biased;
@@ -257,7 +257,7 @@ impl Connection {
 impl Connection {
     /// Why the body of a success could not be decoded. The decoder quotes the body, which an untrusted server has chosen.
     fn undecoded(&self, status: http::StatusCode, source: serde_json::Error) -> Cause {
-        if !self.is_stranger() {
+        if !self.is_untrusted() {
             return Cause::of(source);
         }
         let (line, column) = (source.line(), source.column());

@@ -9,7 +9,7 @@
 //! [may be asked](super::reach). Nobody does here what a session actor does. So its availability and identity never change,
 //! no denied permission is remembered (whoever gets a 403 decides when to ask again), and nothing is watched.
 //!
-//! Kubeconfigs that users of an API have written may lead anywhere, and so their clusters are *strangers*
+//! Kubeconfigs that users of an API have written may lead anywhere, and so their clusters are *untrusted*
 //! ([`DynamicClusters::of_many`]): connections into some networks are refused, less is read of an answer, large answers share a limit of
 //! memory, and less of an answer is repeated in an error.
 
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::client::{Cluster, Limits};
 use super::connection::Connection;
-use super::reply::ReplyRoom;
+use super::reply::ReplyBudget;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
 use crate::http::DeniedNetworks;
 
@@ -33,9 +33,9 @@ use crate::http::DeniedNetworks;
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// The deadline of requests that have none of their own, unless the job sets one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the replies of all strangers take together, beside the first 256 KiB of each. Replies with metadata are small, so this is for
+/// What the replies of all untrusted clusters take together, beside the first 256 KiB of each. Replies with metadata are small, so this is for
 /// discovery, and for servers that send slowly what they may send at most.
-const STRANGERS_REPLIES: usize = 64 << 20;
+const UNTRUSTED_REPLIES: usize = 64 << 20;
 /// The timeout of watches, which the connection requires. No watch runs here.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
@@ -58,18 +58,18 @@ type Entries = Mutex<BTreeMap<Key, Weak<DynamicCluster>>>;
 pub struct DynamicClusters {
     entries: Arc<Entries>,
     limits: Limits,
-    strangers: Option<Strangers>,
+    untrusted: Option<Untrusted>,
 }
 
 /// How clusters are treated whose kubeconfigs were written by users of an API.
 #[derive(Clone)]
-pub(super) struct Strangers {
+pub(super) struct Untrusted {
     /// The label under which their requests are counted.
     pub(super) counted_as: &'static str,
     /// The networks to which no connection is made.
     pub(super) denied: DeniedNetworks,
     /// The memory for their large replies.
-    pub(super) room: ReplyRoom,
+    pub(super) budget: ReplyBudget,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -88,12 +88,12 @@ impl Default for DynamicClusters {
             watch_timeout: WATCH_TIMEOUT,
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
         };
-        Self { entries: Arc::default(), limits, strangers: None }
+        Self { entries: Arc::default(), limits, untrusted: None }
     }
 }
 
 impl DynamicClusters {
-    /// For thousands of clusters of strangers. A time series is never dropped, so all their requests are counted under one label,
+    /// For thousands of clusters of untrusted users. A time series is never dropped, so all their requests are counted under one label,
     /// `counted_as`, and not by address. No connection is made into the networks `denied`. `request_timeout` is the deadline of a
     /// request that has none of its own, and bounds how long it waits before for a cluster that does not answer. `max_in_flight` is
     /// the most requests in flight to one cluster.
@@ -104,8 +104,8 @@ impl DynamicClusters {
         denied: DeniedNetworks,
     ) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        let strangers = Strangers { counted_as, denied, room: ReplyRoom::of_bytes(STRANGERS_REPLIES) };
-        Self { entries: Arc::default(), limits, strangers: Some(strangers) }
+        let untrusted = Untrusted { counted_as, denied, budget: ReplyBudget::of_bytes(UNTRUSTED_REPLIES) };
+        Self { entries: Arc::default(), limits, untrusted: Some(untrusted) }
     }
 
     /// The cluster with these credentials, which refer to no file: the one in use, or a new one that is connected with the
@@ -125,7 +125,7 @@ impl DynamicClusters {
             return Ok(cluster);
         }
         let headers_within = HEADERS_WITHIN.max(self.limits.request_timeout);
-        let connection = Connection::steady(name.clone(), config, headers_within, self.strangers.as_ref())?;
+        let connection = Connection::steady(name.clone(), config, headers_within, self.untrusted.as_ref())?;
         let cluster = Cluster::connected(connection, self.limits);
         let made = Arc::new(DynamicCluster { cluster, fingerprint, entries: Arc::clone(&self.entries) });
         let mut entries = self.entries.lock();

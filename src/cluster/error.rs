@@ -133,7 +133,7 @@ impl Error {
         }
     }
 
-    /// Whether the server has judged the request and refused it: the same request is refused again until somebody changes the
+    /// Whether the server has evaluated the request and refused it: the same request is refused again until somebody changes the
     /// object, the kind, an admission policy or a permission.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Rejected { .. } | Self::SchemaMismatch { .. } | Self::Forbidden { .. })

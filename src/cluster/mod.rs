@@ -14,6 +14,7 @@
 //! Requests under a [`Fence`] are sent only while the election has it open, which is checked directly above the connection.
 
 mod access;
+mod availability;
 mod bearer;
 pub mod built_in;
 mod certificate;
@@ -45,12 +46,12 @@ mod sending;
 mod server_clock;
 pub mod session;
 mod stack;
-mod standing;
 mod store;
 pub mod tool_marks;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
+pub use availability::Availability;
 pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;
@@ -72,7 +73,6 @@ pub use registry::WatchRegistry;
 pub use reply::{Readable, Stated};
 pub use request::{Payload, Propagation, Request};
 pub use sending::Written;
-pub use standing::Availability;
 pub use store::{Absence, ListMoment, Listed, Store, Tracker};
 pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
 

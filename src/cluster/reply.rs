@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::server_clock::skew_by;
 
-/// The room counts only what a body has beyond this. A reply with the metadata of one object is smaller.
+/// The budget counts only what a body has beyond this. A reply with the metadata of one object is smaller.
 const UNCOUNTED: usize = 256 << 10;
 /// A larger body grows, and is counted, in steps of this size.
 const STEP: usize = 512 << 10;
@@ -56,9 +56,9 @@ pub(super) enum Unreadable {
 ///
 /// Nobody waits for it: a server that sends slowly would hold up those that wait, each with a part of its body in memory.
 #[derive(Clone, Debug)]
-pub(super) struct ReplyRoom(Arc<Semaphore>);
+pub(super) struct ReplyBudget(Arc<Semaphore>);
 
-impl ReplyRoom {
+impl ReplyBudget {
     /// So many bytes, of which each body takes what it has beyond 256 KiB.
     pub(super) fn of_bytes(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new((bytes / STEP).clamp(1, Semaphore::MAX_PERMITS))))
@@ -75,8 +75,8 @@ impl ReplyRoom {
 pub(super) trait Reading {
     type Read;
 
-    /// Counts in this room what it keeps of the body, unless something else bounds that.
-    fn count_in(&mut self, _room: &ReplyRoom) {}
+    /// Counts in this budget what it keeps of the body, unless something else bounds that.
+    fn count_in(&mut self, _budget: &ReplyBudget) {}
 
     fn head(&mut self, _headers: &HeaderMap) {}
 
@@ -89,29 +89,29 @@ pub(super) trait Reading {
 /// A body that is read once all of it is there.
 pub(super) struct Whole<T> {
     body: Vec<u8>,
-    room: Option<ReplyRoom>,
-    /// What it has of the room, until it has been read.
+    budget: Option<ReplyBudget>,
+    /// What it has of the budget, until it has been read.
     taken: Option<OwnedSemaphorePermit>,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Default for Whole<T> {
     fn default() -> Self {
-        Self { body: Vec::new(), room: None, taken: None, of: PhantomData }
+        Self { body: Vec::new(), budget: None, taken: None, of: PhantomData }
     }
 }
 
 impl<T> Whole<T> {
-    /// Makes room for a body of this length.
+    /// Takes of the budget what a body of this length needs.
     fn grow(&mut self, length: usize) -> Result<(), Unreadable> {
-        let Some(ReplyRoom(room)) = self.room.as_ref().filter(|_| length > UNCOUNTED) else { return Ok(()) };
+        let Some(ReplyBudget(budget)) = self.budget.as_ref().filter(|_| length > UNCOUNTED) else { return Ok(()) };
         let steps = (length - UNCOUNTED).div_ceil(STEP);
         let missing = steps.saturating_sub(self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
         if missing == 0 {
             return Ok(());
         }
         let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-        let Ok(more) = Arc::clone(room).try_acquire_many_owned(missing) else {
+        let Ok(more) = Arc::clone(budget).try_acquire_many_owned(missing) else {
             let text = format!("the answer has more than {} KiB, for which there is no room now", UNCOUNTED >> 10);
             return Err(Unreadable::TooMuch(text));
         };
@@ -128,8 +128,8 @@ impl<T> Whole<T> {
 impl<T: Readable> Reading for Whole<T> {
     type Read = T;
 
-    fn count_in(&mut self, room: &ReplyRoom) {
-        self.room = Some(room.clone());
+    fn count_in(&mut self, budget: &ReplyBudget) {
+        self.budget = Some(budget.clone());
     }
 
     fn take(&mut self, data: &[u8]) -> Result<(), Unreadable> {
@@ -160,8 +160,8 @@ impl<R: Default> Default for Dated<R> {
 impl<R: Reading> Reading for Dated<R> {
     type Read = (R::Read, Option<SignedDuration>);
 
-    fn count_in(&mut self, room: &ReplyRoom) {
-        self.body.count_in(room);
+    fn count_in(&mut self, budget: &ReplyBudget) {
+        self.body.count_in(budget);
     }
 
     fn head(&mut self, headers: &HeaderMap) {
@@ -183,31 +183,31 @@ mod tests {
 
     use super::*;
 
-    fn counted(room: &ReplyRoom) -> Whole<IgnoredAny> {
+    fn counted(budget: &ReplyBudget) -> Whole<IgnoredAny> {
         let mut whole = Whole::default();
-        whole.count_in(room);
+        whole.count_in(budget);
         whole
     }
 
     #[test]
     fn large_bodies_share_a_room_and_small_ones_need_none() {
-        let room = ReplyRoom::of_bytes(3 * STEP);
-        let (mut one, mut other) = (counted(&room), counted(&room));
+        let budget = ReplyBudget::of_bytes(3 * STEP);
+        let (mut one, mut other) = (counted(&budget), counted(&budget));
         one.take(&vec![b' '; UNCOUNTED]).unwrap();
-        assert_eq!(room.0.available_permits(), 3);
+        assert_eq!(budget.0.available_permits(), 3);
         one.take(b" ").unwrap();
-        assert_eq!((room.0.available_permits(), one.body.capacity()), (2, UNCOUNTED + STEP));
+        assert_eq!((budget.0.available_permits(), one.body.capacity()), (2, UNCOUNTED + STEP));
         other.take(&vec![b' '; UNCOUNTED + STEP + 1]).unwrap();
-        assert_eq!(room.0.available_permits(), 0);
+        assert_eq!(budget.0.available_permits(), 0);
         one.take(&vec![b' '; STEP - 1]).unwrap();
         let error = one.take(b" ").unwrap_err().to_string();
         assert_eq!(error, "the answer has more than 256 KiB, for which there is no room now");
-        counted(&room).take(&vec![b' '; UNCOUNTED]).unwrap();
+        counted(&budget).take(&vec![b' '; UNCOUNTED]).unwrap();
         drop(other);
         one.take(b"7").unwrap();
-        assert_eq!(room.0.available_permits(), 1);
+        assert_eq!(budget.0.available_permits(), 1);
         one.end(StatusCode::OK).unwrap();
-        assert_eq!(room.0.available_permits(), 3);
+        assert_eq!(budget.0.available_permits(), 3);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Verb;
 use super::access::AccessRequest;
+use super::availability::Availability;
 use super::built_in::BuiltIn;
 use super::client::Cluster;
 use super::connection::{Connection, PARTIAL_METADATA};
@@ -23,7 +24,6 @@ use super::metadata::LONGEST_IDENTITY;
 use super::object::{Decoded, Managed, Object, ObjectKey};
 use super::reply::{Readable, Reading, Whole};
 use super::request::{JSON, Propagation, Request, Unsendable};
-use super::standing::Availability;
 
 /// The result of a write, by the server's reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -281,9 +281,11 @@ impl Cluster {
                 reach.answered(None, sent);
             }
             (Some(reach), _) => reach.answered(failure, sent),
-            (None, Some(error)) if error.is_unreachable() => self.suspect(),
+            (None, Some(error)) if error.is_unreachable() => self.report_unreachable(),
             // It answers, but not as it should: the actor probes, and requests do not wait for that.
-            (None, Some(Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. })) => self.doubt(),
+            (None, Some(Error::Unauthorized { .. } | Error::Server { .. } | Error::Decode { .. })) => {
+                self.request_probe();
+            }
             (None, _) => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The actor of a cluster: credentials, probes, denied permissions.
 //!
 //! It owns the cluster's client and its availability, and is woken by requests that got no answer and by the clock.
-//! Credentials are loaded concurrently ([`Keeper`]), and so are probes and access reviews: neither a plugin nor an API server
+//! Credentials are loaded concurrently ([`CredentialCache`]), and so are probes and access reviews: neither a plugin nor an API server
 //! that hangs delays anything else. After a restart it loads the credentials again. In the steady state it sends no requests: it probes only after a doubt.
 
 use std::fmt::Display;
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::availability::Availability;
 use super::client::{Cluster, Session};
 use super::connection::Connection;
-use super::credentials::{Change, Keeper, PROBE_DEADLINE, accepted};
+use super::credentials::{Change, CredentialCache, PROBE_DEADLINE, accepted};
 use super::error::Error;
 use super::identity;
-use super::standing::Availability;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::ClusterConfig;
 use crate::telemetry::ClusterState;
@@ -29,7 +29,7 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 
 /// Runs the actor of a configured cluster until it drains.
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
-    let mut keeper = Keeper::new(&cluster, config);
+    let mut credentials = CredentialCache::new(&cluster, config);
     let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
     let mut probing: Option<BoxFuture<'_, Probed>> = None;
     let mut asking: Option<BoxFuture<'_, ()>> = None;
@@ -39,7 +39,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
             && state.next_probe <= Instant::now()
             && let Some(session) = cluster.session()
         {
-            cluster.clear_suspicion();
+            cluster.clear_probe_request();
             probing = Some(Box::pin(probe(&cluster, session)));
         }
         if asking.is_none() && state.next_ask.is_some_and(|due| due <= Instant::now()) && cluster.is_available() {
@@ -51,7 +51,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
         }
         tokio::select! {
             () = scope.draining() => return Ok(()),
-            change = keeper.change() => {
+            change = credentials.change() => {
                 if matches!(change, Change::Connection { .. } | Change::Token { .. }) {
                     // The questions go out again with the new credentials.
                     (probing, asking) = (None, None);
@@ -60,7 +60,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
             }
             probed = answer(&mut probing) => {
                 probing = None;
-                if conclude(&cluster, &mut keeper, &mut state, probed) {
+                if conclude(&cluster, &mut credentials, &mut state, probed) {
                     asking = None;
                 }
             }
@@ -68,9 +68,9 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
                 asking = None;
                 asked(&cluster, &mut state);
             }
-            suspected = cluster.suspected(), if !state.doubt => {
-                if suspected {
-                    state.doubt();
+            probe_requested = cluster.probe_requested(), if !state.doubt => {
+                if probe_requested {
+                    state.request_probe();
                 }
             }
             () = tokio::time::sleep_until(state.next_probe), if state.doubt && probing.is_none() => {}
@@ -98,7 +98,7 @@ struct State {
 }
 
 impl State {
-    fn doubt(&mut self) {
+    fn request_probe(&mut self) {
         self.doubt = true;
         self.probes = 0;
         self.next_probe = Instant::now();
@@ -119,13 +119,13 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
             cluster.set_credentials_fault(None);
             cluster.set_session(connection);
             tracing::debug!(cluster = %cluster.name(), proven, "credentials are in use");
-            state.doubt();
+            state.request_probe();
         }
         Change::Token { proven } => {
             cluster.set_credentials_fault(None);
             tracing::debug!(cluster = %cluster.name(), proven, "credentials renewed");
             if !proven {
-                state.doubt();
+                state.request_probe();
             }
         }
         Change::None { reason, kept: true } => {
@@ -154,17 +154,17 @@ async fn probe(cluster: &Cluster, session: Session) -> Probed {
 }
 
 /// Takes up what a probe has found out. Returns whether the cluster has become available.
-fn conclude(cluster: &Cluster, keeper: &mut Keeper, state: &mut State, probed: Probed) -> bool {
+fn conclude(cluster: &Cluster, credentials: &mut CredentialCache, state: &mut State, probed: Probed) -> bool {
     let Probed { session, answer } = probed;
     let down = match answer {
         Ok(identity) => {
-            keeper.accepted();
+            credentials.accepted();
             identity.err().map(|error| (ClusterState::Unreachable, error.to_string()))
         }
         // The server does not name the cause.
         Err(error @ Error::Unauthorized { .. }) => {
-            keeper.refused();
-            let fault = keeper.certificate_fault(SystemTime::now());
+            credentials.refused();
+            let fault = credentials.certificate_fault(SystemTime::now());
             let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
             Some((ClusterState::Unauthorized, reason))
         }

@@ -150,7 +150,7 @@ impl ServerCertVerifier for AnyName {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
+            result => result,
         }
     }
 

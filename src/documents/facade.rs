@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::aside::{Aside, ShutsDown};
+use super::blocking::{BlockingPool, ShutsDown};
 use super::body::{Body, LARGEST};
-use super::decide::{Action, Context, Decision, Fresh, Part, Request, Verdict, decide, exists};
+use super::decide::{Action, Context, Decision, Effect, Fresh, Part, Request, decide, exists};
 use super::document::{Document, Key};
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
@@ -37,14 +37,14 @@ pub struct Documents {
     store: Store,
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
-    aside: Aside,
+    blocking: BlockingPool,
     places: Places,
 }
 
 /// What has become of a request.
 #[derive(Debug)]
 pub struct Done {
-    pub verdict: Verdict,
+    pub effect: Effect,
     /// The document as it is now; a removed one as it was last. After a dry run, as it would be: with the present version and times.
     pub document: Document,
     /// Bytes of the longest text that it was made from.
@@ -53,12 +53,12 @@ pub struct Done {
 }
 
 impl Done {
-    /// The document as clients see it, as JSON, and the place that it has until it is sent. A large one is printed by `aside`.
-    pub async fn print(self, aside: &Aside) -> Result<(Vec<u8>, Place), Problem> {
+    /// The document as clients see it, as JSON, and the place that it has until it is sent. A large one is printed on a thread of `blocking`.
+    pub async fn print(self, blocking: &BlockingPool) -> Result<(Vec<u8>, Place), Problem> {
         let Self { document, length, place, .. } = self;
         // Texts, numbers and maps with text keys always become JSON.
         let print = move || Ok(serde_json::to_vec(&document).unwrap_or_default());
-        let printed: Result<_, ShutsDown> = aside.run(length, print).await;
+        let printed: Result<_, ShutsDown> = blocking.run(length, print).await;
         let json = printed.map_err(|error| Problem::new(ProblemKind::OutcomeUnknown, error.to_string()))?;
         Ok((json, place))
     }
@@ -67,7 +67,7 @@ impl Done {
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
     pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
-        Self { store, writer, keyring, aside: Aside::default(), places: Places::new(MOST_LARGE, LARGE) }
+        Self { store, writer, keyring, blocking: BlockingPool::default(), places: Places::new(MOST_LARGE, LARGE) }
     }
 
     pub fn store(&self) -> &Store {
@@ -75,8 +75,8 @@ impl Documents {
     }
 
     /// Where large texts are read and printed.
-    pub fn aside(&self) -> &Aside {
-        &self.aside
+    pub fn blocking(&self) -> &BlockingPool {
+        &self.blocking
     }
 
     /// The places for requests with large bodies or documents.
@@ -92,7 +92,7 @@ impl Documents {
         }
         let (body, has_patches) = (body.clone(), body.has_elements(PATCHES));
         let check = move || check_without_key(&key, &body, faults).map(|()| key);
-        if has_patches { self.aside.apart(check).await } else { check() }
+        if has_patches { self.blocking.apart(check).await } else { check() }
     }
 
     /// Carries out a request with a body of so many bytes, which has this place. Its sender has the right to it.
@@ -105,7 +105,8 @@ impl Documents {
         let needs_place = doublings(&request.action) > 0 && !place.is_for_large();
         let place = if needs_place { self.places.take().await? } else { place };
         let read = || self.read(&request.key, place.clone());
-        let decide = |present| decided_aside(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.aside);
+        let decide =
+            |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
         rounds(&request, &place, read, decide, write).await
     }
@@ -134,12 +135,12 @@ struct Decided<I> {
 }
 
 /// A decision about the present document; of a large one on another thread.
-async fn decided_aside(
+async fn decided_blocking(
     request: Arc<Request>,
     keyring: Arc<Keyring>,
     bytes: usize,
     present: Option<StoredRow>,
-    aside: &Aside,
+    blocking: &BlockingPool,
 ) -> Result<Decided<Prepared>, Problem> {
     let length = grown(longest(bytes, present.as_ref()), &request.action);
     let reads_patches = reads_patches(&request, present.as_ref());
@@ -149,7 +150,7 @@ async fn decided_aside(
         let (decision, item) = decided(present.as_ref(), &request, &context)?;
         Ok(Decided { decision, item: item.map(Prepared::from), length })
     };
-    if reads_patches { aside.apart(decide).await } else { aside.run(length, decide).await }
+    if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }
 }
 
 /// Bytes of the longer text. A short patch of a large document takes as long as one that is as large.
@@ -215,13 +216,13 @@ where
         // Whether a new document exists is found out by the write.
         let (present, place) = if is_creation && !request.dry_run { (None, place.clone()) } else { read().await? };
         let Decided { decision, item, length } = decide(present).await?;
-        let verdict = decision.verdict;
+        let effect = decision.effect;
         let Some(item) = item else {
-            return Ok(Done { verdict, document: decision.document, length, place });
+            return Ok(Done { effect, document: decision.document, length, place });
         };
         match write(item).await? {
             Outcome::Written { version, at } => {
-                return Ok(Done { verdict, document: decision.written(version, &at), length, place });
+                return Ok(Done { effect, document: decision.written(version, &at), length, place });
             }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}

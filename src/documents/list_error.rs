@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::aside::ShutsDown;
+use super::blocking::ShutsDown;
 use super::document::UnreadableRow;
 use super::problem::{Problem, ProblemKind};
 use super::whole;

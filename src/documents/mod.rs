@@ -15,7 +15,7 @@
 //!
 //! What a caller did wrong, and what it can do now, is a [`Problem`].
 
-mod aside;
+mod blocking;
 mod body;
 mod bus;
 mod claims;
@@ -52,13 +52,13 @@ mod whole;
 mod work;
 mod writer;
 
-pub use aside::{Aside, ShutsDown};
+pub use blocking::{BlockingPool, ShutsDown};
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
-pub use bus::{Broker, BusObserver, Purpose, Relay, Standing};
+pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
 pub use database::{PATIENCE, open};
-pub use decide::{Action, Context, Decision, Fresh, IfMatch, Part, Request, Verdict, decide, exists, not_found};
+pub use decide::{Action, Context, Decision, Effect, Fresh, IfMatch, Part, Request, decide, exists, not_found};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use facade::{Documents, Done};
 pub use filter::{Fields, Filter};
@@ -86,5 +86,5 @@ pub use validate::{
     is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use whole::CONDITION as IS_WHOLE;
-pub use work::{Counts, Finished, HeldClaim, Intake, Shares, Turns, Work, WorkQueue};
+pub use work::{Counts, Finished, HeldClaim, Shares, Turns, Work, WorkConsumer, WorkQueue};
 pub use writer::{MOST_WAITING_BYTES, Prepared, WriteError, Writer, WriterHandle, WriterObserver};

@@ -1,6 +1,6 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
-use super::aside::Aside;
+use super::blocking::BlockingPool;
 use super::cluster_sync;
 use super::document::{Document, Key};
 use super::filter::Fields;
@@ -52,8 +52,8 @@ impl FoundRow {
         self.row.raw_size_bytes()
     }
 
-    /// The document as clients see it, as JSON. A large one is printed by `aside`.
-    pub async fn print(self, aside: &Aside) -> Result<Vec<u8>, ListError> {
+    /// The document as clients see it, as JSON. A large one is printed on a thread of `blocking`.
+    pub async fn print(self, blocking: &BlockingPool) -> Result<Vec<u8>, ListError> {
         let length = self.length();
         let print = move || {
             let mut json = Vec::with_capacity(length);
@@ -62,7 +62,7 @@ impl FoundRow {
             }
             Ok(json)
         };
-        aside.run(length, print).await
+        blocking.run(length, print).await
     }
 }
 

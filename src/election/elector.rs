@@ -19,7 +19,7 @@ use super::leases::Leases;
 use super::record::{self, Acquisition, SectionRecord};
 use super::section_lease::SectionLease;
 use super::view::{LeaseView, Next};
-use crate::actor::{Backoff, BoxError, Scope, Standing};
+use crate::actor::{Backoff, BoxError, GateState, Scope};
 use crate::cluster::Error;
 
 /// Back-off after a failed attempt to acquire a section. As a rule, a change of the record comes earlier.
@@ -100,7 +100,7 @@ impl Elector {
             scope.set_state("holding");
             let section = &self.lease.section;
             tracing::info!(%section, identity = %self.identity, "acquired the section lease, section starts");
-            self.lease.keeper.open();
+            self.lease.gate_handle.open();
             match self.hold(&scope, &term).await {
                 End::Lost => {
                     tracing::warn!(%section, "lost the section lease, aborting the section");
@@ -118,8 +118,8 @@ impl Elector {
 
     async fn stop_section(&self) {
         self.lease.fence.close();
-        self.lease.keeper.abort();
-        self.lease.keeper.closed().await;
+        self.lease.gate_handle.abort();
+        self.lease.gate_handle.closed().await;
     }
 
     /// Waits until this replica has acquired the section; `None` when the process ends.
@@ -127,7 +127,7 @@ impl Elector {
         let mut wakes = self.view.waits(self.lease.section.as_str());
         let mut failures = 0;
         loop {
-            if scope.is_draining() || self.lease.keeper.standing() == Standing::Ended {
+            if scope.is_draining() || self.lease.gate_handle.state() == GateState::Ended {
                 return None;
             }
             wakes.mark_unchanged();
@@ -152,7 +152,7 @@ impl Elector {
             };
             tokio::select! {
                 () = scope.draining() => return None,
-                _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => return None,
+                _ = self.lease.gate_handle.reaches(|state| state == GateState::Ended) => return None,
                 _ = wakes.changed() => failures = 0,
                 () = sleep_until(until) => {}
             }
@@ -218,16 +218,16 @@ impl Elector {
         tokio::select! {
             biased;
             () = &mut lost => return End::Lost,
-            _ = self.lease.keeper.stands(|standing| standing == Standing::Ended) => {}
+            _ = self.lease.gate_handle.reaches(|state| state == GateState::Ended) => {}
             () = scope.draining() => {}
         }
         scope.set_state("releasing");
-        self.lease.keeper.drain(Instant::now() + self.lease_duration);
+        self.lease.gate_handle.drain(Instant::now() + self.lease_duration);
         // This replica holds and renews the Lease until the section has drained.
         tokio::select! {
             biased;
             () = lost => End::Lost,
-            _ = self.lease.keeper.closed() => End::Shutdown,
+            _ = self.lease.gate_handle.closed() => End::Shutdown,
         }
     }
 

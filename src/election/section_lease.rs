@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::actor::{Gate, GateKeeper, Standing, gate};
+use crate::actor::{Gate, GateHandle, GateState, gate};
 use crate::cluster::{Clock, Fence};
 use crate::config::SectionName;
 
@@ -17,7 +17,7 @@ pub(super) struct SectionLease {
     /// Lets the section's requests through while the claim is valid.
     pub(super) fence: Fence,
     /// Makes the section run.
-    pub(super) keeper: GateKeeper,
+    pub(super) gate_handle: GateHandle,
     pub(super) gate: Gate,
     status: watch::Sender<Status>,
 }
@@ -59,14 +59,14 @@ pub(super) struct ElectionReport {
 
 impl SectionLease {
     pub(super) fn new(section: &SectionName, clock: Clock) -> Arc<Self> {
-        let (keeper, gate) = gate();
+        let (gate_handle, gate) = gate();
         let fence = Fence::new(section.as_str(), clock);
-        Arc::new(Self { section: section.clone(), fence, keeper, gate, status: watch::Sender::default() })
+        Arc::new(Self { section: section.clone(), fence, gate_handle, gate, status: watch::Sender::default() })
     }
 
     /// Whether the section runs here, under a claim that is valid at this moment.
     pub(super) fn is_held(&self) -> bool {
-        self.fence.is_held() && self.keeper.standing() == Standing::Running
+        self.fence.is_held() && self.gate_handle.state() == GateState::Running
     }
 
     /// A term has begun; `acquired` is its time in the record.

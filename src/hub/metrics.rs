@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use metrics::{Gauge, counter, gauge, histogram};
 
-use crate::documents::{BusObserver, Purpose, Standing};
+use crate::documents::{BusObserver, ConnectionState, Purpose};
 use crate::telemetry::{self, Metric};
 
 /// Requests to the API, by `route`, `method` and `code`.
@@ -101,9 +101,9 @@ impl BusObserver for HubMetrics {
         gauge!(BUS_LAG_SECONDS).set(lag);
     }
 
-    fn stands(&self, purpose: Purpose, standing: Option<&Standing>) {
+    fn connection_is(&self, purpose: Purpose, state: Option<&ConnectionState>) {
         // A connection that nobody needs here is not missing.
-        let is_usable = standing.is_none_or(|standing| *standing == Standing::Ready);
+        let is_usable = state.is_none_or(|state| *state == ConnectionState::Ready);
         gauge!(BUS_CONNECTED, "connection" => purpose.as_str()).set(if is_usable { 1.0 } else { 0.0 });
     }
 }

@@ -10,7 +10,7 @@ use super::wiring::Hub;
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::db;
-use crate::documents::{Purpose, SchemaState, Standing};
+use crate::documents::{ConnectionState, Purpose, SchemaState};
 use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
 
 pub(super) struct HubReport(pub(super) Arc<Hub>);
@@ -33,9 +33,9 @@ impl HubReport {
 
     /// How the broker fails. The database does its work meanwhile, so requests are served.
     fn unusable_broker(&self) -> Option<String> {
-        let standings = self.0.bus.as_ref()?.0.standings();
-        let (_, standing) = standings.into_iter().find(|(_, standing)| *standing != Standing::Ready)?;
-        Some(format!("the broker can't be used: {standing}"))
+        let connection_states = self.0.bus.as_ref()?.0.connection_states();
+        let (_, state) = connection_states.into_iter().find(|(_, state)| *state != ConnectionState::Ready)?;
+        Some(format!("the broker can't be used: {state}"))
     }
 
     /// Why no request can be served.
@@ -102,10 +102,10 @@ impl telemetry::Section for HubReport {
         let work = hub.claims.held_work();
         let work = work.iter().map(|claim| held("cluster", &claim.cluster.to_string(), claim.token, claim.age));
         let bus = hub.bus.as_ref().map(|(broker, _)| {
-            let standing = |(purpose, standing): (Purpose, Standing)| {
-                (purpose.as_str().to_owned(), json!({"state": standing.as_str(), "detail": standing.to_string()}))
+            let state = |(purpose, state): (Purpose, ConnectionState)| {
+                (purpose.as_str().to_owned(), json!({"state": state.as_str(), "detail": state.to_string()}))
             };
-            let connections: serde_json::Map<_, _> = broker.standings().into_iter().map(standing).collect();
+            let connections: serde_json::Map<_, _> = broker.connection_states().into_iter().map(state).collect();
             json!({"broker": broker.place(), "connections": connections})
         });
         json!({

@@ -20,7 +20,7 @@ use super::metrics::HubMetrics;
 use super::outages::Outages;
 use super::reloaded::Reloaded;
 use super::tokens::Grants;
-use crate::actor::{Backoff, BoxError, ChildSpec, GateKeeper, RestartPolicy, Scope, gate};
+use crate::actor::{Backoff, BoxError, ChildSpec, GateHandle, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
@@ -129,13 +129,13 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
     // What reads the database by itself waits until the schema is there.
     let gated = [tail, hub.claims.clone().child(), compaction.child()].into_iter().chain(relay);
     let gated: Vec<_> = gated.map(|child| (gate(), child)).collect();
-    let (mut keepers, mut waiting) = (Vec::new(), Vec::new());
-    for ((keeper, gate), child) in gated {
-        keepers.push(keeper);
+    let (mut handles, mut waiting) = (Vec::new(), Vec::new());
+    for ((handle, gate), child) in gated {
+        handles.push(handle);
         waiting.push(child.gated(gate));
     }
-    let (of_schema, keepers) = (Arc::clone(hub), Arc::new(keepers));
-    let schema = ChildSpec::new("schema", move |scope| schema(Arc::clone(&of_schema), Arc::clone(&keepers), scope));
+    let (of_schema, handles) = (Arc::clone(hub), Arc::new(handles));
+    let schema = ChildSpec::new("schema", move |scope| schema(Arc::clone(&of_schema), Arc::clone(&handles), scope));
     let mut children = vec![
         schema.restart(NEVER_AGAIN),
         actor("settings", |hub, scope| Box::pin(settings(hub, scope))),
@@ -148,7 +148,7 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
 
 /// The actor that brings the schema up to date, or waits until it is, and lets the others begin then. It ends the section if the
 /// schema is newer than this program.
-async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> Result<(), BoxError> {
+async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> Result<(), BoxError> {
     let mut attempt = 0;
     loop {
         let looked = tokio::select! {
@@ -174,7 +174,7 @@ async fn schema(hub: Arc<Hub>, keepers: Arc<Vec<GateKeeper>>, scope: Scope) -> R
         }
     }
     hub.schema.send_replace(SchemaState::Current);
-    keepers.iter().for_each(GateKeeper::open);
+    handles.iter().for_each(GateHandle::open);
     let mut estimate = tokio::time::interval(ESTIMATE_EVERY);
     estimate.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -9,7 +9,7 @@ use http::Uri;
 use secrecy::SecretString;
 
 use super::rules::body::{Sender, target};
-use super::rules::index::{STATUS_ROOM, Settings, Wire};
+use super::rules::index::{STATUS_BUDGET, Settings, Wire};
 use super::rules::release::Storage;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
@@ -194,7 +194,7 @@ impl InventoryConfig {
             helm_timeout: self.helm_timeout,
             wire: self.wire,
             max_releases: MAX_RELEASES,
-            status_room: STATUS_ROOM,
+            status_budget: STATUS_BUDGET,
             sender: Sender {
                 email: self.email.clone(),
                 org_id: self.org_id.clone(),
@@ -254,7 +254,7 @@ mod tests {
             helm_timeout: Duration::from_mins(20),
             wire: Wire::Single,
             max_releases: MAX_RELEASES,
-            status_room: STATUS_ROOM,
+            status_budget: STATUS_BUDGET,
             sender,
             target: config.settings().target,
         };

@@ -44,7 +44,7 @@ impl InventoryReport {
         let collects = state.project == ProjectState::Counts;
         let watches = std::iter::once(&self.projects).chain(self.watches.iter().filter(|_| collects));
         Facts {
-            clusters: vec![self.projects.cluster().standing()],
+            clusters: vec![self.projects.cluster().status()],
             failing: state.summary.undelivered.clone().or_else(|| state.summary.status_failure.clone()),
             not_ready: not_listed(watches, |_| true),
             ..Facts::default()

@@ -61,8 +61,8 @@ pub fn check_identity(who: &str, cluster: &Cluster) -> usize {
 pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
     let who = format!("{who}: state");
     let section = owner.section.clone();
-    let keeper = state::Keeper::new(owner, cluster.clone(), keeping);
-    let Some(namespace) = keeper.namespace() else { return 0 };
+    let store = state::StateStore::new(owner, cluster.clone(), keeping);
+    let Some(namespace) = store.namespace() else { return 0 };
     let place = Place::Cluster(cluster.name().clone());
     let needed = state::needed_access(&section, &namespace).into_iter();
     let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
@@ -70,7 +70,7 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
     if faults > 0 {
         return faults;
     }
-    match keeper.check().await {
+    match store.check().await {
         Ok(()) => 0,
         Err(reason) => {
             say(&format!("{who}: cluster {}: {reason}", cluster.name()));

@@ -16,7 +16,7 @@ use super::renewal::Target;
 use crate::cluster::{Error, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
-use crate::telemetry::{self, ClusterStanding, Condition, Facts, Overview, Readiness};
+use crate::telemetry::{self, ClusterStatus, Condition, Facts, Overview, Readiness};
 
 /// A clock that is wrong by more than this part of the duration is a fault.
 const TOLERATED: u32 = 3;
@@ -318,11 +318,11 @@ impl LeaseReport {
             (Obstacle::Watch, _, _) => (None, None),
         };
         drop(state);
-        let mut clusters: Vec<ClusterStanding> = Vec::new();
+        let mut clusters: Vec<ClusterStatus> = Vec::new();
         for watch in &self.watches {
-            let standing = watch.cluster().standing();
-            if clusters.iter().all(|other| other.name != standing.name) {
-                clusters.push(standing);
+            let status = watch.cluster().status();
+            if clusters.iter().all(|other| other.name != status.name) {
+                clusters.push(status);
             }
         }
         Facts { clusters, failing, waiting, not_ready: not_listed(&self.watches, |_| true), ..Facts::default() }

@@ -1,4 +1,4 @@
-//! The keeper's copy of a section's state: the state as it is now, how much of it the object holds, and what the next write
+//! The store's copy of a section's state: the state as it is now, how much of it the object holds, and what the next write
 //! says. Pure: no requests, no waiting.
 
 use std::sync::Arc;

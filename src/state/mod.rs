@@ -2,18 +2,18 @@
 //! sync, on the hub for status sync.
 //!
 //! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, and [`cached`] is the copy in memory
-//! with the changes that are not stored yet; both are pure. [`object`] sends the requests for the `ConfigMap`. [`keeper`] owns
-//! a section's state: the section reads it with [`Keeper::look`] and changes it with [`Keeper::change`], and one actor
+//! with the changes that are not stored yet; both are pure. [`object`] sends the requests for the `ConfigMap`. [`store`] owns
+//! a section's state: the section reads it with [`StateStore::look`] and changes it with [`StateStore::change`], and one actor
 //! ([`run`]) reads the object when the section starts and writes it after changes. [`Keeping`] says where the objects are and
 //! which daemon this is, [`Owner`] which section the state belongs to.
 //!
-//! A section decides nothing before its state is loaded or known to be unavailable ([`Keeper::is_known`]).
+//! A section decides nothing before its state is loaded or known to be unavailable ([`StateStore::is_known`]).
 
 mod cached;
 mod content;
-mod keeper;
 mod object;
 mod run;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +24,9 @@ use serde_json::Value;
 
 pub use self::cached::StateReport;
 pub use self::content::{Daemon, Detached, GuardState, Identities, SectionState, Settings};
-pub use self::keeper::{Keeper, NotDurable, Owner};
 pub use self::object::{MARK, is_state_object, needed_access};
 pub use self::run::keep;
+pub use self::store::{NotDurable, Owner, StateStore};
 use crate::config::{DaemonConfig, ElectionConfig};
 
 /// Adds to the answer to an operator's order whether it survives a restart (`remembered`), and if not, why.

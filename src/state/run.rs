@@ -2,7 +2,7 @@
 //!
 //! State it owns: how often it failed. It has no mailbox: changes wake it, and the cluster's availability and permissions.
 //! What it sends: requests for one `ConfigMap`, and a call to the section after each attempt, since the state may have become
-//! known by it. Restarted, it continues with the keeper's state. Drained, it makes one last attempt to write what is not
+//! known by it. Restarted, it continues with the store's state. Drained, it makes one last attempt to write what is not
 //! stored.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::keeper::Keeper;
+use super::store::StateStore;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::cluster::Retry;
 
@@ -19,8 +19,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// The body of the actor. `may_be_known` is called when the state may have become known.
-pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn()) -> Result<(), BoxError> {
-    let cluster = keeper.cluster();
+pub async fn keep(store: Arc<StateStore>, scope: Scope, may_be_known: impl AsyncFn()) -> Result<(), BoxError> {
+    let cluster = store.cluster();
     let mut availability = cluster.availability();
     let mut permissions = cluster.permissions_given();
     let mut failures = 0;
@@ -28,8 +28,8 @@ pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn(
         let mut retry_after = None;
         availability.mark_unchanged();
         permissions.mark_unchanged();
-        if keeper.has_work() && cluster.is_available() {
-            match keeper.work().await {
+        if store.has_work() && cluster.is_available() {
+            match store.work().await {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     retry_after = match error.retry() {
@@ -46,15 +46,15 @@ pub async fn keep(keeper: Arc<Keeper>, scope: Scope, may_be_known: impl AsyncFn(
         may_be_known().await;
         tokio::select! {
             () = scope.draining() => break,
-            () = keeper.write_due() => {}
+            () = store.write_due() => {}
             Ok(()) = availability.changed() => {}
             Ok(()) = permissions.changed() => failures = 0,
             () = sleep(retry_after.unwrap_or_default()), if retry_after.is_some() => {}
         }
     }
-    if keeper.has_work() && cluster.is_available() {
+    if store.has_work() && cluster.is_available() {
         // If this fails, the next process finds the state as it was stored last.
-        let _ = timeout(LAST_WRITE, keeper.work()).await;
+        let _ = timeout(LAST_WRITE, store.work()).await;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Laws of the state: what a merge keeps, and which requests its keeper sends.
+//! Laws of the state: what a merge keeps, and which requests its store sends.
 
 use std::sync::Arc;
 
@@ -38,15 +38,15 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason}))
 }
 
-fn keeper() -> (Arc<Keeper>, Script, Cluster) {
-    keeper_of(false)
+fn store() -> (Arc<StateStore>, Script, Cluster) {
+    store_of(false)
 }
 
-fn keeper_of(read_only: bool) -> (Arc<Keeper>, Script, Cluster) {
+fn store_of(read_only: bool) -> (Arc<StateStore>, Script, Cluster) {
     let (cluster, script) = Cluster::scripted("edge");
     let keeping = Keeping::in_namespace("towline", "this");
     let owner = Owner { section: "databases".parse().unwrap(), read_only };
-    (Keeper::new(owner, cluster.clone(), &keeping), script, cluster)
+    (StateStore::new(owner, cluster.clone(), &keeping), script, cluster)
 }
 
 /// An API server with at most one object, which answers every write with a conflict.
@@ -71,97 +71,97 @@ impl Server {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_known_before_the_object_was_read_and_nothing_is_written_if_nothing_changed() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1,"detached":{"local_gone":true}}"#)));
-    assert!(!keeper.is_known() && !keeper.is_durable());
-    keeper.work().await.unwrap();
-    assert!(keeper.is_known() && keeper.is_durable());
-    assert_eq!(keeper.current().detached, Some(Detached { local_gone: true }));
-    keeper.change(|state| state.detached = Some(Detached { local_gone: true }));
-    assert!(!keeper.has_work(), "nothing has changed");
+    assert!(!store.is_known() && !store.is_durable());
+    store.work().await.unwrap();
+    assert!(store.is_known() && store.is_durable());
+    assert_eq!(store.current().detached, Some(Detached { local_gone: true }));
+    store.change(|state| state.detached = Some(Detached { local_gone: true }));
+    assert!(!store.has_work(), "nothing has changed");
     assert_eq!(script.asked(), [GET]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
-    keeper.work().await.unwrap();
+    store.work().await.unwrap();
     script.take(std::time::Duration::from_secs(1));
-    keeper.change(|state| state.guard.sent.insert(1, 1));
-    let (working, writing) = (Arc::clone(&keeper), Arc::clone(&keeper));
+    store.change(|state| state.guard.sent.insert(1, 1));
+    let (working, writing) = (Arc::clone(&store), Arc::clone(&store));
     let work = tokio::spawn(async move { working.work().await });
     let noted = tokio::spawn(async move { writing.persisted().await });
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     for second in 2..20 {
-        keeper.change(|state| state.guard.sent.insert(second, 1));
+        store.change(|state| state.guard.sent.insert(second, 1));
     }
     noted.await.unwrap().unwrap();
     work.await.unwrap().unwrap();
-    keeper.persisted().await.unwrap();
+    store.persisted().await.unwrap();
     assert_eq!(script.asked(), [GET, POST, PATCH]);
-    assert_eq!(keeper.report().standing, "stored");
+    assert_eq!(store.report().standing, "stored");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_read_again_and_keeps_what_both_have_changed_and_names_the_other() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     let server = Server::default();
     server.put(&json!({"version": 1, "daemon": {"instance": "this"}, "later": {"x": 1}}));
     let answering = server.clone();
     script.answer(move |line| answering.answers(line));
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.guard.sent.insert(5, 2));
+    store.work().await.unwrap();
+    store.change(|state| state.guard.sent.insert(5, 2));
     server.put(&json!({
         "version": 1, "daemon": {"instance": "other"}, "guard": {"sent": {"4": 9}, "more": true}, "later": {"x": 1},
     }));
-    // The server refuses every write: the test looks at the merged state in the keeper.
-    assert!(keeper.work().await.is_err());
-    let merged = keeper.current();
+    // The server refuses every write: the test looks at the merged state in the store.
+    assert!(store.work().await.is_err());
+    let merged = store.current();
     assert_eq!(merged.guard.sent.into_iter().collect::<Vec<_>>(), [(4, 9), (5, 2)]);
-    assert!(keeper.report().other_daemon.unwrap().contains("other"));
-    assert!(keeper.is_durable(), "a conflict passes");
+    assert!(store.report().other_daemon.unwrap().contains("other"));
+    assert!(store.is_durable(), "a conflict passes");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_write_is_reported_although_the_next_attempt_finds_nothing_to_write() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|line| if line == GET { missing() } else { failure(500, "InternalError") });
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    let mut persisted = std::pin::pin!(keeper.persisted());
+    store.work().await.unwrap();
+    store.change(|state| state.detached = Some(Detached::default()));
+    let mut persisted = std::pin::pin!(store.persisted());
     assert!(futures::poll!(&mut persisted).is_pending());
     // Both happen before the one that waits runs again.
-    assert!(keeper.work().await.is_err());
-    keeper.hold(true);
-    keeper.work().await.unwrap();
+    assert!(store.work().await.is_err());
+    store.hold(true);
+    store.work().await.unwrap();
     let outcome = tokio::time::timeout(std::time::Duration::from_mins(1), persisted).await;
     let failure = outcome.expect("it does not wait for the end of the hold").unwrap_err();
     assert!(failure.reason.contains("InternalError"), "{failure}");
     assert_eq!(script.asked(), [GET, POST]);
     // Later changes are waited for anew.
-    let mut later = std::pin::pin!(keeper.persisted());
+    let mut later = std::pin::pin!(store.persisted());
     assert!(futures::poll!(&mut later).is_pending());
     script.answer(|_| (201, config_map(8, Some("databases"), "")));
-    keeper.hold(false);
-    keeper.work().await.unwrap();
+    store.hold(false);
+    store.work().await.unwrap();
     later.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_read_is_waited_for_and_a_denied_one_is_not() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|_| failure(500, "InternalError"));
-    assert!(keeper.work().await.is_err());
-    assert!(!keeper.is_known(), "a server's failure passes");
+    assert!(store.work().await.is_err());
+    assert!(!store.is_known(), "a server's failure passes");
     script.answer(|_| (404, json!("some proxy")));
-    assert!(keeper.work().await.is_err());
-    assert!(!keeper.is_known(), "that was no API server");
+    assert!(store.work().await.is_err());
+    assert!(!store.is_known(), "that was no API server");
     script.answer(|_| failure(403, "Forbidden"));
-    assert!(keeper.work().await.is_err());
-    assert!(keeper.is_known() && !keeper.is_durable());
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    assert!(keeper.persisted().await.is_err());
+    assert!(store.work().await.is_err());
+    assert!(store.is_known() && !store.is_durable());
+    store.change(|state| state.detached = Some(Detached::default()));
+    assert!(store.persisted().await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,79 +173,79 @@ async fn a_foreign_object_is_never_written() {
         (Some("databases"), r#"{"version":2}"#),
         (Some("databases"), "{}"),
     ] {
-        let (keeper, script, _) = keeper();
+        let (store, script, _) = store();
         script.answer(move |_| (200, config_map(7, mark, state)));
-        keeper.change(|state| state.detached = Some(Detached::default()));
-        let refused = keeper.work().await.unwrap_err().to_string();
+        store.change(|state| state.detached = Some(Detached::default()));
+        let refused = store.work().await.unwrap_err().to_string();
         assert!(refused.contains("ConfigMap towline/towline-databases in cluster edge is"), "{refused}");
-        assert!(keeper.is_known() && !keeper.is_durable());
+        assert!(store.is_known() && !store.is_durable());
         assert!(script.asked().iter().all(|asked| asked == GET), "{mark:?} {state}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_new_credentials_the_object_is_read_before_it_is_written() {
-    let (keeper, script, cluster) = keeper();
+    let (store, script, cluster) = store();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
-    keeper.work().await.unwrap();
+    store.work().await.unwrap();
     cluster.new_session(&script);
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.identities.local = Some("uid".into()));
-    keeper.work().await.unwrap();
+    store.work().await.unwrap();
+    store.change(|state| state.identities.local = Some("uid".into()));
+    store.work().await.unwrap();
     assert_eq!(script.asked(), [GET, GET, POST]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_reads_its_state_and_writes_nothing() {
-    let (keeper, script, _) = keeper_of(true);
+    let (store, script, _) = store_of(true);
     script.answer(|_| missing());
-    keeper.change(|state| state.identities.local = Some("uid".into()));
-    keeper.work().await.unwrap();
-    keeper.persisted().await.unwrap();
+    store.change(|state| state.identities.local = Some("uid".into()));
+    store.work().await.unwrap();
+    store.persisted().await.unwrap();
     assert_eq!(script.asked(), [GET]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_term_reads_again_and_trusts_nothing_of_an_earlier_one() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|_| (200, config_map(7, Some("databases"), r#"{"version":1}"#)));
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    keeper.forget(false);
-    assert!(!keeper.is_known() && keeper.current().detached.is_none());
-    keeper.work().await.unwrap();
+    store.work().await.unwrap();
+    store.change(|state| state.detached = Some(Detached::default()));
+    store.forget(false);
+    assert!(!store.is_known() && store.current().detached.is_none());
+    store.work().await.unwrap();
     assert_eq!(script.asked(), [GET, GET], "changes that the last term did not store are not written in this one");
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    keeper.forget(true);
-    assert!(keeper.current().detached.is_some(), "without election no other process had the section");
-    keeper.work().await.unwrap();
+    store.change(|state| state.detached = Some(Detached::default()));
+    store.forget(true);
+    assert!(store.current().detached.is_some(), "without election no other process had the section");
+    store.work().await.unwrap();
     assert_eq!(script.asked(), [GET, PATCH]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_change_learns_that_the_term_ended_before_it_was_stored() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     script.answer(|line| if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) });
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    let waiting = keeper.persisted();
+    store.work().await.unwrap();
+    store.change(|state| state.detached = Some(Detached::default()));
+    let waiting = store.persisted();
     let mut waiting = std::pin::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
-    keeper.forget(false);
+    store.forget(false);
     let failure = waiting.await.unwrap_err();
     assert!(failure.reason.contains("term ended"), "{failure}");
     // The next term's changes are waited for by themselves.
-    keeper.work().await.unwrap();
-    keeper.change(|state| state.detached = Some(Detached::default()));
-    let mut later = std::pin::pin!(keeper.persisted());
+    store.work().await.unwrap();
+    store.change(|state| state.detached = Some(Detached::default()));
+    let mut later = std::pin::pin!(store.persisted());
     assert!(futures::poll!(&mut later).is_pending());
-    keeper.work().await.unwrap();
+    store.work().await.unwrap();
     later.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_actor_tries_again_until_the_state_is_stored() {
-    let (keeper, script, _) = keeper();
+    let (store, script, _) = store();
     let fails = Arc::new(Mutex::new(3));
     let failing = Arc::clone(&fails);
     script.answer(move |line| {
@@ -257,12 +257,12 @@ async fn the_actor_tries_again_until_the_state_is_stored() {
         if line == GET { missing() } else { (201, config_map(8, Some("databases"), "")) }
     });
     let (scope, stop) = Scope::standalone("state");
-    let actor = tokio::spawn(keep(Arc::clone(&keeper), scope, async || ()));
-    while !keeper.is_known() {
+    let actor = tokio::spawn(keep(Arc::clone(&store), scope, async || ()));
+    while !store.is_known() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    keeper.change(|state| state.identities.remote = Some("uid".into()));
-    keeper.persisted().await.unwrap();
+    store.change(|state| state.identities.remote = Some("uid".into()));
+    store.persisted().await.unwrap();
     assert_eq!(script.asked(), [GET, GET, GET, GET, POST]);
     stop.cancel();
     actor.await.unwrap().unwrap();

@@ -6,13 +6,13 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::database::Listener;
+use super::identity::Identification;
 use super::poller::{FamilyReport, Poller, SectionContext};
-use super::standing::Standing;
 use crate::cluster::Identity;
 use crate::config::SectionName;
 use crate::state::remembered;
 use crate::telemetry::{
-    self, ClusterStanding, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
+    self, ClusterStatus, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
 };
 
 /// The report of status sync for the admin server.
@@ -37,16 +37,16 @@ impl StatusSyncReport {
 
 impl StatusSyncReport {
     /// The cluster that all families write to.
-    fn hub(&self) -> Option<ClusterStanding> {
+    fn hub(&self) -> Option<ClusterStatus> {
         let poller = self.pollers.first()?;
-        poller.watches().next().map(|watch| watch.cluster().standing())
+        poller.watches().next().map(|watch| watch.cluster().status())
     }
 
     /// Why the whole section is held; `None` if it is not.
     fn objection(&self) -> Option<String> {
-        match self.shared.standing.standing() {
-            Standing::Held(objection) => Some(objection.to_string()),
-            Standing::Clear | Standing::Unread | Standing::Undecided => None,
+        match self.shared.identification.current() {
+            Identification::Held(objection) => Some(objection.to_string()),
+            Identification::Clear | Identification::Unread | Identification::Undecided => None,
         }
     }
 
@@ -141,10 +141,10 @@ impl telemetry::Section for StatusSyncReport {
             "pool": self.shared.database.state(),
             "families": families,
             // A struct of plain values always serializes.
-            "stored_state": serde_json::to_value(self.shared.standing.keeper().report()).unwrap_or(Value::Null),
+            "stored_state": serde_json::to_value(self.shared.identification.store().report()).unwrap_or(Value::Null),
         });
         let Some(map) = report.as_object_mut() else { return report };
-        match self.shared.standing.identity() {
+        match self.shared.identification.identity() {
             Identity::Known(uid) => map.insert("hub_identity".to_owned(), json!(uid)),
             Identity::Unknown { reason } => map.insert("hub_identity_unknown".to_owned(), json!(reason)),
             Identity::Unread => None,
@@ -161,10 +161,10 @@ impl telemetry::Section for StatusSyncReport {
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
-            if let Some(objection) = self.shared.standing.approve() {
+            if let Some(objection) = self.shared.identification.approve() {
                 tracing::info!(section = %self.name, overruled = %objection, "the hub is approved");
                 let done = json!({"approved": 0, "overruled": objection.to_string()});
-                let stored = self.shared.standing.keeper().wait_until_stored(&self.name, "the approval").await;
+                let stored = self.shared.identification.store().wait_until_stored(&self.name, "the approval").await;
                 return Ok(remembered(done, stored));
             }
             let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();

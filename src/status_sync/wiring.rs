@@ -6,16 +6,16 @@ use tokio::sync::{Semaphore, watch};
 
 use super::config::{StatusFamily, StatusSyncConfig};
 use super::database::Listener;
+use super::identity::HubIdentification;
 use super::poller::{KeyFollower, Poller, SectionContext};
 use super::report::StatusSyncReport;
 use super::rules::{family_spec, projection};
-use super::standing::HubStanding;
 use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
 use crate::cluster::{ObjectKey, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ClusterName, ResourceId};
 use crate::db::Database;
 use crate::job::Wiring;
-use crate::state::{Keeper, keep};
+use crate::state::{StateStore, keep};
 
 /// Capacity of a poller's mailbox, which is read in every pause of a pass.
 const KEY_CAPACITY: usize = 1024;
@@ -35,11 +35,11 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
     let cluster = watches.canonical(&config.cluster);
     let hub = watches.cluster(&cluster);
     let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));
-    let keeper = Keeper::new(config, hub.clone(), keeping);
+    let store = StateStore::new(config, hub.clone(), keeping);
     let permits = Arc::new(Semaphore::new(hub.max_in_flight()));
     let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
-    let standing =
-        Arc::new(HubStanding::new(config.name.clone(), hub, keeper, database.clone(), config.families.clone()));
+    let identification =
+        Arc::new(HubIdentification::new(config.name.clone(), hub, store, database.clone(), config.families.clone()));
     let shared = Arc::new(SectionContext {
         database,
         permits,
@@ -48,7 +48,7 @@ pub fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSy
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
         fence,
-        standing,
+        identification,
     });
     let mut pollers = Vec::new();
     for family in &config.families {
@@ -101,11 +101,11 @@ impl WiredStatusSync {
         let Self { pollers, listener, shared, report: _ } = self;
         ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
             // Without an election no other replica can have run the section in between.
-            shared.standing.begin(shared.fence.is_none());
-            let standing = Arc::clone(&shared.standing);
+            shared.identification.begin(shared.fence.is_none());
+            let identification = Arc::clone(&shared.identification);
             let state = ChildSpec::new("state", move |scope| {
-                let standing = Arc::clone(&standing);
-                keep(Arc::clone(standing.keeper()), scope, async move || standing.changed())
+                let identification = Arc::clone(&identification);
+                keep(Arc::clone(identification.store()), scope, async move || identification.changed())
             });
             let listener = listener
                 .clone()

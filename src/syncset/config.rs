@@ -27,7 +27,7 @@ pub struct SyncsetsConfig {
     pub max_in_flight: NonZeroUsize,
     /// Deadline of one request to a cluster; `10s` by default.
     pub request_timeout: Duration,
-    /// Whether deletions on many clusters are held until somebody approves them; `true` by default.
+    /// Whether deletions on many clusters are suspended until somebody approves them; `true` by default.
     pub mass_delete_guard: bool,
     /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified and multicast.
     pub deny_networks: DeniedNetworks,

@@ -136,7 +136,7 @@ impl SyncsetMetrics {
         for (state, clusters) in &counted.states {
             gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
         }
-        gauge!(HELD).set(count(counted.held.len()));
+        gauge!(HELD).set(count(counted.suspended.len()));
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
         gauge!(WORK_OLDEST_SECONDS).set(counted.work.oldest.unwrap_or_default());
     }
@@ -257,7 +257,7 @@ mod tests {
             }],
             retry,
             awaits_check: false,
-            is_held: false,
+            is_suspended: false,
             releases: BTreeMap::new(),
             contended: Vec::new(),
             ending: BTreeSet::new(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::config::SYNCSETS;
-use super::dispatch::{self, DispatchError, HeldSyncset};
+use super::dispatch::{self, DispatchError, SuspendedSyncset};
 use super::metrics::SyncsetMetrics;
 use super::overview::{Counted, FailingSyncset, Latest, Overview, SyncState, UnreachableCluster};
 use super::rules::status::Reason;
@@ -47,7 +47,7 @@ impl SyncsetReport {
             };
             return Err(Refused::Conflict { reason });
         }
-        let shown = |held: &HeldSyncset| json!({"syncset": held.label(), "clusters": held.clusters});
+        let shown = |held: &SuspendedSyncset| json!({"syncset": held.label(), "clusters": held.clusters});
         Ok(json!({"approved": approved.iter().map(shown).collect::<Vec<_>>()}))
     }
 }
@@ -77,7 +77,7 @@ fn facts(latest: &Latest) -> Facts {
     Facts {
         database: latest.failure.clone(),
         not_ready: latest.counted.is_none().then_some(NotReady { reason, unreachable: false }),
-        held: latest.counted.as_ref().filter(|counted| !counted.held.is_empty()).map(because),
+        held: latest.counted.as_ref().filter(|counted| !counted.suspended.is_empty()).map(because),
         failing: latest.counted.as_ref().and_then(refused_kubeconfigs),
         waiting: latest.counted.as_ref().filter(|counted| no_cluster_answers(counted)).map(|_| NO_CLUSTER.to_owned()),
         objects: latest.counted.as_ref().map(objects).unwrap_or_default(),
@@ -87,8 +87,8 @@ fn facts(latest: &Latest) -> Facts {
 
 /// The names of some held syncsets.
 fn because(counted: &Counted) -> String {
-    let mut names: Vec<String> = counted.held.iter().take(MOST_NAMES).map(HeldSyncset::label).collect();
-    let others = counted.held.len() - names.len();
+    let mut names: Vec<String> = counted.suspended.iter().take(MOST_NAMES).map(SuspendedSyncset::label).collect();
+    let others = counted.suspended.len() - names.len();
     if others > 0 {
         names.push(format!("{others} others"));
     }
@@ -145,13 +145,13 @@ fn report(latest: &Latest) -> Value {
     let states: Map<String, Value> =
         counted.states.iter().map(|(state, clusters)| (state.as_str().to_owned(), json!(clusters))).collect();
     let (dispatcher, work) = (&counted.dispatcher, &counted.work);
-    let held = counted.held.iter().take(MOST_HELD).map(held);
+    let held = counted.suspended.iter().take(MOST_HELD).map(held);
     let failures = counted.failures.iter().map(failure);
     let silent = counted.unreachable.iter().map(unreachable);
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
-        "held_syncsets": counted.held.len(),
+        "held_syncsets": counted.suspended.len(),
         "refused_kubeconfigs": counted.refused,
         "not_in_step": held.chain(failures).chain(silent).collect::<Vec<_>>(),
         "dispatcher": {
@@ -166,7 +166,7 @@ fn report(latest: &Latest) -> Value {
 }
 
 /// As the reports of all jobs list what is not in step.
-fn held(held: &HeldSyncset) -> Value {
+fn held(held: &SuspendedSyncset) -> Value {
     let since = held.since.map(|since| Timestamp::now().duration_since(since).as_secs().max(0));
     let cause = format!("would delete on {} of {} clusters: {}", held.clusters, held.tracks, held.cause.reason());
     json!({"key": held.label(), "state": "held", "for_seconds": since, "cause": cause, "next_step": held.remedy()})
@@ -227,9 +227,9 @@ impl telemetry::Section for SyncsetReport {
     /// From the database: what was counted is some seconds old, and an approval is for what is held now.
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         async {
-            let held = dispatch::held(self.overview.database()).await;
+            let held = dispatch::suspended(self.overview.database()).await;
             let held = held.map_err(|error| refused("list held deletions", error))?;
-            Ok(Held { because: None, objects: held.iter().map(HeldSyncset::as_object).collect() })
+            Ok(Held { because: None, objects: held.iter().map(SuspendedSyncset::as_object).collect() })
         }
         .boxed()
     }
@@ -280,7 +280,7 @@ mod tests {
             }],
             refused: 0,
             unreachable: Vec::new(),
-            held: Vec::new(),
+            suspended: Vec::new(),
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
                 holder: Some("towline-1".to_owned()),
@@ -295,8 +295,8 @@ mod tests {
         Latest { counted: Some(counted), ..Latest::default() }
     }
 
-    fn monitoring() -> HeldSyncset {
-        HeldSyncset {
+    fn monitoring() -> SuspendedSyncset {
+        SuspendedSyncset {
             id: Uuid::nil(),
             kind: "SelectorSyncSet".to_owned(),
             namespace: String::new(),
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
-        let shown = report(&latest(Counted { held: vec![monitoring()], ..counted() }));
+        let shown = report(&latest(Counted { suspended: vec![monitoring()], ..counted() }));
         assert_eq!(
             shown,
             json!({
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
         counted.states.insert(SyncState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
-        counted.held = vec![monitoring(); 5];
+        counted.suspended = vec![monitoring(); 5];
         let message = "deletions are held of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
             2 others; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));

@@ -338,8 +338,7 @@ mod tests {
 
     #[test]
     fn four_times_as_many_connect_and_eight_times_as_many_ask_silent_clusters() {
-        let free =
-            |permits: &Slots| (permits.connecting().available_permits(), permits.probing.slots.available_permits());
+        let free = |slots: &Slots| (slots.connecting().available_permits(), slots.probing.slots.available_permits());
         assert_eq!(free(&slots(64)), (256, 512));
         let small = slots(1);
         assert_eq!(free(&small), (4, 8));
@@ -357,7 +356,7 @@ mod tests {
         let demanded: Vec<_> = (0..8).map(|_| slots.probe(true)).collect();
         assert!(demanded.iter().all(Result::is_ok));
         assert!(slots.probe(true).is_err(), "all are taken");
-        assert_eq!(permits.connecting().available_permits(), 32, "those that answer are not held up");
+        assert_eq!(slots.connecting().available_permits(), 32, "those that answer are not held up");
         drop(usual);
         assert!(slots.probe(true).is_ok());
     }

@@ -36,7 +36,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
-use super::{ClusterStanding, Condition, Family, Held, Readiness, Refused, Section, Tree, VERSION, families, process};
+use super::{ClusterStatus, Condition, Family, Held, Readiness, Refused, Section, Tree, VERSION, families, process};
 use crate::http::Peer;
 
 /// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
@@ -53,7 +53,7 @@ pub struct Admin {
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
     pub sections: Vec<Arc<dyn Section>>,
     /// The current state of each configured cluster, sorted by name.
-    pub clusters: Arc<dyn Fn() -> Vec<ClusterStanding> + Send + Sync>,
+    pub clusters: Arc<dyn Fn() -> Vec<ClusterStatus> + Send + Sync>,
     pub tree: Arc<dyn Tree>,
     /// File with the token that authorizes changes from other hosts.
     pub admin_token_file: Option<PathBuf>,
@@ -187,7 +187,7 @@ async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
     }))
 }
 
-fn cluster_status(cluster: &ClusterStanding) -> (String, Value) {
+fn cluster_status(cluster: &ClusterStatus) -> (String, Value) {
     let status = json!({
         "state": cluster.state, "since_seconds": cluster.since.as_secs(), "reason": cluster.reason,
     });

@@ -55,7 +55,7 @@ impl ClusterState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterStanding {
+pub struct ClusterStatus {
     /// Its name in the configuration.
     pub name: ClusterName,
     pub state: ClusterState,
@@ -119,7 +119,7 @@ pub enum Purpose {
 /// What is known about a section. The default is a section without problems.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    pub clusters: Vec<ClusterStanding>,
+    pub clusters: Vec<ClusterStatus>,
     /// Why the database does not answer.
     pub database: Option<String>,
     /// Why it must not run.
@@ -271,9 +271,9 @@ pub fn brief(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn cluster(name: &str, state: ClusterState) -> ClusterStanding {
+    fn cluster(name: &str, state: ClusterState) -> ClusterStatus {
         let reason = state.complaint().map(|_| "connection refused (10.0.0.7:6443)".to_owned());
-        ClusterStanding { name: name.parse().expect("a name"), state, since: Duration::from_secs(27), reason }
+        ClusterStatus { name: name.parse().expect("a name"), state, since: Duration::from_secs(27), reason }
     }
 
     fn objects<const N: usize>(counts: [(ObjectState, usize); N]) -> BTreeMap<ObjectState, usize> {

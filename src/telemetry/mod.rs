@@ -20,7 +20,7 @@ mod server;
 pub use access::ReadToken;
 pub(crate) use access::read_token;
 pub use admin::Admin;
-pub use condition::{ClusterStanding, ClusterState, Condition, Facts, NotReady, Purpose, SectionState, brief};
+pub use condition::{ClusterState, ClusterStatus, Condition, Facts, NotReady, Purpose, SectionState, brief};
 pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, Metric, MetricKind, install as install_metrics};

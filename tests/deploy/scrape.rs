@@ -22,7 +22,7 @@ use towline::syncset::dispatch::{DispatchObserver, Turn};
 use towline::syncset::rules::pass::{End, Outcome, Progress, Writes};
 use towline::syncset::rules::spec::Behavior;
 use towline::syncset::work::{First, Visited, WorkObserver};
-use towline::syncset::{Applied, Counted, SelectorApplied, Standing, SyncsetMetrics};
+use towline::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
 use towline::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
     cluster_new_credentials_fail, db_query, leader_election_master_status, section_well, state_undone,
@@ -109,7 +109,7 @@ fn record_everything_once() {
     }
     bus.lag(Duration::ZERO);
     for purpose in [Purpose::Relay, Purpose::Worker] {
-        bus.stands(purpose, None);
+        bus.connection_is(purpose, None);
     }
     syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
     db_query("detect_policies", Duration::ZERO);
@@ -129,8 +129,8 @@ fn syncsets(metrics: &SyncsetMetrics) {
         writes: Writes::default(),
         results: Vec::new(),
         retry: None,
-        awaits_judgement: false,
-        is_held: false,
+        awaits_check: false,
+        is_suspended: false,
         releases: BTreeMap::new(),
         contended: Vec::new(),
         ending: BTreeSet::new(),
@@ -146,7 +146,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.first_success(First::Cluster, Duration::ZERO);
     metrics.dispatched(Turn::default());
     metrics.mended(0);
-    let states = Standing::ALL.into_iter().map(|state| (state, 1)).collect();
+    let states = SyncState::ALL.into_iter().map(|state| (state, 1)).collect();
     metrics.counted(&Counted { states, ..Counted::default() });
 }
 

@@ -26,7 +26,7 @@ fn keys_start_in_the_order_of_their_first_request_while_permits_last() {
     }
     assert_eq!(started(&mut schedule, now), ["a", "b"]);
     assert_eq!((schedule.ready(), schedule.running()), (1, 2));
-    assert_eq!(schedule.finish(&"b", Verdict::Rest, now), Next::Rest);
+    assert_eq!(schedule.finish(&"b", Requeue::OnRequest, now), Next::Rest);
     assert_eq!(schedule.start(now + SECOND), Some(Start { key: "c", waited: SECOND }));
 }
 
@@ -39,7 +39,7 @@ fn a_request_during_a_run_is_held_and_runs_at_once_after_it() {
     assert_eq!(schedule.request(&"a", now + SECOND), Requested::Queued);
     assert_eq!(schedule.request(&"a", now + SECOND * 2), Requested::Merged);
     assert_eq!(schedule.start(now + SECOND * 2), None, "a key ran twice at once");
-    assert_eq!(schedule.finish(&"a", Verdict::Retry, now + SECOND * 3), Next::Again);
+    assert_eq!(schedule.finish(&"a", Requeue::WithBackoff, now + SECOND * 3), Next::Again);
     assert_eq!(schedule.start(now + SECOND * 3), Some(Start { key: "a", waited: SECOND * 2 }));
 }
 
@@ -51,7 +51,7 @@ fn retries_back_off_and_a_request_resets_them() {
     for delay in [1, 2, 4, 4] {
         assert_eq!(started(&mut schedule, now), ["a"]);
         let delay = SECOND * delay;
-        assert_eq!(schedule.finish(&"a", Verdict::Retry, now), Next::Retry(delay));
+        assert_eq!(schedule.finish(&"a", Requeue::WithBackoff, now), Next::Retry(delay));
         assert_eq!(schedule.next_alarm(), Some(now + delay));
         assert_eq!(schedule.advance(now + delay - Duration::from_nanos(1)), Vec::<&str>::new());
         assert_eq!((schedule.ready(), schedule.retrying()), (0, 1));
@@ -60,11 +60,11 @@ fn retries_back_off_and_a_request_resets_them() {
         assert_eq!((schedule.ready(), schedule.retrying()), (1, 0));
     }
     assert_eq!(started(&mut schedule, now), ["a"]);
-    schedule.finish(&"a", Verdict::Retry, now);
+    schedule.finish(&"a", Requeue::WithBackoff, now);
     assert_eq!(schedule.request(&"a", now), Requested::Queued);
     assert_eq!((schedule.retrying(), schedule.next_alarm()), (0, None), "the alarm outlived the delay");
     assert_eq!(started(&mut schedule, now), ["a"]);
-    assert_eq!(schedule.finish(&"a", Verdict::Retry, now), Next::Retry(SECOND));
+    assert_eq!(schedule.finish(&"a", Requeue::WithBackoff, now), Next::Retry(SECOND));
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn a_delay_that_was_asked_for_does_not_count_as_an_attempt() {
     let mut schedule = schedule(1);
     schedule.request(&"a", now);
     started(&mut schedule, now);
-    assert_eq!(schedule.finish(&"a", Verdict::RetryAfter(SECOND * 9), now), Next::Retry(SECOND * 9));
+    assert_eq!(schedule.finish(&"a", Requeue::After(SECOND * 9), now), Next::Retry(SECOND * 9));
     schedule.advance(now + SECOND * 9);
     assert_eq!(started(&mut schedule, now + SECOND * 9), ["a"]);
-    assert_eq!(schedule.finish(&"a", Verdict::Retry, now + SECOND * 9), Next::Retry(SECOND));
+    assert_eq!(schedule.finish(&"a", Requeue::WithBackoff, now + SECOND * 9), Next::Retry(SECOND));
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn an_idle_key_is_forgotten_after_its_time_and_not_before() {
         schedule.request(&key, now);
     }
     started(&mut schedule, now);
-    schedule.finish(&"a", Verdict::Rest, now);
-    schedule.finish(&"b", Verdict::Rest, now);
+    schedule.finish(&"a", Requeue::OnRequest, now);
+    schedule.finish(&"b", Requeue::OnRequest, now);
     schedule.request(&"b", now + SECOND * 59);
     assert_eq!(schedule.advance(now + SECOND * 60), ["a"], "b was requested again");
     assert_eq!(schedule.entries.len(), 1);
@@ -102,8 +102,8 @@ fn what_needs_a_run_is_handed_over_and_what_rests_is_not() {
         schedule.request(&key, now);
     }
     assert_eq!(started(&mut schedule, now).len(), 3);
-    schedule.finish(&"retrying", Verdict::Retry, now);
-    schedule.finish(&"idle", Verdict::Rest, now);
+    schedule.finish(&"retrying", Requeue::WithBackoff, now);
+    schedule.finish(&"idle", Requeue::OnRequest, now);
     let unfinished: HashSet<_> = schedule.take_unfinished().into_iter().collect();
     assert_eq!(unfinished, HashSet::from(["running", "retrying", "ready"]));
     assert_eq!((schedule.ready(), schedule.running(), schedule.retrying()), (0, 0, 0));
@@ -120,7 +120,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0_u16..200).prop_map(Step::Request),
-        3 => (any::<usize>(), any::<u8>()).prop_map(|(index, verdict)| Step::Finish(index, verdict)),
+        3 => (any::<usize>(), any::<u8>()).prop_map(|(index, requeue)| Step::Finish(index, requeue)),
         1 => (0_u64..3_000).prop_map(Step::Pass),
     ]
 }
@@ -132,7 +132,7 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
     let mut now = Instant::now();
     let mut requests = 0;
     // Keys requested and not yet started since; keys running.
-    let mut owed: HashSet<u16> = HashSet::new();
+    let mut requested: HashSet<u16> = HashSet::new();
     let mut running: Vec<u16> = Vec::new();
     let mut retrying: HashSet<u16> = HashSet::new();
     for (number, step) in steps.into_iter().enumerate() {
@@ -140,21 +140,21 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
             Step::Request(key) => {
                 requests += 1;
                 schedule.request(&key, now);
-                owed.insert(key);
+                requested.insert(key);
                 retrying.remove(&key);
             }
-            Step::Finish(index, verdict) if !running.is_empty() => {
+            Step::Finish(index, requeue) if !running.is_empty() => {
                 let key = running.swap_remove(index % running.len());
-                let verdict = match verdict % 4 {
-                    0 => Verdict::Retry,
-                    1 => Verdict::RetryAfter(Duration::from_millis(50)),
-                    _ => Verdict::Rest,
+                let requeue = match requeue % 4 {
+                    0 => Requeue::WithBackoff,
+                    1 => Requeue::After(Duration::from_millis(50)),
+                    _ => Requeue::OnRequest,
                 };
-                match schedule.finish(&key, verdict, now) {
-                    Next::Again => assert!(owed.contains(&key), "{key} ran again unasked"),
+                match schedule.finish(&key, requeue, now) {
+                    Next::Again => assert!(requested.contains(&key), "{key} ran again unasked"),
                     Next::Retry(_) => assert!(retrying.insert(key)),
                     Next::Rest => {
-                        assert!(!owed.contains(&key), "the request for {key} was lost");
+                        assert!(!requested.contains(&key), "the request for {key} was lost");
                     }
                 }
             }
@@ -162,11 +162,11 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
             Step::Pass(milliseconds) => now += Duration::from_millis(milliseconds),
         }
         for key in schedule.advance(now) {
-            assert!(!owed.contains(&key) && !running.contains(&key), "{key} was forgotten while it mattered");
+            assert!(!requested.contains(&key) && !running.contains(&key), "{key} was forgotten while it mattered");
         }
         while let Some(Start { key, .. }) = schedule.start(now) {
             assert!(!running.contains(&key), "{key} runs twice at once");
-            assert!(owed.remove(&key) | retrying.remove(&key), "{key} started for nothing");
+            assert!(requested.remove(&key) | retrying.remove(&key), "{key} started for nothing");
             running.push(key);
         }
         assert!(running.len() <= permits);
@@ -177,17 +177,17 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) -> usize {
         }
     }
     // With nothing in the way, all that was asked for comes to run.
-    while !(owed.is_empty() && running.is_empty() && retrying.is_empty()) {
+    while !(requested.is_empty() && running.is_empty() && retrying.is_empty()) {
         for key in running.drain(..) {
-            schedule.finish(&key, Verdict::Rest, now);
+            schedule.finish(&key, Requeue::OnRequest, now);
         }
         now += Duration::from_secs(1);
         schedule.advance(now);
         while let Some(Start { key, .. }) = schedule.start(now) {
-            assert!(owed.remove(&key) | retrying.remove(&key));
+            assert!(requested.remove(&key) | retrying.remove(&key));
             running.push(key);
         }
-        assert!(!running.is_empty() || owed.is_empty() && retrying.is_empty(), "lost: {owed:?} {retrying:?}");
+        assert!(!running.is_empty() || requested.is_empty() && retrying.is_empty(), "lost: {requested:?} {retrying:?}");
     }
     schedule.advance(now + SECOND);
     assert_eq!((schedule.entries.len(), schedule.alarms.len()), (0, 0), "something is kept for ever");

@@ -43,7 +43,7 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
         until("one message is in hand and the mailbox full", || gauge.read().accepted == 17).await;
         assert_eq!(mailbox.send(500).now_or_never(), None, "the mailbox is not full");
 
-        // Neither the clock nor the gate moves: the answer owes nothing to the body.
+        // Neither the clock nor the gate moves: the answer does not depend on the body.
         let asked = tokio::time::Instant::now();
         let report = tree.report().await;
         assert_eq!(asked.elapsed(), Duration::ZERO, "the answer waited for something");

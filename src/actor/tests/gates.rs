@@ -1,4 +1,4 @@
-//! Gated children: they run while their keeper wants it, and the keeper learns when nothing of them runs.
+//! Gated children: they run while their gate is open, and the handle reports when nothing of them runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -51,18 +51,18 @@ async fn state(tree: &SupervisorHandle) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_gated_child_runs_while_its_gate_is_open_and_no_longer() {
     on_control_lane(async {
-        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let (counts, (handle, gate)) = (Arc::<Counts>::default(), gate());
         let tree = Supervisor::start("test", vec![worker(&counts, Duration::from_secs(3), gate)], policy(0));
-        assert_eq!((state(&tree).await.as_str(), keeper.standing()), ("waiting", Standing::Waiting));
+        assert_eq!((state(&tree).await.as_str(), handle.state()), ("waiting", GateState::Waiting));
         assert_eq!(counts.begun.load(SeqCst), 0, "it ran behind a closed gate");
 
         for round in 1..=3 {
-            keeper.open();
+            handle.open();
             until("it runs", || counts.running.load(SeqCst) == 1).await;
-            assert_eq!((counts.begun.load(SeqCst), keeper.standing()), (round, Standing::Running));
+            assert_eq!((counts.begun.load(SeqCst), handle.state()), (round, GateState::Running));
             let asked = Instant::now();
-            keeper.drain(asked + Duration::from_mins(1));
-            assert_eq!(keeper.closed().await, Standing::Waiting);
+            handle.drain(asked + Duration::from_mins(1));
+            assert_eq!(handle.closed().await, GateState::Waiting);
             assert_eq!(asked.elapsed().as_secs(), 3, "what was in hand was not finished");
             assert_eq!((counts.running.load(SeqCst), state(&tree).await.as_str()), (0, "waiting"));
         }
@@ -73,20 +73,20 @@ async fn a_gated_child_runs_while_its_gate_is_open_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn an_abort_waits_for_nothing_and_a_drain_for_no_longer_than_its_deadline() {
     on_control_lane(async {
-        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let (counts, (handle, gate)) = (Arc::<Counts>::default(), gate());
         let tree = Supervisor::start("test", vec![worker(&counts, Duration::from_hours(1), gate)], policy(0));
-        keeper.open();
+        handle.open();
         until("it runs", || counts.running.load(SeqCst) == 1).await;
         let asked = Instant::now();
-        keeper.drain(asked + Duration::from_secs(5));
-        keeper.closed().await;
+        handle.drain(asked + Duration::from_secs(5));
+        handle.closed().await;
         assert_eq!(asked.elapsed().as_secs(), 5);
 
-        keeper.open();
+        handle.open();
         until("it runs again", || counts.running.load(SeqCst) == 1).await;
         let asked = Instant::now();
-        keeper.abort();
-        assert_eq!(keeper.closed().await, Standing::Waiting);
+        handle.abort();
+        assert_eq!(handle.closed().await, GateState::Waiting);
         assert!(asked.elapsed() < Duration::from_millis(10), "an abort took {:?}", asked.elapsed());
         until("its body is gone", || counts.running.load(SeqCst) == 0).await;
         assert_eq!(state(&tree).await, "waiting");
@@ -98,15 +98,15 @@ async fn an_abort_waits_for_nothing_and_a_drain_for_no_longer_than_its_deadline(
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_is_opened_while_its_child_ends_opens_afterwards() {
     on_control_lane(async {
-        let (counts, (keeper, gate)) = (Arc::<Counts>::default(), gate());
+        let (counts, (handle, gate)) = (Arc::<Counts>::default(), gate());
         let _tree = Supervisor::start("test", vec![worker(&counts, Duration::from_secs(1), gate)], policy(0));
-        keeper.open();
+        handle.open();
         until("it runs", || counts.running.load(SeqCst) == 1).await;
-        keeper.drain(Instant::now() + Duration::from_mins(1));
+        handle.drain(Instant::now() + Duration::from_mins(1));
         sleep(Duration::from_millis(10)).await;
-        keeper.open();
+        handle.open();
         until("the second instance runs", || counts.begun.load(SeqCst) == 2).await;
-        assert_eq!((counts.running.load(SeqCst), keeper.standing()), (1, Standing::Running));
+        assert_eq!((counts.running.load(SeqCst), handle.state()), (1, GateState::Running));
     })
     .await;
 }
@@ -114,18 +114,18 @@ async fn a_gate_that_is_opened_while_its_child_ends_opens_afterwards() {
 #[tokio::test(start_paused = true)]
 async fn a_gated_child_that_fails_is_restarted_and_rests_when_its_gate_closes_meanwhile() {
     on_control_lane(async {
-        let (begun, (keeper, gate)) = (Arc::new(AtomicUsize::new(0)), gate());
+        let (begun, (handle, gate)) = (Arc::new(AtomicUsize::new(0)), gate());
         let counted = Arc::clone(&begun);
         let spec = ChildSpec::new("worker", move |_| {
             counted.fetch_add(1, SeqCst);
             async { Err("always".into()) }
         });
         let tree = Supervisor::start("test", vec![spec.gated(gate)], policy(5));
-        keeper.open();
+        handle.open();
         until("it was restarted", || begun.load(SeqCst) == 2).await;
-        assert_eq!(keeper.standing(), Standing::Running);
-        keeper.abort();
-        assert_eq!(keeper.closed().await, Standing::Waiting);
+        assert_eq!(handle.state(), GateState::Running);
+        handle.abort();
+        assert_eq!(handle.closed().await, GateState::Waiting);
         let so_far = begun.load(SeqCst);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(
@@ -140,7 +140,7 @@ async fn a_gated_child_that_fails_is_restarted_and_rests_when_its_gate_closes_me
 /// A supervisor of one gated child, up to which nothing of its gate has come yet; `then` does something to it before it
 /// starts. Gives how often the child has begun, some time after that.
 async fn with_a_closed_gate(then: impl FnOnce(&mut Supervisor, ChildSpec, &mut Context<Supervisor>)) -> usize {
-    let (counts, (_keeper, gate)) = (Arc::<Counts>::default(), gate());
+    let (counts, (_handle, gate)) = (Arc::<Counts>::default(), gate());
     let spec = worker(&counts, Duration::ZERO, gate.clone());
     let supervisor = Supervisor::create(|context| {
         let name = Name::root("test");
@@ -199,7 +199,7 @@ async fn what_fails_when_the_gate_has_closed_rests_and_costs_no_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keeper_learns_that_the_supervisor_ends_as_soon_as_its_own_child_has() {
+async fn the_handle_reports_that_the_supervisor_ends_as_soon_as_its_own_child_has() {
     on_control_lane(async {
         let ((first, first_gate), (second, second_gate), (closed, closed_gate)) = (gate(), gate(), gate());
         let counts = Arc::<Counts>::default();
@@ -217,15 +217,15 @@ async fn the_keeper_learns_that_the_supervisor_ends_as_soon_as_its_own_child_has
         let tree = Supervisor::start("test", children, policy(0));
         first.open();
         second.open();
-        first.stands(|standing| standing == Standing::Running).await;
-        second.stands(|standing| standing == Standing::Running).await;
+        first.reaches(|state| state == GateState::Running).await;
+        second.reaches(|state| state == GateState::Running).await;
         let asked = Instant::now();
         let draining = tokio::task::spawn_local(async move { tree.drain(Duration::from_mins(1)).await });
-        assert_eq!(closed.stands(|standing| standing == Standing::Ended).await, Standing::Ended);
+        assert_eq!(closed.reaches(|state| state == GateState::Ended).await, GateState::Ended);
         assert_eq!(asked.elapsed().as_secs(), 0, "a closed gate waited for others");
-        assert_eq!(second.stands(|standing| standing == Standing::Ended).await, Standing::Ended);
-        assert_eq!((asked.elapsed().as_secs(), first.standing()), (4, Standing::Running));
-        first.stands(|standing| standing == Standing::Ended).await;
+        assert_eq!(second.reaches(|state| state == GateState::Ended).await, GateState::Ended);
+        assert_eq!((asked.elapsed().as_secs(), first.state()), (4, GateState::Running));
+        first.reaches(|state| state == GateState::Ended).await;
         assert_eq!(asked.elapsed().as_secs(), 8);
         assert_eq!(draining.await.unwrap().unfinished, []);
         closed.open();

@@ -1,11 +1,11 @@
 //! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, reloaded when their files change, and
 //! used when they work.
 //!
-//! This file loads them, [`kubeconfig`] reads kubeconfigs. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`keeper`]
+//! This file loads them, [`kubeconfig`] reads kubeconfigs. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`cache`]
 //! decides when, and keeps working credentials in use until others work.
 
+mod cache;
 mod candidate;
-mod keeper;
 mod kubeconfig;
 mod plugin;
 
@@ -15,8 +15,8 @@ use kube::Config;
 use kube::config::{AuthInfo, AuthProviderConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::SecretString;
 
+pub(super) use self::cache::{Change, CredentialCache};
 pub(super) use self::candidate::{PROBE_DEADLINE, accepted};
-pub(super) use self::keeper::{Change, Keeper};
 pub use self::kubeconfig::{NotAKubeconfig, kubeconfig_of};
 use self::plugin::Plugin;
 use super::error::full_text;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::cluster::{Error, Kind, ObjectKey, PARTIAL_METADATA, Request, Urgency};
 
-mod strangers;
+mod untrusted;
 
 const WITHIN: Duration = Duration::from_secs(10);
 const SITE: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata":

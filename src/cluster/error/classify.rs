@@ -137,7 +137,7 @@ impl Asked<'_> {
 const SCHEMA_MISMATCHES: [&str; 2] = ["failed to create typed patch object", "failed to convert new object"];
 
 /// The most bytes of an untrusted server's message.
-const LONGEST_OF_STRANGERS: usize = 1024;
+const LONGEST_UNTRUSTED: usize = 1024;
 
 /// The message of a server whose kubeconfig was written by a user of an API. About a Secret it is the code, the reason and the
 /// names of the fields: the server's own text quotes values.
@@ -227,10 +227,10 @@ pub(super) fn harmless(text: &str) -> String {
     const CUT: &str = " … ";
     const TAIL: usize = 384;
     let text: String = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if text.len() <= LONGEST_OF_STRANGERS {
+    if text.len() <= LONGEST_UNTRUSTED {
         return text;
     }
-    let head = (0..=LONGEST_OF_STRANGERS - TAIL - CUT.len()).rev().find(|at| text.is_char_boundary(*at));
+    let head = (0..=LONGEST_UNTRUSTED - TAIL - CUT.len()).rev().find(|at| text.is_char_boundary(*at));
     let tail = (text.len() - TAIL..=text.len()).find(|at| text.is_char_boundary(*at));
     let part = |from, to| text.get(from..to).unwrap_or_default();
     format!("{}{CUT}{}", part(0, head.unwrap_or(0)), part(tail.unwrap_or(text.len()), text.len()))
@@ -559,10 +559,10 @@ mod tests {
 
     #[test]
     fn a_long_message_keeps_its_beginning_and_its_end() {
-        let long = format!("beginning{}end", "ä".repeat(LONGEST_OF_STRANGERS));
+        let long = format!("beginning{}end", "ä".repeat(LONGEST_UNTRUSTED));
         let kept = harmless(&long);
         assert!(kept.starts_with("beginningä") && kept.ends_with("äend") && kept.contains("ä … ä"), "{kept}");
-        assert!((LONGEST_OF_STRANGERS - 4..=LONGEST_OF_STRANGERS).contains(&kept.len()), "{}", kept.len());
+        assert!((LONGEST_UNTRUSTED - 4..=LONGEST_UNTRUSTED).contains(&kept.len()), "{}", kept.len());
         assert_eq!(harmless(" a\nb "), "a b");
         let got = "x: .data.a: expected string, got &{canary\ncanary}\n.data.b: expected string, got &{canary}";
         assert_eq!(without_got(got), "x: .data.a: expected string");

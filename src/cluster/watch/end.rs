@@ -90,7 +90,7 @@ impl Watch {
                 let (cluster, resource) = (&self.id.cluster, &self.id.resource);
                 tracing::debug!(%cluster, %resource, %error, "watch connection lost");
                 self.lost.store(true, Ordering::Release);
-                self.cluster.suspect();
+                self.cluster.report_unreachable();
                 tokio::time::sleep(RETRY.next_delay(0)).await;
                 if self.cluster.is_available() {
                     return None;

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
 use super::{Watch, WatchSpec};
+use crate::cluster::availability::Availability;
 use crate::cluster::client::{Cluster, Limits};
 use crate::cluster::connection::Connection;
 use crate::cluster::identity::Identity;
 use crate::cluster::kind::Kind;
 use crate::cluster::object::Decoded;
-use crate::cluster::standing::Availability;
 use crate::config::{ClusterAccess, ClusterConfig};
 
 type Answer = dyn FnMut(&str) -> (u16, Value) + Send;

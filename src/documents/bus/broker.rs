@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::connection_state::{ConnectionState, Purpose};
 use super::hints::Pending;
-use super::standing::{Purpose, Standing};
 use super::topology;
 use crate::actor::Backoff;
 use crate::amqp::{AmqpSource, Error, Link};
@@ -59,7 +59,7 @@ pub trait BusObserver: Send + Sync {
     fn lag(&self, lag: Duration);
 
     /// A connection stands otherwise; none: this process has no use for it now.
-    fn stands(&self, purpose: Purpose, standing: Option<&Standing>);
+    fn connection_is(&self, purpose: Purpose, state: Option<&ConnectionState>);
 }
 
 impl BusObserver for () {
@@ -67,7 +67,7 @@ impl BusObserver for () {
 
     fn lag(&self, _: Duration) {}
 
-    fn stands(&self, _: Purpose, _: Option<&Standing>) {}
+    fn connection_is(&self, _: Purpose, _: Option<&ConnectionState>) {}
 }
 
 /// What a purpose needs of a connection.
@@ -80,7 +80,7 @@ pub(super) trait Opens: Sized {
 #[derive(Clone)]
 pub struct Broker {
     source: Arc<AmqpSource>,
-    standings: watch::Sender<BTreeMap<Purpose, Standing>>,
+    connection_states: watch::Sender<BTreeMap<Purpose, ConnectionState>>,
     pub(super) hints: watch::Sender<Pending>,
     pub(super) observer: Arc<dyn BusObserver>,
 }
@@ -89,7 +89,7 @@ impl Broker {
     pub fn new(source: AmqpSource, observer: Arc<dyn BusObserver>) -> Self {
         Self {
             source: Arc::new(source),
-            standings: watch::Sender::default(),
+            connection_states: watch::Sender::default(),
             hints: watch::Sender::default(),
             observer,
         }
@@ -101,8 +101,8 @@ impl Broker {
     }
 
     /// How the connections that this process has use for stand.
-    pub fn standings(&self) -> BTreeMap<Purpose, Standing> {
-        self.standings.borrow().clone()
+    pub fn connection_states(&self) -> BTreeMap<Purpose, ConnectionState> {
+        self.connection_states.borrow().clone()
     }
 
     /// Connects once, and declares everything that replicas use.
@@ -125,7 +125,7 @@ impl Broker {
             match self.connect_and_open(purpose).await {
                 Ok(reached) => return reached,
                 Err(error) if error.is_precondition_failed() => {
-                    self.stands(purpose, Standing::Refused(full_text(&error)));
+                    self.connection_is(purpose, ConnectionState::Refused(full_text(&error)));
                 }
                 Err(error) => self.fails(purpose, &error),
             }
@@ -146,52 +146,53 @@ impl Broker {
 
     /// Notes that a connection can't be used, and why.
     pub(super) fn fails(&self, purpose: Purpose, error: &Error) {
-        self.stands(purpose, Standing::Away(full_text(error)));
+        self.connection_is(purpose, ConnectionState::Away(full_text(error)));
     }
 
     /// Notes how a connection stands. A change is logged, once.
-    pub(super) fn stands(&self, purpose: Purpose, standing: Standing) {
-        let was = self.standings.borrow().get(&purpose).cloned();
-        let is_news = was.as_ref().map(Standing::as_str) != Some(standing.as_str());
+    pub(super) fn connection_is(&self, purpose: Purpose, state: ConnectionState) {
+        let was = self.connection_states.borrow().get(&purpose).cloned();
+        let is_news = was.as_ref().map(ConnectionState::as_str) != Some(state.as_str());
         let connection = purpose.as_str();
-        match &standing {
-            Standing::Ready if is_news => tracing::info!(connection, "connected to the broker"),
-            Standing::Ready => {}
+        match &state {
+            ConnectionState::Ready if is_news => tracing::info!(connection, "connected to the broker"),
+            ConnectionState::Ready => {}
             other if is_news => tracing::warn!(connection, reason = %other, "the broker can't be used, retrying"),
             other => tracing::debug!(connection, reason = %other, "the broker can't be used, retrying"),
         }
-        self.observer.stands(purpose, Some(&standing));
-        self.standings.send_modify(|standings| drop(standings.insert(purpose, standing)));
+        self.observer.connection_is(purpose, Some(&state));
+        self.connection_states.send_modify(|connection_states| drop(connection_states.insert(purpose, state)));
     }
 
     /// Notes that a connection was of use. One that the broker has blocked can be used when it says so.
     pub(super) fn works(&self, purpose: Purpose, link: &Link) {
-        let is_news = !matches!(self.standings.borrow().get(&purpose), Some(Standing::Ready));
+        let is_news = !matches!(self.connection_states.borrow().get(&purpose), Some(ConnectionState::Ready));
         if is_news && !link.is_blocked() {
-            self.stands(purpose, Standing::Ready);
+            self.connection_is(purpose, ConnectionState::Ready);
         }
     }
 
     /// This process has no use for a connection now.
     pub(super) fn unused(&self, purpose: Purpose) {
-        self.observer.stands(purpose, None);
-        self.standings.send_modify(|standings| drop(standings.remove(&purpose)));
+        self.observer.connection_is(purpose, None);
+        self.connection_states.send_modify(|connection_states| drop(connection_states.remove(&purpose)));
     }
 
     /// Follows a connection until it is lost, and notes when the broker blocks it.
     pub(super) async fn follow(&self, purpose: Purpose, link: &Link) {
         let lost = async {
             link.lost().await;
-            self.stands(purpose, Standing::Away("the connection was lost".to_owned()));
+            self.connection_is(purpose, ConnectionState::Away("the connection was lost".to_owned()));
         };
         let blocked = async {
             loop {
                 link.blocked_is(true).await;
-                self.stands(purpose, Standing::Blocked);
+                self.connection_is(purpose, ConnectionState::Blocked);
                 link.blocked_is(false).await;
-                let is_blocked = matches!(self.standings.borrow().get(&purpose), Some(Standing::Blocked));
+                let is_blocked =
+                    matches!(self.connection_states.borrow().get(&purpose), Some(ConnectionState::Blocked));
                 if is_blocked {
-                    self.stands(purpose, Standing::Ready);
+                    self.connection_is(purpose, ConnectionState::Ready);
                 }
             }
         };

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::broker::{Broker, Opens, Pauses};
-use super::standing::Purpose;
+use super::connection_state::Purpose;
 use super::topology::{self, WORK};
 use crate::amqp::{Error, Link};
 

@@ -12,12 +12,12 @@
 //! connection.
 
 mod broker;
+mod connection_state;
 mod hints;
 mod message;
 mod relay;
-mod standing;
 mod topology;
 
 pub use broker::{Broker, BusObserver};
+pub use connection_state::{ConnectionState, Purpose};
 pub use relay::Relay;
-pub use standing::{Purpose, Standing};

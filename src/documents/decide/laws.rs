@@ -128,16 +128,16 @@ proptest! {
     fn a_decision_on_its_own_result_changes_nothing((kind, first, second) in two_documents()) {
         let mut place = placed(kind, first.clone());
         place.replace(second.clone()).expect("replaced");
-        prop_assert_eq!(place.replace(second.clone()).expect("again").verdict, Verdict::Unchanged);
+        prop_assert_eq!(place.replace(second.clone()).expect("again").effect, Effect::Unchanged);
         // An answer that is sent back changes nothing either.
         let answer = seen(place.document());
-        prop_assert_eq!(place.replace(answer.clone()).expect("the answer").verdict, Verdict::Unchanged);
-        prop_assert_eq!(place.merge(answer).expect("the answer").verdict, Verdict::Unchanged);
+        prop_assert_eq!(place.replace(answer.clone()).expect("the answer").effect, Effect::Unchanged);
+        prop_assert_eq!(place.merge(answer).expect("the answer").effect, Effect::Unchanged);
         let applied = |fields: &Value| Action::Apply(body(fields.clone()));
         place.ask(applied(&first)).expect("applied");
-        prop_assert_eq!(place.ask(applied(&first)).expect("again").verdict, Verdict::Unchanged);
+        prop_assert_eq!(place.ask(applied(&first)).expect("again").effect, Effect::Unchanged);
         place.merge(second.clone()).expect("merged");
-        prop_assert_eq!(place.merge(second).expect("again").verdict, Verdict::Unchanged);
+        prop_assert_eq!(place.merge(second).expect("again").effect, Effect::Unchanged);
     }
 
     #[test]
@@ -169,7 +169,7 @@ proptest! {
         let before = place.document().clone();
         let answer = place.merge(second).expect("merged");
         let after = answer.document;
-        prop_assert_eq!(answer.verdict == Verdict::Changed, seen(&after) != seen(&before) );
+        prop_assert_eq!(answer.effect == Effect::Changed, seen(&after) != seen(&before) );
         prop_assert_eq!(after.generation > before.generation, after.data != before.data);
     }
 

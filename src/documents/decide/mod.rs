@@ -86,7 +86,7 @@ pub struct Fresh {
 /// What a request makes of a document.
 #[derive(Clone, PartialEq)]
 pub struct Decision {
-    pub verdict: Verdict,
+    pub effect: Effect,
     /// The document as the client will see it. Version and times come from the write, see [`Decision::written`].
     pub document: Document,
     /// What has to be written; `None` if nothing changes.
@@ -95,7 +95,7 @@ pub struct Decision {
 
 /// What a request has made of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum Effect {
     Created,
     Changed,
     Unchanged,
@@ -116,11 +116,11 @@ impl Decision {
     pub fn written(self, version: i64, at: &Timestamp) -> Document {
         let mut document = self.document;
         document.version = version;
-        match self.verdict {
-            Verdict::Created => (document.created_at, document.updated_at) = (at.clone(), at.clone()),
-            Verdict::Changed => document.updated_at = at.clone(),
-            Verdict::Deleting => (document.updated_at, document.deleted_at) = (at.clone(), Some(at.clone())),
-            Verdict::Unchanged | Verdict::Deleted => {}
+        match self.effect {
+            Effect::Created => (document.created_at, document.updated_at) = (at.clone(), at.clone()),
+            Effect::Changed => document.updated_at = at.clone(),
+            Effect::Deleting => (document.updated_at, document.deleted_at) = (at.clone(), Some(at.clone())),
+            Effect::Unchanged | Effect::Deleted => {}
         }
         document
     }
@@ -218,7 +218,7 @@ impl Deciding<'_> {
             changes.push(Change::put(&sync.key(), Expected::Any, Row::of(&sync)));
         }
         let item = Item { request: fresh.request, claim: None, changes };
-        Ok(Decision { verdict: Verdict::Created, document, item: Some(item) })
+        Ok(Decision { effect: Effect::Created, document, item: Some(item) })
     }
 
     fn change(&self, present: &Stored, wanted: Wanted) -> Result<Decision, Problem> {
@@ -261,7 +261,7 @@ impl Deciding<'_> {
         let mut change = Change::put(&self.request.key, Expected::Version(old.version), row);
         change.terms = wanted.terms.filter(|_| is_own_change);
         let item = Item { request: self.context.fresh.request, claim: None, changes: vec![change] };
-        Ok(Decision { verdict: Verdict::Changed, document, item: Some(item) })
+        Ok(Decision { effect: Effect::Changed, document, item: Some(item) })
     }
 
     /// Seals a new value, and sets what the document shows of it. The generation is that of the document.
@@ -278,7 +278,7 @@ impl Deciding<'_> {
 }
 
 fn unchanged(document: &Document) -> Decision {
-    Decision { verdict: Verdict::Unchanged, document: document.clone(), item: None }
+    Decision { effect: Effect::Unchanged, document: document.clone(), item: None }
 }
 
 #[cfg(test)]

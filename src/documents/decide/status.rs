@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::wanted::visible;
-use super::{Action, Context, Decision, Request, Stored, Verdict, precondition, sealed, size, unchanged};
+use super::{Action, Context, Decision, Effect, Request, Stored, precondition, sealed, size, unchanged};
 use crate::documents::body::{LARGEST, extent_of_map, same_map, too_large};
 use crate::documents::cluster_sync;
 use crate::documents::document::Document;
@@ -25,7 +25,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     size::check(&document, present.sealed.as_deref())?;
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
     let item = Item { request: context.fresh.request, claim: None, changes: vec![change] };
-    Ok(Decision { verdict: Verdict::Changed, document, item: Some(item) })
+    Ok(Decision { effect: Effect::Changed, document, item: Some(item) })
 }
 
 fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Problem> {

@@ -39,7 +39,7 @@ impl Place {
     /// A place with a document of this body.
     pub(super) fn with(kind: Kind, fields: Value) -> Self {
         let mut place = Self::new(kind);
-        assert_eq!(place.ask(Action::Create(body(fields))).expect("created").verdict, Verdict::Created);
+        assert_eq!(place.ask(Action::Create(body(fields))).expect("created").effect, Effect::Created);
         place
     }
 
@@ -66,15 +66,15 @@ impl Place {
 
     pub(super) fn send(&mut self, request: &Request) -> Result<Answer, Problem> {
         let decision = self.decide(request)?;
-        let verdict = decision.verdict;
+        let effect = decision.effect;
         let Some(item) = decision.item.clone().filter(|_| !request.dry_run) else {
-            return Ok(Answer { verdict, document: decision.document, item: decision.item });
+            return Ok(Answer { effect, document: decision.document, item: decision.item });
         };
         self.version += 1;
         let at = time(self.version);
         self.write(&item, &at);
         let document = decision.written(self.version, &at);
-        Ok(Answer { verdict, document, item: Some(item) })
+        Ok(Answer { effect, document, item: Some(item) })
     }
 
     /// What the procedure of the database does.
@@ -137,14 +137,14 @@ impl Place {
 /// What a client is told, and what was written.
 #[derive(Clone)]
 pub(super) struct Answer {
-    pub(super) verdict: Verdict,
+    pub(super) effect: Effect,
     pub(super) document: Document,
     pub(super) item: Option<Item>,
 }
 
 impl std::fmt::Debug for Answer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:?} {:?}", self.verdict, self.document)
+        write!(formatter, "{:?} {:?}", self.effect, self.document)
     }
 }
 
@@ -256,13 +256,13 @@ fn a_put_names_its_version() {
         (Some("41"), Some("\"40\""), Err(ProblemKind::Precondition)),
         (Some("40"), Some("\"41\""), Err(ProblemKind::Conflict)),
         (Some("x"), None, Err(ProblemKind::Invalid)),
-        (Some("41"), None, Ok(Verdict::Unchanged)),
-        (None, Some("\"41\""), Ok(Verdict::Unchanged)),
-        (None, Some("*"), Ok(Verdict::Unchanged)),
-        (Some("41"), Some("\"7\", \"41\""), Ok(Verdict::Unchanged)),
+        (Some("41"), None, Ok(Effect::Unchanged)),
+        (None, Some("\"41\""), Ok(Effect::Unchanged)),
+        (None, Some("*"), Ok(Effect::Unchanged)),
+        (Some("41"), Some("\"7\", \"41\""), Ok(Effect::Unchanged)),
     ] {
         let request = put(version, condition, &place);
-        let result = place.send(&request).map(|answer| answer.verdict).map_err(|problem| problem.kind);
+        let result = place.send(&request).map(|answer| answer.effect).map_err(|problem| problem.kind);
         assert_eq!(result, expected, "{version:?} {condition:?}");
     }
 }
@@ -274,7 +274,7 @@ fn patches_and_deletions_may_have_conditions() {
     assert!(place.merge(json!({"resourceVersion": "41", "paused": true})).is_ok());
     let replace = |version: &str| json!([{"op": "replace", "path": "/resourceVersion", "value": version}]);
     assert_eq!(refused(place.patch(&replace("41"))).0, ProblemKind::Conflict);
-    assert_eq!(place.patch(&replace("42")).expect("the same").verdict, Verdict::Unchanged);
+    assert_eq!(place.patch(&replace("42")).expect("the same").effect, Effect::Unchanged);
     let condition = IfMatch::parse("\"41\"").ok();
     let conditional = Request { condition, ..place.request(Action::Delete(None)) };
     assert_eq!(place.send(&conditional).expect_err("another version").kind, ProblemKind::Precondition);
@@ -304,19 +304,19 @@ fn deletion_waits_for_finalizers() {
     let mut place = Place::with(Kind::Cluster, cluster());
     place.merge(json!({"finalizers": ["a.io/b", "c.io/d"]})).expect("changed");
     let deleting = place.ask(Action::Delete(None)).expect("deleting");
-    assert_eq!((deleting.verdict, &deleting.document.deleted_at), (Verdict::Deleting, &Some(time(43))));
+    assert_eq!((deleting.effect, &deleting.document.deleted_at), (Effect::Deleting, &Some(time(43))));
     assert_eq!(&deleting.document, place.document());
     assert_eq!(deleting.document.generation, 1);
     let again = place.ask(Action::Delete(None)).expect("deleting");
-    assert_eq!((again.verdict, again.item.is_none(), again.document.version), (Verdict::Deleting, true, 43));
+    assert_eq!((again.effect, again.item.is_none(), again.document.version), (Effect::Deleting, true, 43));
 
     let new = place.merge(json!({"finalizers": ["a.io/b", "e.io/f"]}));
     assert_eq!(refused(new), (ProblemKind::Invalid, vec!["/finalizers/1".to_owned()]));
     let fewer = place.merge(json!({"finalizers": ["c.io/d"], "labels": {"x": "y"}})).expect("changed");
-    assert_eq!((fewer.verdict, &fewer.document.deleted_at), (Verdict::Changed, &Some(time(43))));
+    assert_eq!((fewer.effect, &fewer.document.deleted_at), (Effect::Changed, &Some(time(43))));
     let before = place.document().clone();
     let last = place.merge(json!({"finalizers": null, "labels": {"z": "z"}, "paused": true})).expect("removed");
-    assert_eq!(last.verdict, Verdict::Deleted);
+    assert_eq!(last.effect, Effect::Deleted);
     // As watches show it: the state that was stored last, with the version of its removal.
     assert_eq!(last.document, Document { version: last.document.version, ..before.clone() });
     assert!(last.document.version > before.version);
@@ -343,11 +343,8 @@ fn status_and_document_do_not_touch_each_other() {
     assert_eq!(answer.document.data["paused"], false);
 
     // The other way round.
-    assert_eq!(place.merge(json!({"status": {"a": null}})).expect("the same").verdict, Verdict::Unchanged);
-    assert_eq!(
-        place.patch(&json!([{"op": "remove", "path": "/status"}])).expect("the same").verdict,
-        Verdict::Unchanged
-    );
+    assert_eq!(place.merge(json!({"status": {"a": null}})).expect("the same").effect, Effect::Unchanged);
+    assert_eq!(place.patch(&json!([{"op": "remove", "path": "/status"}])).expect("the same").effect, Effect::Unchanged);
 
     let none = place.ask(Action::Merge(Part::Status, body(json!({"status": null})))).expect("changed");
     assert!(none.document.status.is_empty());
@@ -384,7 +381,7 @@ fn of_a_clustersync_clients_change_the_status_alone() {
         assert_eq!(refused(place.ask(action)).0, ProblemKind::Method);
     }
     let status = body(json!({"status": {"a": 1}}));
-    assert_eq!(place.ask(Action::Merge(Part::Status, status)).expect("changed").verdict, Verdict::Changed);
+    assert_eq!(place.ask(Action::Merge(Part::Status, status)).expect("changed").effect, Effect::Changed);
 }
 
 #[test]
@@ -396,8 +393,8 @@ fn numbers_that_are_equal_are_no_change() {
         json!({"spec": serde_json::from_str::<Value>(&text).expect("JSON")})
     };
     let mut place = Place::with(Kind::SyncSet, resource("1e16"));
-    assert_eq!(place.replace(resource("10000000000000000")).expect("the same").verdict, Verdict::Unchanged);
-    assert_eq!(place.replace(resource("10000000000000001")).expect("changed").verdict, Verdict::Changed);
+    assert_eq!(place.replace(resource("10000000000000000")).expect("the same").effect, Effect::Unchanged);
+    assert_eq!(place.replace(resource("10000000000000001")).expect("changed").effect, Effect::Changed);
 }
 
 #[test]
@@ -433,19 +430,19 @@ fn an_apply_removes_what_the_last_one_set_and_keeps_the_rest() {
         Action::Apply(body(json!({"labels": labels, "annotations": annotations, "kubeconfig": "k"})))
     };
     let created = place.ask(applied(json!({"a": "1", "b": "1"}), json!({"c": "1"}))).expect("created");
-    assert_eq!(created.verdict, Verdict::Created);
+    assert_eq!(created.effect, Effect::Created);
     assert_eq!(created.document.annotations[apply::APPLIED_KEYS], r#"{"annotations":["c"],"labels":["a","b"]}"#);
     place.merge(json!({"labels": {"mine": "x", "a": "changed"}, "annotations": {"also": "mine"}, "paused": true, "finalizers": ["f.io/x"]}))
         .expect("changed");
     let again = place.ask(applied(json!({"a": "2"}), json!({}))).expect("configured");
-    assert_eq!(again.verdict, Verdict::Changed);
+    assert_eq!(again.effect, Effect::Changed);
     let labels: Vec<_> = again.document.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     assert_eq!(labels, [("a", "2"), ("mine", "x")]);
     let keys: Vec<_> = again.document.annotations.keys().map(String::as_str).collect();
     assert_eq!(keys, ["also", apply::APPLIED_KEYS]);
     assert_eq!(again.document.data["paused"], false, "own fields are replaced");
     assert_eq!(again.document.finalizers, ["f.io/x"]);
-    assert_eq!(place.ask(applied(json!({"a": "2"}), json!({}))).expect("the same").verdict, Verdict::Unchanged);
+    assert_eq!(place.ask(applied(json!({"a": "2"}), json!({}))).expect("the same").effect, Effect::Unchanged);
     let kept = place.ask(Action::Apply(body(json!({})))).expect("configured");
     assert_eq!(kept.document.labels.len(), 1);
     assert!(!kept.document.annotations.contains_key(apply::APPLIED_KEYS));
@@ -488,7 +485,7 @@ fn a_dry_run_decides_the_same() {
     let mut place = Place::new(Kind::Cluster);
     let request = Request { dry_run: true, ..place.request(Action::Create(body(cluster()))) };
     let dry = place.send(&request).expect("decided");
-    assert_eq!((dry.verdict, dry.document.version), (Verdict::Created, 0));
+    assert_eq!((dry.effect, dry.document.version), (Effect::Created, 0));
     assert_eq!(Sealed::Kubeconfig.generation_field(), "kubeconfigGeneration");
     assert_eq!(dry.document.data["kubeconfigGeneration"], 1);
     assert!(place.stored.is_none());

@@ -61,7 +61,7 @@ fn row(bytes: usize) -> StoredRow {
 }
 
 #[test]
-fn patches_of_syncsets_are_read_aside_however_short_they_are() {
+fn patches_of_syncsets_are_read_on_a_blocking_thread_however_short_they_are() {
     let body = |text: &str| Body::from_json(text.as_bytes()).expect("a body");
     let patches = || body(r#"{"spec": {"patches": [{"patch": "a: &a 1"}]}}"#);
     let (with, without) = (StoredRow::of("{\"patches\": [{\"patch\": \"\"}]}".into(), None), row(10));
@@ -84,10 +84,10 @@ async fn a_short_syncset_whose_patches_have_aliases_keeps_the_runtime_s_thread_f
     let spec = json!({"spec": {"patches": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "b", "patchType": "merge",
         "patch": text}]}});
     let body = Body::from_json(spec.to_string().as_bytes()).expect("a body");
-    let (request, keyring, aside) = (request(Action::Apply(body)), Keyring::default(), Aside::default());
-    let mut asked = Box::pin(decided_aside(Arc::new(request), Arc::new(keyring), 100, Some(row(10)), &aside));
+    let (request, keyring, blocking) = (request(Action::Apply(body)), Keyring::default(), BlockingPool::default());
+    let mut asked = Box::pin(decided_blocking(Arc::new(request), Arc::new(keyring), 100, Some(row(10)), &blocking));
     assert!(asked.as_mut().now_or_never().is_none(), "it was decided on this thread");
-    assert_eq!(asked.await.map(|decided| decided.decision.verdict), Ok(Verdict::Changed));
+    assert_eq!(asked.await.map(|decided| decided.decision.effect), Ok(Effect::Changed));
 }
 
 #[test]
@@ -115,7 +115,7 @@ async fn a_patch_is_decided_again_up_to_five_times() {
     for conflicts in 0..5 {
         let told = Told::default();
         let done = ask(&patch, conflicts, &told).await.expect("written");
-        assert_eq!((done.verdict, done.document.version), (Verdict::Changed, 77));
+        assert_eq!((done.effect, done.document.version), (Effect::Changed, 77));
         assert_eq!(done.document.updated_at.to_string(), "2026-11-22T00:00:00.000000Z");
         let versions: Vec<_> = (1..=conflicts + 1).map(Expected::Version).collect();
         assert_eq!((*told.reads.borrow(), &*told.written.borrow()), (conflicts + 1, &versions));
@@ -140,8 +140,8 @@ async fn a_creation_reads_nothing_and_is_decided_once() {
     let told = Told::default();
     let done = ask(&request(create()), 0, &told).await.expect("created");
     assert_eq!(
-        (done.verdict, done.document.created_at.to_string()),
-        (Verdict::Created, "2026-11-22T00:00:00.000000Z".into())
+        (done.effect, done.document.created_at.to_string()),
+        (Effect::Created, "2026-11-22T00:00:00.000000Z".into())
     );
     let problem = ask(&request(create()), 9, &told).await.expect_err("it exists");
     assert_eq!((problem.kind, *told.reads.borrow()), (ProblemKind::Exists, 0));
@@ -156,9 +156,9 @@ async fn no_change_and_a_dry_run_read_once_and_write_nothing() {
     assert_eq!(spec.document.version, 77, "defaults of an older release are written");
     let told = Told::default();
     let status = request(Action::Merge(Part::Status, Body::from_json(b"{}").expect("a body")));
-    assert_eq!(ask(&status, 0, &told).await.expect("decided").verdict, Verdict::Unchanged);
+    assert_eq!(ask(&status, 0, &told).await.expect("decided").effect, Effect::Unchanged);
     let dry_run = Request { dry_run: true, ..request(Action::Merge(Part::Document, labels())) };
     let done = ask(&dry_run, 0, &told).await.expect("decided");
-    assert_eq!((done.verdict, done.document.version), (Verdict::Changed, 2));
+    assert_eq!((done.effect, done.document.version), (Effect::Changed, 2));
     assert_eq!((*told.reads.borrow(), told.written.borrow().len()), (2, 0));
 }

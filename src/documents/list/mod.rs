@@ -12,7 +12,7 @@ mod ordered;
 mod statement;
 mod token;
 
-use super::aside::Aside;
+use super::blocking::BlockingPool;
 use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
 use super::kind::Kind;
@@ -63,13 +63,13 @@ pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListEr
         items.push(item.document()?);
         Ok(())
     };
-    rows.read(&Aside::default(), add).await
+    rows.read(&BlockingPool::default(), add).await
 }
 
 /// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a place before it is printed.
 pub async fn list_json(
     database: &Database,
-    aside: &Aside,
+    blocking: &BlockingPool,
     query: &ListQuery,
     places: &Places,
 ) -> Result<(Page<Vec<u8>>, Place), Problem> {
@@ -83,13 +83,13 @@ pub async fn list_json(
         item.write(fields, items)?;
         Ok(())
     };
-    Ok((rows.read(aside, add).await?, place))
+    Ok((rows.read(blocking, add).await?, place))
 }
 
 /// The same for a watch, which begins with the state, with another limit for the size of a page.
 pub(super) async fn list_objects(
     database: &Database,
-    aside: &Aside,
+    blocking: &BlockingPool,
     query: &ListQuery,
     max_bytes: usize,
 ) -> Result<Page<Vec<Object>>, ListError> {
@@ -100,7 +100,7 @@ pub(super) async fn list_objects(
         items.push(Object::rendered(json, metadata_end, item.version()));
         Ok(())
     };
-    let page = Rows::fetch(database, query, max_bytes).await?.read(aside, add).await?;
+    let page = Rows::fetch(database, query, max_bytes).await?.read(blocking, add).await?;
     Ok(Page { version: page.version, items: page.items.0, next: page.next })
 }
 
@@ -127,13 +127,13 @@ impl Rows {
         self.all.iter().map(Row::raw_size_bytes).sum()
     }
 
-    /// Makes items of them; of many or large ones aside.
+    /// Makes items of them; of many or large ones on a blocking thread.
     async fn read<Items: Default + Send + 'static>(
         self,
-        aside: &Aside,
+        blocking: &BlockingPool,
         add: impl Fn(&mut Items, &Item<'_>) -> Result<(), UnreadableRow> + Send + 'static,
     ) -> Result<Page<Items>, ListError> {
-        aside.run(self.bytes(), move || self.read_here(add)).await
+        blocking.run(self.bytes(), move || self.read_here(add)).await
     }
 
     fn read_here<Items: Default>(

@@ -17,7 +17,7 @@ use super::head::{Head, Step};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
-use crate::documents::aside::Aside;
+use crate::documents::blocking::BlockingPool;
 use crate::documents::renumber::renumber;
 use crate::documents::whole;
 
@@ -40,7 +40,7 @@ impl Tail {
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         let database = self.0.database.clone().answering_within(ANSWER_WITHIN);
         let listener = Listener::new(database, "tail", &[CHANNEL]);
-        let reader = Reader { tail: &self, notified: Notify::new(), aside: Aside::default() };
+        let reader = Reader { tail: &self, notified: Notify::new(), blocking: BlockingPool::default() };
         tokio::select! {
             () = scope.draining() => Ok(()),
             never = listener.run(&reader) => match never {},
@@ -52,7 +52,7 @@ struct Reader<'t> {
     tail: &'t Tail,
     notified: Notify,
     /// Where large rows are read. It is the tail's own: decisions and watches that begin don't delay it.
-    aside: Aside,
+    blocking: BlockingPool,
 }
 
 /// How a read ended.
@@ -171,7 +171,7 @@ impl Reader<'_> {
             }
             let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
             count += 1;
-            match Entry::read_aside(&self.aside, QUERY, row, 4).await {
+            match Entry::read_blocking(&self.blocking, QUERY, row, 4).await {
                 Ok(Some(entry)) => {
                     if let Err(error) = &entry.change {
                         self.tail.0.unreadable.fetch_add(1, Ordering::Relaxed);

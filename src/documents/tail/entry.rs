@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::event::Event;
 use crate::db::{self, Row, column};
-use crate::documents::aside::{Aside, ShutsDown};
+use crate::documents::blocking::{BlockingPool, ShutsDown};
 use crate::documents::document::{Document, UnreadableRow};
 use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
@@ -66,13 +66,13 @@ pub(in crate::documents) enum EntryError {
 
 impl Entry {
     /// The same as [`Entry::read`], for a large row on another thread.
-    pub(in crate::documents) async fn read_aside(
-        aside: &Aside,
+    pub(in crate::documents) async fn read_blocking(
+        blocking: &BlockingPool,
         query: &'static str,
         row: Row,
         first: usize,
     ) -> Result<Option<Self>, EntryError> {
-        aside.run(row.raw_size_bytes(), move || Self::read(query, &row, first)).await
+        blocking.run(row.raw_size_bytes(), move || Self::read(query, &row, first)).await
     }
 
     /// Reads the columns [`COLUMNS`] of a row of the statement `query`, which begin at `first`. `None` if the kind is unknown,

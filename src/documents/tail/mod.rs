@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as latest};
 use tokio::time::timeout;
 
-use super::aside::Aside;
+use super::blocking::BlockingPool;
 use super::list_error::ListError;
 use crate::db::{self, Database};
 use ring::Ring;
@@ -59,7 +59,7 @@ struct Shared {
     wanted: latest::Sender<u64>,
     readers: Arc<Semaphore>,
     /// Where the large documents of a state are printed, and large rows of the log that watches resume before are read.
-    aside: Aside,
+    blocking: BlockingPool,
     /// Rows of the log that the tail could not read.
     unreadable: AtomicU64,
     /// Places for pages and windows with large documents.
@@ -112,7 +112,7 @@ impl Tail {
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
             readers: Arc::new(Semaphore::new(readers)),
-            aside: Aside::default(),
+            blocking: BlockingPool::default(),
             unreadable: AtomicU64::new(0),
             large: Arc::new(Semaphore::new(MOST_LARGE)),
         }))

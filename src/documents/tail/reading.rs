@@ -36,11 +36,11 @@ pub(super) struct Reader {
 
 impl Wanted {
     async fn read(&self, shared: &Shared) -> Result<Found, ListError> {
-        let Shared { database, aside, .. } = shared;
+        let Shared { database, blocking, .. } = shared;
         match self {
-            Self::Page(query) => list::list_objects(database, aside, query, PAGE_BYTES).await.map(Found::Page),
+            Self::Page(query) => list::list_objects(database, blocking, query, PAGE_BYTES).await.map(Found::Page),
             Self::Window { filter, after, until } => {
-                window::read(database, aside, filter, *after, *until, PAGE_BYTES).await.map(Found::Window)
+                window::read(database, blocking, filter, *after, *until, PAGE_BYTES).await.map(Found::Window)
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::entry::{self, Entry, EntryError};
 use crate::cluster::full_text;
 use crate::db::{Database, column};
-use crate::documents::aside::Aside;
+use crate::documents::blocking::BlockingPool;
 use crate::documents::filter::Filter;
 use crate::documents::list_error::ListError;
 use crate::documents::selector::{Parameters, place_conditions};
@@ -20,10 +20,10 @@ pub(super) struct Window {
 }
 
 /// Reads the changes of the filter's kind, namespace and name above `after` and up to `until`, or the first ones of them, up to the one that
-/// makes them larger than `max_bytes`. Large rows are read by `aside`.
+/// makes them larger than `max_bytes`. Large rows are read on a thread of `blocking`.
 pub(super) async fn read(
     database: &Database,
-    aside: &Aside,
+    blocking: &BlockingPool,
     filter: &Filter,
     after: i64,
     until: i64,
@@ -41,7 +41,7 @@ pub(super) async fn read(
         is_there = column(QUERY, &row, 0)?;
         let Some(version) = column::<Option<i64>>(QUERY, &row, 1)? else { continue };
         window.position = version;
-        match Entry::read_aside(aside, QUERY, row, 1).await {
+        match Entry::read_blocking(blocking, QUERY, row, 1).await {
             Ok(Some(entry)) => {
                 if let Err(error) = &entry.change {
                     // Every further attempt would come here again. A client that starts again with the state does not.

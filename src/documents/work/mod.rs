@@ -11,19 +11,19 @@
 //! merged with it; one that comes during a pass is seen at the end of the pass and makes the row ready at once. So there is always a
 //! pass that begins after the request.
 //!
-//! [`Intake`] waits for work, and claims it as long as there are free permits: it looks once a second, and is woken by the database or, with
-//! a message broker, by hints. [`Turns`] decides which rows the permits take.
+//! [`WorkConsumer`] waits for work, and claims it as long as there are free slots: it looks once a second, and is woken by the database or, with
+//! a message broker, by hints. [`Turns`] decides which rows the slots take.
 //! The claims are renewed by the actor of all claims of the process (`claims`).
 
+mod consumer;
 mod granted;
 mod held;
-mod intake;
 mod queue;
 mod turns;
 
+pub use consumer::WorkConsumer;
 pub use granted::Work;
 pub use held::HeldClaim;
 pub(super) use held::HeldWork;
-pub use intake::Intake;
 pub use queue::{Counts, Finished, WorkQueue};
 pub use turns::{Shares, Turns};

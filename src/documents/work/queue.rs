@@ -150,12 +150,12 @@ impl WorkQueue {
         transaction.execute("ask", ASK, &params).await.map(|_| ())
     }
 
-    /// Claims what is ready, at most as many rows as there are permits. One statement; none without permits.
+    /// Claims what is ready, at most as many rows as there are slots. One statement; none without slots.
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
     pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
         const QUERY: &str = "claim_work";
-        if shares.permits() == 0 {
+        if shares.slots() == 0 {
             return Ok(Vec::new());
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));

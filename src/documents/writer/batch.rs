@@ -55,9 +55,9 @@ impl Batches {
             }
             items.retain(Waiting::is_to_be_sent);
             if !items.is_empty() {
-                // The room of what is sent is free for others.
+                // The budget of what is sent is free for others.
                 for waiting in &mut items {
-                    waiting.room = None;
+                    waiting.budget = None;
                 }
                 return Some(Batch(items));
             }
@@ -141,15 +141,15 @@ mod tests {
 
     type Answer = oneshot::Receiver<Result<Outcome, WriteError>>;
 
-    fn room() -> Arc<Semaphore> {
+    fn budget() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(super::super::MOST_WAITING_BYTES))
     }
 
-    async fn send(mailbox: &Mailbox<Waiting>, room: &Arc<Semaphore>, text: String) -> Answer {
+    async fn send(mailbox: &Mailbox<Waiting>, budget: &Arc<Semaphore>, text: String) -> Answer {
         let (reply, answer) = oneshot::channel();
         let bytes = u32::try_from(text.len()).unwrap();
-        let room = Some(Arc::clone(room).try_acquire_many_owned(bytes).unwrap());
-        mailbox.send(Waiting { request: Uuid::new_v4(), text, room, fate: Fate::default(), reply }).await.unwrap();
+        let budget = Some(Arc::clone(budget).try_acquire_many_owned(bytes).unwrap());
+        mailbox.send(Waiting { request: Uuid::new_v4(), text, budget, fate: Fate::default(), reply }).await.unwrap();
         answer
     }
 
@@ -159,10 +159,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_takes_what_waits_in_order_up_to_64_items() {
-        let ((mailbox, inbox), room) = (mailbox(1_000), room());
+        let ((mailbox, inbox), budget) = (mailbox(1_000), budget());
         let mut answers = Vec::new();
         for number in 0..150 {
-            answers.push(send(&mailbox, &room, number.to_string()).await);
+            answers.push(send(&mailbox, &budget, number.to_string()).await);
         }
         let mut batches = Batches::new(inbox);
         let mut found = Vec::new();
@@ -174,16 +174,16 @@ mod tests {
         }
         assert_eq!(found, (0..150).collect::<Vec<_>>());
         assert!(batches.next().now_or_never().is_none(), "an item was made up");
-        assert_eq!(room.available_permits(), super::super::MOST_WAITING_BYTES, "what was sent still waits");
+        assert_eq!(budget.available_permits(), super::super::MOST_WAITING_BYTES, "what was sent still waits");
     }
 
     #[tokio::test]
     async fn a_batch_ends_at_4_mib_and_a_larger_item_goes_alone() {
-        let ((mailbox, inbox), room) = (mailbox(1_000), room());
+        let ((mailbox, inbox), budget) = (mailbox(1_000), budget());
         let sizes = [10, MOST_BYTES - 10, 1, MOST_BYTES + 1, MOST_BYTES, 7];
         let mut answers = Vec::new();
         for size in sizes {
-            answers.push(send(&mailbox, &room, "x".repeat(size)).await);
+            answers.push(send(&mailbox, &budget, "x".repeat(size)).await);
         }
         let mut batches = Batches::new(inbox);
         let mut found = Vec::new();
@@ -196,26 +196,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_goes_away_takes_its_item_along_and_no_other() {
-        let ((mailbox, inbox), room) = (mailbox(1_000), room());
+        let ((mailbox, inbox), budget) = (mailbox(1_000), budget());
         let mut answers = Vec::new();
         for size in 1..=4 {
-            answers.push(send(&mailbox, &room, "x".repeat(size)).await);
+            answers.push(send(&mailbox, &budget, "x".repeat(size)).await);
         }
         drop(answers.remove(2));
         drop(answers.remove(0));
         let mut batches = Batches::new(inbox);
         assert_eq!(texts(&batches.next().await.unwrap()), [2, 4]);
-        assert_eq!(room.available_permits(), super::super::MOST_WAITING_BYTES);
-        drop(send(&mailbox, &room, "gone".to_owned()).await);
+        assert_eq!(budget.available_permits(), super::super::MOST_WAITING_BYTES);
+        drop(send(&mailbox, &budget, "gone".to_owned()).await);
         assert!(batches.next().now_or_never().is_none(), "nobody waits for it");
     }
 
     #[tokio::test]
     async fn what_is_found_is_answered_and_the_others_are_left_in_order() {
-        let ((mailbox, inbox), room) = (mailbox(1_000), room());
+        let ((mailbox, inbox), budget) = (mailbox(1_000), budget());
         let mut answers = Vec::new();
         for size in 1..=3 {
-            answers.push(send(&mailbox, &room, "x".repeat(size)).await);
+            answers.push(send(&mailbox, &budget, "x".repeat(size)).await);
         }
         let batch = Batches::new(inbox).next().await.unwrap();
         let found = HashMap::from([(batch.0[1].request, Outcome::Fenced)]);

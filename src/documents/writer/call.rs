@@ -45,14 +45,14 @@ pub(super) struct Calls {
 /// An element of the procedure's answer.
 #[derive(Deserialize)]
 struct Answer {
-    outcome: Verdict,
+    outcome: ItemOutcome,
     version: Option<String>,
     at: Timestamp,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum ItemOutcome {
     Written,
     Conflict,
     Fenced,
@@ -180,9 +180,9 @@ fn outcome(answer: Answer) -> Result<Outcome, Error> {
     let version = version.map(|version| version.parse::<i64>()).transpose();
     let version = version.map_err(|error| unexpected(Unexpected::Version(error)))?;
     Ok(match outcome {
-        Verdict::Written => Outcome::Written { version: version.unwrap_or_default(), at },
-        Verdict::Conflict => Outcome::Conflict { present: version },
-        Verdict::Fenced => Outcome::Fenced,
+        ItemOutcome::Written => Outcome::Written { version: version.unwrap_or_default(), at },
+        ItemOutcome::Conflict => Outcome::Conflict { present: version },
+        ItemOutcome::Fenced => Outcome::Fenced,
     })
 }
 

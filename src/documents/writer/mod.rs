@@ -83,7 +83,7 @@ impl WriterObserver for () {
 pub struct WriterHandle {
     mailbox: Mailbox<Waiting>,
     /// Bytes that may still wait.
-    room: Arc<Semaphore>,
+    budget: Arc<Semaphore>,
 }
 
 /// The writer. Its clones are instances that take over from each other.
@@ -117,7 +117,7 @@ struct Waiting {
     /// As JSON.
     text: String,
     /// What it takes of the bytes that may wait, until it is sent.
-    room: Option<OwnedSemaphorePermit>,
+    budget: Option<OwnedSemaphorePermit>,
     fate: Fate,
     reply: oneshot::Sender<Result<Outcome, WriteError>>,
 }
@@ -140,10 +140,10 @@ impl WriterHandle {
     pub async fn write(&self, item: impl Into<Prepared>) -> Result<Outcome, WriteError> {
         let Prepared { request, text } = item.into();
         let bytes = u32::try_from(text.len()).map_err(|_| WriteError::Busy)?;
-        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| WriteError::Busy)?;
+        let budget = Arc::clone(&self.budget).try_acquire_many_owned(bytes).map_err(|_| WriteError::Busy)?;
         let (reply, mut answer) = oneshot::channel();
         let fate = Fate::default();
-        let waiting = Waiting { request, text, room: Some(room), fate: fate.clone(), reply };
+        let waiting = Waiting { request, text, budget: Some(budget), fate: fate.clone(), reply };
         let overdue = sleep(SENT_WITHIN);
         self.mailbox.send(waiting).await.map_err(|_| WriteError::ShuttingDown)?;
         let answered = tokio::select! {
@@ -163,7 +163,7 @@ impl WriterHandle {
 
     /// Bytes of items that wait.
     pub fn waiting_bytes(&self) -> usize {
-        MOST_WAITING_BYTES.saturating_sub(self.room.available_permits())
+        MOST_WAITING_BYTES.saturating_sub(self.budget.available_permits())
     }
 }
 
@@ -171,8 +171,8 @@ impl Writer {
     /// A writer for this database, and what sends to it.
     pub fn new(database: Database, observer: Arc<dyn WriterObserver>) -> (Self, WriterHandle) {
         let (mailbox, inbox) = mailbox(MOST_WAITING_ITEMS);
-        let room = Arc::new(Semaphore::new(MOST_WAITING_BYTES));
-        (Self { database, tail: None, inbox, observer }, WriterHandle { mailbox, room })
+        let budget = Arc::new(Semaphore::new(MOST_WAITING_BYTES));
+        (Self { database, tail: None, inbox, observer }, WriterHandle { mailbox, budget })
     }
 
     /// A writer that looks for a lost answer only above what this tail had read when the call was sent. Without one, a writer whose

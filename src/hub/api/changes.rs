@@ -14,8 +14,8 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, Aside, Body, Cause, IfMatch, Key, Kind, Manifest, Operations, Part, Place, Problem, ProblemKind, Request,
-    Verdict, manifests_of_json, manifests_of_yaml,
+    self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, Manifest, Operations, Part, Place, Problem,
+    ProblemKind, Request, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
 
@@ -36,7 +36,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         None => media()?,
     };
     let bytes = text.len();
-    let wanted = api.documents.aside().run(bytes, move || wanted(action, media, &text)).await?;
+    let wanted = api.documents.blocking().run(bytes, move || wanted(action, media, &text)).await?;
     let key = match (key, &wanted) {
         (Some(key), _) => key,
         (None, documents::Action::Create(body)) => new_key(api, &asked, kind, body).await?,
@@ -45,15 +45,15 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     };
     let request = Request { key, action: wanted, condition, dry_run };
     let done = api.documents.change(request, bytes, place).await?;
-    let status = match done.verdict {
-        Verdict::Created if !dry_run => StatusCode::CREATED,
-        Verdict::Deleting => StatusCode::ACCEPTED,
-        Verdict::Created | Verdict::Changed | Verdict::Unchanged | Verdict::Deleted => StatusCode::OK,
+    let status = match done.effect {
+        Effect::Created if !dry_run => StatusCode::CREATED,
+        Effect::Deleting => StatusCode::ACCEPTED,
+        Effect::Created | Effect::Changed | Effect::Unchanged | Effect::Deleted => StatusCode::OK,
     };
-    let (verdict, version, key) = (done.verdict, done.document.version, done.document.key());
-    let (json, place) = done.print(api.documents.aside()).await?;
+    let (effect, version, key) = (done.effect, done.document.version, done.document.key());
+    let (json, place) = done.print(api.documents.blocking()).await?;
     let mut answer = document_answer(status, version, bodies::answer(json, place));
-    if verdict == Verdict::Created && dry_run {
+    if effect == Effect::Created && dry_run {
         // It has no version.
         answer.headers_mut().remove(ETAG);
     }
@@ -135,7 +135,7 @@ struct AllApplied<'a> {
 /// What became of one document of an apply. The document itself is not kept: a thousand of them may be large.
 struct Outcome {
     named: Named,
-    result: Result<(Verdict, i64), Problem>,
+    result: Result<(Effect, i64), Problem>,
     /// What the sender should know although the apply succeeded.
     warning: Option<String>,
 }
@@ -165,7 +165,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     if media == Media::Yaml && text.contains(&b'&') && !place.is_for_large() {
         place = api.documents.places().take().await?;
     }
-    let manifests = read_manifests(api.documents.aside(), media, text.len(), move |read: Read| read(&text)).await?;
+    let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
     let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
     for manifest in manifests {
@@ -214,15 +214,15 @@ type Read = fn(&[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem>;
 /// Reads the documents of an apply, of which the text has so many bytes. The length of YAML does not say how long that takes: its
 /// aliases may make 4 MiB of a short text.
 async fn read_manifests(
-    aside: &Aside,
+    blocking: &BlockingPool,
     media: Media,
     bytes: usize,
     read: impl FnOnce(Read) -> Result<Vec<Result<Manifest, Problem>>, Problem> + Send + 'static,
 ) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
     if media == Media::Yaml {
-        aside.apart(move || read(manifests_of_yaml)).await
+        blocking.apart(move || read(manifests_of_yaml)).await
     } else {
-        aside.run(bytes, move || read(manifests_of_json)).await
+        blocking.run(bytes, move || read(manifests_of_json)).await
     }
 }
 
@@ -232,7 +232,7 @@ async fn apply_one(
     manifest: Manifest,
     dry_run: bool,
     place: Place,
-) -> Result<(Verdict, i64), Problem> {
+) -> Result<(Effect, i64), Problem> {
     let Manifest { kind, body, bytes } = manifest;
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
@@ -240,7 +240,7 @@ async fn apply_one(
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
     let done = api.documents.change(request, bytes, place).await?;
-    Ok((done.verdict, done.document.version))
+    Ok((done.effect, done.document.version))
 }
 
 /// The problem of the documents after one that the database has not taken: each would wait for it as long.
@@ -251,7 +251,7 @@ fn not_tried() -> Problem {
 fn applied(outcome: &Outcome) -> Applied<'_> {
     let Outcome { named: Named { kind, namespace, name }, result, .. } = outcome;
     let (result, version, problem) = match result {
-        Ok((verdict, version)) => (word(*verdict), Some(version.to_string()), None),
+        Ok((effect, version)) => (word(*effect), Some(version.to_string()), None),
         Err(problem) => ("failed", None, Some(problem_body(problem))),
     };
     Applied {
@@ -264,11 +264,11 @@ fn applied(outcome: &Outcome) -> Applied<'_> {
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Created => "created",
-        Verdict::Changed | Verdict::Deleted | Verdict::Deleting => "configured",
-        Verdict::Unchanged => "unchanged",
+fn word(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Created => "created",
+        Effect::Changed | Effect::Deleted | Effect::Deleting => "configured",
+        Effect::Unchanged => "unchanged",
     }
 }
 
@@ -279,8 +279,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn yaml_is_read_aside_however_short_it_is() {
-        let aside = Aside::default();
+    async fn yaml_is_read_on_a_blocking_thread_however_short_it_is() {
+        let blocking = BlockingPool::default();
         let aliases = format!(
             "{{kind: Secret, name: a, namespace: b, type: &a {}, x: [{}1]}}",
             "x".repeat(100),
@@ -290,7 +290,7 @@ mod tests {
         for (media, text, is_aside) in [(Media::Yaml, aliases, true), (Media::Json, json, false)] {
             let bytes = text.len();
             let read = move |read: Read| read(text.as_bytes());
-            let mut reading = Box::pin(read_manifests(&aside, media, bytes, read));
+            let mut reading = Box::pin(read_manifests(&blocking, media, bytes, read));
             let at_once = reading.as_mut().now_or_never();
             assert_eq!(at_once.is_none(), is_aside, "{media:?}");
             let manifests = match at_once {

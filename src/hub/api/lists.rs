@@ -30,7 +30,7 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
     let place = api.answers.try_take(found.length())?;
-    let json = found.print(api.documents.aside()).await?;
+    let json = found.print(api.documents.blocking()).await?;
     Ok(document_answer(StatusCode::OK, version, bodies::answer(json, place)))
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let (page, place) = list_json(&api.database, api.documents.aside(), &query, &api.answers).await?;
+            let (page, place) = list_json(&api.database, api.documents.blocking(), &query, &api.answers).await?;
             let body = page_body(page, &query.filter);
             Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, place)).into_response())
         }

@@ -10,7 +10,7 @@ use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
-use crate::syncset::dispatch::{DispatchObserver, HeldSyncset, Turn};
+use crate::syncset::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use crate::syncset::rules::guard::Cause;
 use crate::syncset::rules::pass::{End, Outcome, Progress, Writes};
 use crate::syncset::rules::spec::Behavior;
@@ -235,8 +235,8 @@ fn record() -> (String, Vec<Metric>) {
             bus.published(outcome, count);
         }
         bus.lag(Duration::from_secs(8));
-        bus.stands(Purpose::Relay, Some(&documents::Standing::Blocked));
-        bus.stands(Purpose::Worker, None);
+        bus.connection_is(Purpose::Relay, Some(&documents::ConnectionState::Blocked));
+        bus.connection_is(Purpose::Worker, None);
         syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
         actors("watcher", 2, 5);
@@ -270,7 +270,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
     let states = SyncState::ALL.into_iter().zip(20..).collect();
-    let held = HeldSyncset {
+    let suspended = SuspendedSyncset {
         id: uuid::Uuid::nil(),
         kind: String::new(),
         namespace: String::new(),
@@ -280,7 +280,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         tracks: 0,
         since: None,
     };
-    metrics.counted(&Counted { states, held: vec![held; 8], work, dispatcher, ..Counted::default() });
+    metrics.counted(&Counted { states, suspended: vec![suspended; 8], work, dispatcher, ..Counted::default() });
 }
 
 /// The outcome of a pass that had nothing to do.
@@ -290,8 +290,8 @@ fn outcome() -> Outcome {
         writes: Writes::default(),
         results: Vec::new(),
         retry: None,
-        awaits_judgement: false,
-        is_held: false,
+        awaits_check: false,
+        is_suspended: false,
         releases: BTreeMap::new(),
         contended: Vec::new(),
         ending: BTreeSet::new(),

@@ -296,7 +296,7 @@ fn sections_that_overlap_are_told_with_an_example() {
 }
 
 #[test]
-fn conflicts_are_judged_anew_once_scopes_are_known() {
+fn conflicts_are_evaluated_anew_once_scopes_are_known() {
     let text = format!(
         "{}[[sync]]\nname = \"more\"\nremote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v1.demo.towline.dev\"\n\
          namespace_prefix = \"base-\"\n",

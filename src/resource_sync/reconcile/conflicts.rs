@@ -65,7 +65,7 @@ impl PairReconciler {
         found
     }
 
-    /// Counts the rewrites in a step that is sent, and reports the contenders that were found at `now`. It judges by the same moment: a
+    /// Counts the rewrites in a step that is sent, and reports the contenders that were found at `now`. It decides by the same moment: a
     /// contention that has expired since would be new here without a cause. The Event may be lost among many; the log and the report
     /// have it in any case.
     pub(crate) fn count_rewrites(

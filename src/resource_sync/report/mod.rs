@@ -30,7 +30,7 @@ use crate::resource_sync::section::identity::Identification;
 use crate::resource_sync::section::protection::NAMED;
 use crate::state::StateReport;
 use crate::telemetry::{
-    self, ClusterStanding, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
+    self, ClusterStatus, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
 };
 
 /// How many objects are listed by name.
@@ -174,11 +174,11 @@ impl SyncReport {
     }
 
     /// The clusters that the section needs now.
-    fn clusters(&self) -> Vec<ClusterStanding> {
+    fn clusters(&self) -> Vec<ClusterStatus> {
         let section = &self.section;
-        let mut clusters = vec![section.remote_cluster().standing()];
+        let mut clusters = vec![section.remote_cluster().status()];
         if section.mode() != Mode::DetachingLocalGone {
-            clusters.push(section.local_cluster().standing());
+            clusters.push(section.local_cluster().status());
         }
         clusters
     }

@@ -20,7 +20,7 @@ use crate::resource_sync::config::ObservedGeneration;
 pub enum Absence {
     /// The object was terminating when it was last seen, so that its end was a regular deletion.
     SeenTerminating,
-    /// Nothing explains the absence. It is suspicious, since our finalizer should have kept the object.
+    /// Nothing explains the absence. It has to be confirmed, since our finalizer should have kept the object.
     Unexplained,
     /// A live GET of this very object has returned `NotFound`.
     Confirmed,

@@ -53,7 +53,7 @@ use crate::resource_sync::index::phase::Mode;
 use crate::resource_sync::report::events::{EventMailbox, PairEvent};
 use crate::resource_sync::rules::names::{Mapping, PairKey};
 use crate::resource_sync::rules::plan::Policy;
-use crate::state::{Keeper, Keeping};
+use crate::state::{Keeping, StateStore};
 
 /// The default of `finalizer`, which suits a daemon that is the only one to follow the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";
@@ -101,7 +101,7 @@ pub struct Section {
     /// must not happen under the lock of the index.
     pub(crate) run: RwLock<Run>,
     /// What it remembers beyond the process.
-    state: Arc<Keeper>,
+    state: Arc<StateStore>,
 }
 
 impl Section {
@@ -126,7 +126,7 @@ impl Section {
             // A section's name has no dot, so this can't be a section's field manager on the local cluster.
             format!("{FIELD_MANAGER}-{}.remote", config.name)
         };
-        let state = Keeper::new(&config, local_cluster.clone(), keeping);
+        let state = StateStore::new(&config, local_cluster.clone(), keeping);
         let mapping = Mapping::new(&config);
         let namespace_use = NamespaceUse::over(watches.remote.store(), watches.local.store(), &mapping);
         Arc::new(Self {
@@ -264,7 +264,7 @@ impl Section {
         needed
     }
 
-    pub fn state(&self) -> &Arc<Keeper> {
+    pub fn state(&self) -> &Arc<StateStore> {
         &self.state
     }
 

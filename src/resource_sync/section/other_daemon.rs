@@ -1,7 +1,7 @@
 //! Detects another daemon that runs the same section, between the same clusters and under the same name.
 //!
 //! The other daemon has the same field manager and writes the same marks, so its objects look like ours. There are two signs:
-//! the section's `ConfigMap` was written by another process (the keeper notices that), or a local object that this daemon is
+//! the section's `ConfigMap` was written by another process (the store notices that), or a local object that this daemon is
 //! about to create exists already and has this section's marks. One such object may be the last write of the replica that ran
 //! the section before; several are another daemon's.
 

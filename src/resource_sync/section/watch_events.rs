@@ -1,4 +1,4 @@
-//! Watch events of a section: which pairs one affects, whether it makes them suspicious to the guard, and which reconciles it
+//! Watch events of a section: which pairs one affects, whether guarded changes of them are pending, and which reconciles it
 //! requests.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! The actor: begins passes, and corrects edits of other writers between them.
 //!
 //! Five things wake it: the clock, keys from its watches, notifications of the database, an approval, and a change of the
-//! hub's standing. Its mailbox holds keys. Equal keys merge, and a full mailbox blocks the watch; so a pass takes keys
+//! hub's identification. Its mailbox holds keys. Equal keys merge, and a full mailbox blocks the watch; so a pass takes keys
 //! whenever it waits. Requests to the hub run in tasks that belong to the actor. After a restart it compares everything
 //! again. When it is drained, it stops reading and finishes the writes in progress.
 
@@ -22,8 +22,8 @@ use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identity, ObjectKey, Watch};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::database::Statements;
-use crate::status_sync::rules::{GATHER, Pace, family_spec};
-use crate::status_sync::standing::Standing;
+use crate::status_sync::identity::Identification;
+use crate::status_sync::rules::{GATHER, PassSchedule, family_spec};
 use crate::telemetry::NotReady;
 
 /// Back-off of a pass that failed.
@@ -59,7 +59,7 @@ impl Poller {
         self.context.family
     }
 
-    /// The counter of the database's notifications. When it changes, the next pass begins as soon as the pace allows.
+    /// The counter of the database's notifications. When it changes, the next pass begins as soon as the schedule allows.
     pub fn hints(&self) -> watch::Sender<u64> {
         self.hints.clone()
     }
@@ -92,8 +92,8 @@ impl Poller {
         let mut wakes = WakeSources {
             approvals: shared.approvals.subscribe(),
             hints: self.hints.subscribe(),
-            standing: shared.standing.changes(),
-            identity: shared.standing.identities(),
+            identification: shared.identification.changes(),
+            identity: shared.identification.identities(),
         };
         let mut state = PollerState::new(inbox, hub.demand());
         let mut failures = 0;
@@ -109,13 +109,13 @@ impl Poller {
             wakes.hints.mark_unchanged();
             let outcome = pass::run(&self.context, &scope, &mut state).await;
             let ended = Instant::now();
-            let mut pace = match outcome {
+            let mut schedule = match outcome {
                 Ok(()) => {
                     failures = 0;
                     state.is_first_pass = false;
                     state.last_pass = PassOutcome::Complete;
-                    let pace = Pace::after_pass(begun, ended, state.detection, shared.interval);
-                    state.table.next_retry().map_or(pace, |at| pace.retried(ended, at))
+                    let schedule = PassSchedule::after_pass(begun, ended, state.detection, shared.interval);
+                    state.table.next_retry().map_or(schedule, |at| schedule.retried(ended, at))
                 }
                 Err(Stopped::Draining) => return Ok(()),
                 // The loop waits until the hub is identified, and begins another pass.
@@ -124,20 +124,20 @@ impl Poller {
                     failures = 0;
                     state.last_pass = PassOutcome::Held;
                     reporter.held(&objection);
-                    Pace::after_pass(begun, ended, state.detection, shared.interval)
+                    PassSchedule::after_pass(begun, ended, state.detection, shared.interval)
                 }
                 Err(Stopped::Failed(error)) => {
                     state.last_pass = PassOutcome::Failed;
                     reporter.failed(&error, failures);
-                    shared.standing.cannot_compare(*family);
+                    shared.identification.cannot_compare(*family);
                     let delay = RETRY.next_delay(failures);
                     failures = failures.saturating_add(1);
-                    Pace::after_failure(ended, delay)
+                    PassSchedule::after_failure(ended, delay)
                 }
             };
             reporter.pass_ended(&state, ended - begun);
             scope.set_state(if state.last_pass == PassOutcome::Held { "held" } else { "waiting" });
-            wait_for_next_pass(&self.context, &scope, &mut state, &mut pace, &mut wakes).await;
+            wait_for_next_pass(&self.context, &scope, &mut state, &mut schedule, &mut wakes).await;
         }
     }
 }
@@ -146,22 +146,22 @@ impl Poller {
 struct WakeSources {
     approvals: watch::Receiver<u64>,
     hints: watch::Receiver<u64>,
-    standing: watch::Receiver<u64>,
+    identification: watch::Receiver<u64>,
     identity: watch::Receiver<Identity>,
 }
 
-/// Waits until the next pass is due, or until an approval, a change of the hub's standing or a drain ends the wait.
+/// Waits until the next pass is due, or until an approval, a change of the hub's identification or a drain ends the wait.
 /// Meanwhile it corrects objects that other writers have changed. No event interrupts a correction.
 async fn wait_for_next_pass(
     context: &FamilyContext,
     scope: &Scope,
     state: &mut PollerState,
-    pace: &mut Pace,
+    schedule: &mut PassSchedule,
     wakes: &mut WakeSources,
 ) {
     let FamilyContext { family, shared, hub, reporter, .. } = context;
-    let standing = || shared.standing.of(*family);
-    let may_write = |state: &PollerState| state.can_decide(hub) && standing() == Standing::Clear;
+    let identification = || shared.identification.of(*family);
+    let may_write = |state: &PollerState| state.can_decide(hub) && identification() == Identification::Clear;
     loop {
         let now = Instant::now();
         let soonest = if may_write(state) { now } else { now + CHECK_EVERY };
@@ -169,23 +169,23 @@ async fn wait_for_next_pass(
         let requeue = next_requeue.map(|at| tokio::time::sleep_until(at.max(soonest)));
         tokio::select! {
             () = scope.draining() => return,
-            () = tokio::time::sleep_until(pace.next()) => return,
+            () = tokio::time::sleep_until(schedule.next()) => return,
             Ok(()) = wakes.approvals.changed() => {
                 state.guard.approve();
                 return;
             }
             Ok(()) = wakes.hints.changed() => {
-                *pace = pace.hinted(Instant::now());
+                *schedule = schedule.hinted(Instant::now());
                 continue;
             }
-            Ok(()) = wakes.standing.changed() => {
-                if state.needs_pass(&standing()) {
+            Ok(()) = wakes.identification.changed() => {
+                if state.needs_pass(&identification()) {
                     return;
                 }
                 continue;
             }
             Ok(()) = wakes.identity.changed() => {
-                if state.needs_pass(&standing()) {
+                if state.needs_pass(&identification()) {
                     return;
                 }
                 continue;
@@ -213,7 +213,7 @@ async fn wait_for_next_pass(
         let retry = match outcome {
             Ok(needs_pass) => {
                 if needs_pass {
-                    *pace = pace.hinted(ended);
+                    *schedule = schedule.hinted(ended);
                 }
                 state.table.next_retry()
             }
@@ -223,7 +223,7 @@ async fn wait_for_next_pass(
                 Some(ended)
             }
         };
-        *pace = retry.map_or(*pace, |at| pace.retried(ended, at));
+        *schedule = retry.map_or(*schedule, |at| schedule.retried(ended, at));
         reporter.update(state);
     }
 }
@@ -232,14 +232,14 @@ async fn wait_for_next_pass(
 /// from an incomplete cache may exist.
 pub(super) async fn wait_until_ready(context: &FamilyContext, scope: &Scope, state: &mut PollerState) {
     let FamilyContext { family, shared, hub, reporter, .. } = context;
-    let mut standing = shared.standing.changes();
-    let mut identity = shared.standing.identities();
-    while !state.can_decide(hub) || shared.standing.standing() == Standing::Unread {
+    let mut identification = shared.identification.changes();
+    let mut identity = shared.identification.identities();
+    while !state.can_decide(hub) || shared.identification.current() == Identification::Unread {
         scope.set_state("waiting for the cluster");
         reporter.waits_for(context.not_ready_because().map(|not_ready| not_ready.reason));
         hub.become_current();
         if hub.cannot_list() {
-            shared.standing.cannot_compare(*family);
+            shared.identification.cannot_compare(*family);
         }
         let mut availability = hub.target.cluster().availability();
         let mut listed = hub.target.store().listed();
@@ -247,7 +247,7 @@ pub(super) async fn wait_until_ready(context: &FamilyContext, scope: &Scope, sta
         tokio::select! {
             _ = availability.changed() => {}
             _ = listed.changed() => {}
-            _ = standing.changed() => {}
+            _ = identification.changed() => {}
             _ = identity.changed() => {}
             Some(_) = OptionFuture::from(owner_listed.as_mut().map(watch::Receiver::changed)) => {}
             // The next pass does not cover objects that no row needs any more, so the keys are recorded after it.

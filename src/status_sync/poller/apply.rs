@@ -145,15 +145,15 @@ impl<'p> Apply<'p> {
         let changes = write::prepare(&kind, &context.spec, planned.changes);
         let Some(permit) = self.permit().await else { return };
         let cluster = context.hub.cluster();
-        let (family, standing) = (context.family, Arc::clone(&context.shared.standing));
+        let (family, identification) = (context.family, Arc::clone(&context.shared.identification));
         let conflict = self.conflict(id, &kind);
         self.tasks.spawn(async move {
             if let Some(conflict) = conflict
-                && standing.before_write(family).await.is_ok()
+                && identification.before_write(family).await.is_ok()
             {
                 conflict.send().await;
             }
-            outcome.written = write::send_all(&cluster, &kind, changes, &standing, family).await;
+            outcome.written = write::send_all(&cluster, &kind, changes, &identification, family).await;
             drop(permit);
             outcome
         });

@@ -12,8 +12,8 @@ use crate::cluster::Fence;
 use crate::db::Database;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::database::Statements;
+use crate::status_sync::identity::HubIdentification;
 use crate::status_sync::rules::FamilySpec;
-use crate::status_sync::standing::HubStanding;
 use crate::telemetry::NotReady;
 
 /// The parts that all pollers of a section share.
@@ -33,7 +33,7 @@ pub struct SectionContext {
     /// The fence of the section's Lease, with leader election. Nothing is written or listed while it is closed.
     pub fence: Option<Fence>,
     /// Whether the section may write to this hub.
-    pub standing: Arc<HubStanding>,
+    pub identification: Arc<HubIdentification>,
 }
 
 /// The parts of one family's poller.
@@ -49,7 +49,7 @@ pub(super) struct FamilyContext {
 impl FamilyContext {
     /// Why no pass can begin.
     pub(super) fn not_ready_because(&self) -> Option<NotReady> {
-        let unread = || self.shared.standing.unread_because();
+        let unread = || self.shared.identification.unread_because();
         let lists = || NotReady { reason: "a list is in progress".to_owned(), unreachable: false };
         self.hub.not_ready_because().or_else(unread).or_else(|| (!self.hub.is_ready()).then(lists))
     }

@@ -11,8 +11,8 @@ use super::poller_state::PollerState;
 use crate::actor::Scope;
 use crate::db;
 use crate::status_sync::database::{Detected, Detection, Reading, StatusRows};
+use crate::status_sync::identity::{Identification, Objection};
 use crate::status_sync::rules::RowId;
-use crate::status_sync::standing::{Objection, Standing};
 
 /// Why a pass ended early.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     }
     state.table.update(found, now);
     context.reporter.detected(rows);
-    wait_for_standing(context, scope, state).await?;
+    wait_for_identification(context, scope, state).await?;
     let now = Instant::now();
     let counts = state.counts(begun, shared.interval);
     // A database without any row may be about to be filled, so the first pass over it clears nothing.
@@ -87,24 +87,28 @@ async fn detect(context: &FamilyContext, scope: &Scope, state: &mut PollerState)
 
 /// Waits until it is decided whether the section may write to its hub. If the hub's identity does not decide that, every
 /// family compares its rows before any of them writes.
-async fn wait_for_standing(context: &FamilyContext, scope: &Scope, state: &mut PollerState) -> Result<(), Stopped> {
-    let standing = &context.shared.standing;
-    let mut changes = standing.changes();
-    let mut identities = standing.identities();
-    if standing.asks_for_rows() {
+async fn wait_for_identification(
+    context: &FamilyContext,
+    scope: &Scope,
+    state: &mut PollerState,
+) -> Result<(), Stopped> {
+    let identification = &context.shared.identification;
+    let mut changes = identification.changes();
+    let mut identities = identification.identities();
+    if identification.asks_for_rows() {
         // A cache from before the doubt may still show the earlier cluster, and would agree with the rows.
         if !state.can_decide(&context.hub) {
             return Err(Stopped::HubUnknown);
         }
-        standing.compared(context.family, state.table.compare(context.hub.hub_objects()));
+        identification.compared(context.family, state.table.compare(context.hub.hub_objects()));
         context.reporter.update(state);
     }
     loop {
-        match standing.of(context.family) {
-            Standing::Clear => return Ok(()),
-            Standing::Held(objection) => return Err(Stopped::Held(objection)),
-            Standing::Undecided if standing.has_compared(context.family) => {}
-            Standing::Undecided | Standing::Unread => return Err(Stopped::HubUnknown),
+        match identification.of(context.family) {
+            Identification::Clear => return Ok(()),
+            Identification::Held(objection) => return Err(Stopped::Held(objection)),
+            Identification::Undecided if identification.has_compared(context.family) => {}
+            Identification::Undecided | Identification::Unread => return Err(Stopped::HubUnknown),
         }
         tokio::select! {
             () = scope.draining() => return Err(Stopped::Draining),

@@ -9,8 +9,8 @@ use super::hub_watches::HubWatches;
 use super::table::Table;
 use crate::actor::KeyInbox;
 use crate::cluster::{Demand, ObjectKey};
+use crate::status_sync::identity::Identification;
 use crate::status_sync::rules::{Guard, RowId};
-use crate::status_sync::standing::Standing;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassOutcome {
@@ -74,14 +74,14 @@ impl PollerState {
         hub.is_ready() && self.demands.iter().all(Demand::is_met)
     }
 
-    /// Whether a pass would now end differently from the last one, because the hub's standing has changed. A pass that
+    /// Whether a pass would now end differently from the last one, because the hub's identification has changed. A pass that
     /// failed waits for its back-off instead.
-    pub(super) fn needs_pass(&self, standing: &Standing) -> bool {
-        match (standing, self.last_pass) {
-            (Standing::Unread, _) | (_, PassOutcome::Failed) => false,
-            (Standing::Undecided, _) => true,
-            (Standing::Clear, last_pass) => last_pass == PassOutcome::Held,
-            (Standing::Held(_), last_pass) => last_pass == PassOutcome::Complete,
+    pub(super) fn needs_pass(&self, identification: &Identification) -> bool {
+        match (identification, self.last_pass) {
+            (Identification::Unread, _) | (_, PassOutcome::Failed) => false,
+            (Identification::Undecided, _) => true,
+            (Identification::Clear, last_pass) => last_pass == PassOutcome::Held,
+            (Identification::Held(_), last_pass) => last_pass == PassOutcome::Complete,
         }
     }
 }
@@ -90,23 +90,24 @@ impl PollerState {
 mod tests {
     use super::*;
     use crate::actor::key_mailbox;
+    use crate::status_sync::identity::Objection;
     use crate::status_sync::rules::same_hub::Compared;
-    use crate::status_sync::standing::Objection;
 
     #[test]
-    fn a_change_of_the_standing_causes_a_pass_only_if_it_would_end_differently() {
+    fn a_change_of_the_identification_causes_a_pass_only_if_it_would_end_differently() {
         let (_mailbox, inbox) = key_mailbox(1);
         let mut state = PollerState::new(inbox, Vec::new());
         let cluster = "hub".parse().expect("a name");
-        let held = Standing::Held(Objection::OtherObjects { cluster, compared: Compared { objects: 2, others: 2 } });
+        let held =
+            Identification::Held(Objection::OtherObjects { cluster, compared: Compared { objects: 2, others: 2 } });
         for (last_pass, needing) in [
             (PassOutcome::Failed, [false, false, false, false]),
             (PassOutcome::Complete, [false, true, false, true]),
             (PassOutcome::Held, [false, true, true, false]),
         ] {
             state.last_pass = last_pass;
-            let needs =
-                [&Standing::Unread, &Standing::Undecided, &Standing::Clear, &held].map(|of| state.needs_pass(of));
+            let needs = [&Identification::Unread, &Identification::Undecided, &Identification::Clear, &held]
+                .map(|of| state.needs_pass(of));
             assert_eq!(needs, needing, "{last_pass:?}");
         }
     }

@@ -11,9 +11,9 @@ use super::write::Written;
 use crate::cluster::{Error as ClusterError, Retry, Verb, full_text};
 use crate::db;
 use crate::status_sync::config::StatusFamily;
+use crate::status_sync::identity::Objection;
 use crate::status_sync::metrics::{StatusSyncMetrics, WriteOutcome};
 use crate::status_sync::rules::Sample;
-use crate::status_sync::standing::Objection;
 
 /// The report and the metrics of a family.
 pub(super) struct Reporter {

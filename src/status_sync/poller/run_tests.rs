@@ -18,12 +18,12 @@ use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId, WatchSpec};
 use crate::config::SectionName;
 use crate::db::{Database, DatabaseSource};
-use crate::state::{Keeper, Keeping, Owner};
+use crate::state::{Keeping, Owner, StateStore};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::database::Found;
+use crate::status_sync::identity::HubIdentification;
 use crate::status_sync::rules::plan::Waiting;
 use crate::status_sync::rules::{Fingerprint, RowId, family_spec};
-use crate::status_sync::standing::HubStanding;
 
 const WITHIN: Duration = Duration::from_hours(1);
 
@@ -41,7 +41,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
     };
     let url = format!("postgres://u:p@127.0.0.1:{port}/d?sslmode=disable").parse().expect("a URL");
     let database = Database::new(DatabaseSource::Url(Box::new(url)));
-    let standing = standing_of(&cluster, database.clone());
+    let identification = identification_of(&cluster, database.clone());
     let shared = SectionContext {
         database,
         permits: Arc::new(Semaphore::new(1)),
@@ -50,19 +50,20 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
         any_rows: watch::Sender::new(false),
         approvals: watch::Sender::new(0),
         fence: None,
-        standing,
+        identification,
     };
     (Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), Watch::new(id, cluster), None)), script)
 }
 
-/// The standing of the hub, whose state is kept in memory.
-fn standing_of(cluster: &Cluster, database: Database) -> Arc<HubStanding> {
+/// The identification of the hub, whose state is kept in memory.
+fn identification_of(cluster: &Cluster, database: Database) -> Arc<HubIdentification> {
     let section: SectionName = "status-sync".parse().expect("a name");
     let owner = Owner { section: section.clone(), read_only: false };
-    let keeper = Keeper::new(owner, cluster.clone(), &Keeping::in_memory());
-    let standing = HubStanding::new(section, cluster.clone(), keeper, database, vec![StatusFamily::Policies]);
-    standing.begin(true);
-    Arc::new(standing)
+    let store = StateStore::new(owner, cluster.clone(), &Keeping::in_memory());
+    let identification =
+        HubIdentification::new(section, cluster.clone(), store, database, vec![StatusFamily::Policies]);
+    identification.begin(true);
+    Arc::new(identification)
 }
 
 /// Starts the poller, which nobody drains.

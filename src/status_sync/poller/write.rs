@@ -7,10 +7,10 @@ use crate::cluster::{
     Cluster, Error, FIELD_MANAGER, Kind, ListMoment, Object, ObjectKey, Payload, Propagation, Request, Verb,
 };
 use crate::status_sync::config::StatusFamily;
+use crate::status_sync::identity::HubIdentification;
 use crate::status_sync::rules::families::Fields;
 use crate::status_sync::rules::plan::{Change, body_of_new, patch};
 use crate::status_sync::rules::{Digest, FamilySpec, Home};
-use crate::status_sync::standing::HubStanding;
 
 /// A change as it is sent to the API server.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(super) async fn send_all(
     cluster: &Cluster,
     kind: &Kind,
     changes: Vec<Prepared>,
-    standing: &HubStanding,
+    identification: &HubIdentification,
     family: StatusFamily,
 ) -> Vec<Written> {
     let mut written = Vec::with_capacity(changes.len());
@@ -81,7 +81,7 @@ pub(super) async fn send_all(
         for step in steps {
             // Right before the request. If the request then waits for room, and the hub's identity changes meanwhile, `Cluster`
             // refuses it.
-            result = match standing.before_write(family).await {
+            result = match identification.before_write(family).await {
                 Ok(()) => send(cluster, kind, &key, step).await,
                 Err(error) => Err(error),
             };

@@ -1,4 +1,4 @@
-//! Judges whether the hub is the cluster that the section wrote to before.
+//! Decides whether the hub is the cluster that the section wrote to before.
 //!
 //! The identity of a cluster is the UID of its namespace `kube-system`. Where no identity is remembered, or the hub's
 //! cannot be read, the rows of the database decide: the id of a row of `spec` is the UID of its object on the hub. On
@@ -50,7 +50,7 @@ pub struct Part {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HubMatch {
     /// The hub has the identity that is remembered.
     Same,
     /// The hub has another identity.
@@ -66,10 +66,10 @@ pub enum Verdict {
     },
 }
 
-/// Judges the hub by the remembered identity, the identity found (`None` where it cannot be read), and the rows.
-pub fn judge(remembered: Option<&str>, found: Option<&str>, parts: &[Part]) -> Verdict {
+/// Compares the hub by the remembered identity, the identity found (`None` where it cannot be read), and the rows.
+pub fn match_hub(remembered: Option<&str>, found: Option<&str>, parts: &[Part]) -> HubMatch {
     if let (Some(remembered), Some(found)) = (remembered, found) {
-        return if remembered == found { Verdict::Same } else { Verdict::Another };
+        return if remembered == found { HubMatch::Same } else { HubMatch::Another };
     }
     let mut tables: BTreeMap<&str, Compared> = BTreeMap::new();
     for part in parts {
@@ -81,13 +81,13 @@ pub fn judge(remembered: Option<&str>, found: Option<&str>, parts: &[Part]) -> V
     }
     let compared = tables.into_values().fold(Compared::default(), Compared::with);
     if compared.is_another() {
-        return Verdict::OtherObjects(compared);
+        return HubMatch::OtherObjects(compared);
     }
     if parts.iter().any(|part| part.progress == Progress::Pending) {
-        return Verdict::Undecided;
+        return HubMatch::Undecided;
     }
     // An empty comparison proves nothing: the objects may be about to be restored.
-    Verdict::Fits { is_proved: compared.others < compared.objects }
+    HubMatch::Fits { is_proved: compared.others < compared.objects }
 }
 
 impl Compared {
@@ -108,46 +108,46 @@ mod tests {
         Part { table, progress: Progress::Done(Compared { objects, others }) }
     }
 
-    fn by_rows(parts: &[Part]) -> Verdict {
-        judge(None, Some("found"), parts)
+    fn by_rows(parts: &[Part]) -> HubMatch {
+        match_hub(None, Some("found"), parts)
     }
 
     #[test]
     fn a_remembered_identity_decides_whatever_the_rows_say() {
-        assert_eq!(judge(Some("a"), Some("a"), &[part("policies", 50, 50)]), Verdict::Same);
-        assert_eq!(judge(Some("a"), Some("a"), &NOT_COMPARED), Verdict::Same);
-        assert_eq!(judge(Some("a"), Some("b"), &[part("policies", 50, 0)]), Verdict::Another);
-        assert_eq!(judge(Some("a"), Some("b"), &NOT_COMPARED), Verdict::Another);
+        assert_eq!(match_hub(Some("a"), Some("a"), &[part("policies", 50, 50)]), HubMatch::Same);
+        assert_eq!(match_hub(Some("a"), Some("a"), &NOT_COMPARED), HubMatch::Same);
+        assert_eq!(match_hub(Some("a"), Some("b"), &[part("policies", 50, 0)]), HubMatch::Another);
+        assert_eq!(match_hub(Some("a"), Some("b"), &NOT_COMPARED), HubMatch::Another);
     }
 
     #[test]
     fn an_unknown_identity_is_decided_by_the_rows_whatever_is_remembered() {
         for remembered in [None, Some("a")] {
             let others = Compared { objects: 2, others: 2 };
-            assert_eq!(judge(remembered, None, &[part("policies", 2, 2)]), Verdict::OtherObjects(others));
-            assert_eq!(judge(remembered, None, &[part("policies", 2, 1)]), Verdict::Fits { is_proved: true });
+            assert_eq!(match_hub(remembered, None, &[part("policies", 2, 2)]), HubMatch::OtherObjects(others));
+            assert_eq!(match_hub(remembered, None, &[part("policies", 2, 1)]), HubMatch::Fits { is_proved: true });
         }
     }
 
     #[test]
     fn more_than_ten_and_a_tenth_or_all_of_two_are_another_cluster() {
         for (objects, others) in [(2, 2), (11, 11), (12, 11), (100, 11), (1_000, 101)] {
-            let expected = Verdict::OtherObjects(Compared { objects, others });
+            let expected = HubMatch::OtherObjects(Compared { objects, others });
             assert_eq!(by_rows(&[part("policies", objects, others)]), expected, "{others} of {objects}");
         }
         for (objects, others) in [(0, 0), (1, 0), (1, 1), (3, 2), (11, 10), (100, 10), (1_000, 100)] {
-            let verdict = by_rows(&[part("policies", objects, others)]);
-            assert!(matches!(verdict, Verdict::Fits { .. }), "{others} of {objects}: {verdict:?}");
+            let found = by_rows(&[part("policies", objects, others)]);
+            assert!(matches!(found, HubMatch::Fits { .. }), "{others} of {objects}: {found:?}");
         }
     }
 
     #[test]
     fn families_count_together_and_a_table_that_two_of_them_read_counts_once() {
         let others = Compared { objects: 2, others: 2 };
-        assert_eq!(by_rows(&[part("policies", 1, 1), part("placements", 1, 1)]), Verdict::OtherObjects(others));
+        assert_eq!(by_rows(&[part("policies", 1, 1), part("placements", 1, 1)]), HubMatch::OtherObjects(others));
         assert_eq!(
             by_rows(&[part("placements", 1, 1), part("placements", 1, 1)]),
-            Verdict::Fits { is_proved: false },
+            HubMatch::Fits { is_proved: false },
             "one object"
         );
     }
@@ -156,11 +156,11 @@ mod tests {
     fn families_wait_for_all_that_can_compare_unless_enough_objects_differ_already() {
         let pending = Part { table: "placements", progress: Progress::Pending };
         let impossible = Part { table: "placements", progress: Progress::Impossible };
-        assert_eq!(by_rows(&[part("policies", 5, 0), pending]), Verdict::Undecided);
-        assert!(matches!(by_rows(&[part("policies", 5, 5), pending]), Verdict::OtherObjects(_)));
-        assert_eq!(by_rows(&[part("policies", 5, 0), impossible]), Verdict::Fits { is_proved: true });
-        assert_eq!(by_rows(&[part("policies", 1, 1), impossible]), Verdict::Fits { is_proved: false });
-        assert_eq!(by_rows(&[part("policies", 0, 0), impossible]), Verdict::Fits { is_proved: false });
+        assert_eq!(by_rows(&[part("policies", 5, 0), pending]), HubMatch::Undecided);
+        assert!(matches!(by_rows(&[part("policies", 5, 5), pending]), HubMatch::OtherObjects(_)));
+        assert_eq!(by_rows(&[part("policies", 5, 0), impossible]), HubMatch::Fits { is_proved: true });
+        assert_eq!(by_rows(&[part("policies", 1, 1), impossible]), HubMatch::Fits { is_proved: false });
+        assert_eq!(by_rows(&[part("policies", 0, 0), impossible]), HubMatch::Fits { is_proved: false });
     }
 
     proptest! {

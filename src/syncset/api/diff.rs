@@ -62,7 +62,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
         ProposedSyncset::of(&document).map_err(|failure| unreadable(&failure.message))
     };
     // The length does not say how long it takes: patches are YAML, of which aliases make 4 MiB of a short text.
-    let proposed = api.inspector.aside().apart(read).await?;
+    let proposed = api.inspector.blocking().apart(read).await?;
     let sample = usize::try_from(sample).unwrap_or(usize::MAX);
     api.inspector.diff(&proposed, sample).await.map_err(|error| match error {
         Undiffed::Store(error) => {

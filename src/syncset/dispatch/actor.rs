@@ -25,7 +25,7 @@ const CHANNEL: &str = "towline";
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
-/// Between two checks of what is held.
+/// Between two checks of what is suspended.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
 /// No page of a turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);

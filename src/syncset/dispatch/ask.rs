@@ -4,9 +4,9 @@ use uuid::Uuid;
 
 use super::concern::Concern;
 use super::error::DispatchError;
-use super::held::Released;
 use super::ids;
 use super::selection::{Parameter, Parameters};
+use super::suspended::Released;
 use super::tracked::tracked;
 use crate::db::{Transaction, Type, column};
 

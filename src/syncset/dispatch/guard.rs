@@ -15,8 +15,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::error::DispatchError;
-use super::held::{HeldSyncset, Released};
 use super::ids;
+use super::suspended::{Released, SuspendedSyncset};
 use crate::db::{Database, Json, Row, Transaction, Type, column};
 use crate::syncset::rules::guard::{APPROVE, Amount, Approval, Cause, Place, State, Tally};
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
@@ -35,7 +35,7 @@ pub(super) struct Decisions {
     losses: Vec<LossRow>,
     edited: Vec<Uuid>,
     /// Syncsets whose deletions are suspended from now on.
-    pub(super) held: Vec<HeldSyncset>,
+    pub(super) suspended: Vec<SuspendedSyncset>,
     /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
     pub(super) released: Vec<Released>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Decisions {
 /// The guard in one turn of the dispatcher.
 pub(super) struct DeletionGuard<'d> {
     pub(super) database: &'d Database,
-    /// Whether deletions are held at all.
+    /// Whether deletions are suspended at all.
     pub(super) is_guarding: bool,
     /// The version of the log up to which it checks changes.
     pub(super) version: i64,
@@ -63,7 +63,7 @@ pub(super) struct Subject {
     generation: i64,
     /// Its generation when it was checked before.
     checked_generation: i64,
-    was_held: bool,
+    was_suspended: bool,
     /// When its row was written that was read.
     since: Option<String>,
 }
@@ -183,14 +183,14 @@ impl DeletionGuard<'_> {
             approved: if approval == Approval::Once { generation } else { approved },
             generation,
             checked_generation: column(query, row, 13)?,
-            was_held: column(query, row, 9)?,
+            was_suspended: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
     }
 
-    /// Whether it has to be checked since these clusters got other labels: it is held, or would delete something else there than before.
+    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before.
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
-        let (state, mut is_concerned) = (&subject.state, subject.was_held);
+        let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
         if !is_concerned {
             let found = |_, place: Place| {
                 let (loses, _) = state.loses(&place);
@@ -203,8 +203,8 @@ impl DeletionGuard<'_> {
 
     /// Decides whether the deletions of a syncset are suspended.
     pub(super) async fn check(&self, subject: Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
-        let Subject { id, state, approval, was_held, .. } = &subject;
-        let (id, approval, was_held) = (*id, *approval, *was_held);
+        let Subject { id, state, approval, was_suspended, .. } = &subject;
+        let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
         // What was approved of another generation is not what it would delete now.
         let is_edited = *state != State::Gone && subject.generation != subject.checked_generation;
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
@@ -219,7 +219,7 @@ impl DeletionGuard<'_> {
             }
         };
         places(self.database, id, state.plain().as_ref(), None, found).await?;
-        let cause = tally.check(state, was_held, approval);
+        let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
         decisions.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| LossRow {
@@ -238,7 +238,7 @@ impl DeletionGuard<'_> {
         let kind = if subject.is_named { subject.name.kind.as_str() } else { "" };
         let Subject { name: SyncSetName { namespace, name, .. }, .. } = subject;
         match cause {
-            Some(cause) if !was_held => decisions.held.push(HeldSyncset {
+            Some(cause) if !was_suspended => decisions.suspended.push(SuspendedSyncset {
                 id,
                 kind: kind.to_owned(),
                 namespace: namespace.clone(),
@@ -248,7 +248,7 @@ impl DeletionGuard<'_> {
                 tracks: tally.tracks,
                 since: None,
             }),
-            None if was_held => decisions.released.push(Released::new(id, kind, &namespace, &name)),
+            None if was_suspended => decisions.released.push(Released::new(id, kind, &namespace, &name)),
             _ => {}
         }
         decisions.guards.push(GuardRow {
@@ -318,13 +318,13 @@ impl Decisions {
 
     /// Tells the operator, once the transaction is committed.
     pub(super) fn announce(&self) {
-        for held in &self.held {
+        for suspended in &self.suspended {
             tracing::warn!(
-                syncset = %held.label(),
-                clusters = held.clusters,
-                of = held.tracks,
-                reason = held.cause.reason(),
-                remedy = held.remedy(),
+                syncset = %suspended.label(),
+                clusters = suspended.clusters,
+                of = suspended.tracks,
+                reason = suspended.cause.reason(),
+                remedy = suspended.remedy(),
                 "deletions of a syncset are held"
             );
         }

@@ -5,7 +5,7 @@
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
 //! Before it moves the cursor it checks what the changes would delete.
-//! Passes delete nothing that was not checked, and nothing that is held; [`held`](held()) lists that, and [`approve`] lets it go.
+//! Passes delete nothing that was not checked, and nothing that is suspended; [`suspended`](suspended()) lists that, and [`approve`] lets it go.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ mod change;
 mod concern;
 mod error;
 mod guard;
-mod held;
 mod read;
 mod remove;
 mod selection;
 mod step;
+mod suspended;
 mod tidy;
 mod tracked;
 mod turn;
@@ -31,8 +31,8 @@ mod unchecked;
 
 pub use actor::{DispatchObserver, Dispatcher};
 pub use error::DispatchError;
-pub use held::{HeldSyncset, approve, held};
 pub(super) use selection::{Parameter, Parameters, Selection};
+pub use suspended::{SuspendedSyncset, approve, suspended};
 pub use turn::{Dispatch, Turn};
 
 /// The ids in the first column of a statement's rows.

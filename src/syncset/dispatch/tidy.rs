@@ -9,7 +9,7 @@ const GUARDS: &str = "delete from towline_guard g where gone and not held and si
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
 const LOST: &str = "delete from towline_lost l where not exists (select from towline_applied a \
        where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)";
-/// What is held does not get old.
+/// What is suspended does not get old.
 const DELETED: &str = "delete from towline_deleted d where at < now() - interval '10 min' \
        and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)";
 const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";

@@ -36,7 +36,7 @@ const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and curso
 pub struct Dispatch {
     database: Database,
     broker: Option<Broker>,
-    /// Whether deletions are held if they are too many.
+    /// Whether deletions are suspended if they are too many.
     is_guarding: bool,
 }
 
@@ -51,15 +51,15 @@ pub struct Turn {
     pub was_gap: bool,
     /// Whether there may be more rows.
     pub has_more: bool,
-    /// Syncsets whose deletions are held from now on.
-    pub held: usize,
-    /// Syncsets whose deletions are held no more.
+    /// Syncsets whose deletions are suspended from now on.
+    pub suspended: usize,
+    /// Syncsets whose deletions are suspended no more.
     pub released: usize,
 }
 
 impl Turn {
     fn count(&mut self, decisions: &Decisions) {
-        self.held += decisions.held.len();
+        self.suspended += decisions.suspended.len();
         self.released += decisions.released.len();
     }
 }
@@ -77,15 +77,15 @@ impl Dispatch {
         self
     }
 
-    /// The same without the guard: everything is checked, and nothing is held.
+    /// The same without the guard: everything is checked, and nothing is suspended.
     #[must_use]
     pub fn unguarded(mut self) -> Self {
         self.is_guarding = false;
         self
     }
 
-    /// Checks again what is held, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
-    /// known how to read a syncset; and without the guard, nothing that can be read stays held.
+    /// Checks again what is suspended, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
+    /// known how to read a syncset; and without the guard, nothing that can be read stays suspended.
     pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
         self.tidy_in_pages(grant, &|| ()).await
     }

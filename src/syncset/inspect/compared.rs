@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::losses::Loss;
-use super::trial::TrialOutcome;
+use super::trial::DryRun;
 use crate::documents::FieldPointer;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
@@ -70,29 +70,29 @@ impl Compared {
         self.objects.push(DiffedObject { object, action: action.to_owned(), note });
     }
 
-    pub(super) fn note(&mut self, object: &ObjectRef, outcome: TrialOutcome) {
+    pub(super) fn note(&mut self, object: &ObjectRef, outcome: DryRun) {
         let is_secret = object.group.is_empty() && object.kind == "Secret";
         match outcome {
-            TrialOutcome::Same => {}
-            TrialOutcome::Create => {
+            DryRun::Same => {}
+            DryRun::Create => {
                 self.create += 1;
                 self.add(object.to_string(), "create", None);
             }
-            TrialOutcome::Change => {
+            DryRun::Change => {
                 self.change += 1;
                 self.add(object.to_string(), "change", is_secret.then(|| "(changed)".to_owned()));
             }
-            TrialOutcome::Recreate => {
+            DryRun::Recreate => {
                 self.change += 1;
                 let note = "it can't be changed: it is deleted and created again";
                 self.add(object.to_string(), "recreate", Some(note.to_owned()));
             }
-            TrialOutcome::Conflict(owners) => {
+            DryRun::Conflict(owners) => {
                 self.change += 1;
                 self.conflict += 1;
                 self.add(object.to_string(), "conflict", Some(owners.join("; ")));
             }
-            TrialOutcome::Failed(text) => {
+            DryRun::Failed(text) => {
                 self.failed += 1;
                 self.add(object.to_string(), "failed", Some(text));
             }
@@ -172,12 +172,12 @@ mod tests {
             name: name.to_owned(),
         };
         let mut compared = Compared::default();
-        compared.note(&object("ConfigMap", "new"), TrialOutcome::Create);
-        compared.note(&object("Secret", "pull"), TrialOutcome::Change);
-        compared.note(&object("ConfigMap", "same"), TrialOutcome::Same);
+        compared.note(&object("ConfigMap", "new"), DryRun::Create);
+        compared.note(&object("Secret", "pull"), DryRun::Change);
+        compared.note(&object("ConfigMap", "same"), DryRun::Same);
         compared.note_loss(&object("ConfigMap", "theirs"), Loss::Stays("it was there before".to_owned()));
         compared.note_loss(&object("ConfigMap", "gone"), Loss::Gone);
-        compared.note(&object("ConfigMap", "taken"), TrialOutcome::Conflict(vec![".data.a belongs to hpa".to_owned()]));
+        compared.note(&object("ConfigMap", "taken"), DryRun::Conflict(vec![".data.a belongs to hpa".to_owned()]));
         compared.objects.sort_by_key(DiffedObject::rank);
         let shown = |object: &DiffedObject| (object.object.clone(), object.note.clone().unwrap_or_default());
         let expected = [

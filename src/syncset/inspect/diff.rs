@@ -145,12 +145,13 @@ impl Inspector {
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
         let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
-        let (was_held, approved) = stored.as_ref().map_or((false, 0), |stored| (stored.held, stored.approved));
+        let (was_suspended, approved) =
+            stored.as_ref().map_or((false, 0), |stored| (stored.suspended, stored.approved));
         let approval = match Approval::read(annotation, generation, approved) {
             _ if !self.is_guarding => Approval::Always,
             approval => approval,
         };
-        let held = tally.check(&state, was_held, approval).is_some();
+        let held = tally.check(&state, was_suspended, approval).is_some();
         // As they are in a snapshot: it may name thousands of clusters, and each of those that are compared at once has it.
         let mut without_clusters = proposed.spec.clone();
         without_clusters.remove("clusterDeploymentRefs");

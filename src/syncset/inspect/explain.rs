@@ -464,7 +464,7 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot,
         format!("kept ({PRUNE})")
     } else if row.is_none_or(|row| row.content.is_none() && row.uid.is_none()) {
         "deleted, unless it was there before".to_owned()
-    } else if snapshot.deletions(header.id) == Deletions::Held {
+    } else if snapshot.deletions(header.id) == Deletions::Suspended {
         "held until it is approved (tracked, not adopted)".to_owned()
     } else {
         "deleted (tracked, not adopted)".to_owned()
@@ -477,7 +477,7 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) ->
     match tracked.next() {
         None => "nothing: no syncset wants it",
         Some(_) if is_ending => "dropped already: it is deleted and not gone",
-        Some(Deletions::Held) => "dropped already: its deletion is held until it is approved",
+        Some(Deletions::Suspended) => "dropped already: its deletion is held until it is approved",
         Some(Deletions::Allowed | Deletions::Unchecked) => "dropped already: its deletion is due",
     }
     .to_owned()

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::config::SyncsetsConfig;
 use super::work::{Client, NoClient, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
-use crate::documents::{Aside, Keyring};
+use crate::documents::{BlockingPool, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
 
 pub use compared::{ClusterReference, Compared, DiffedObject};
@@ -40,7 +40,7 @@ pub struct Inspector {
     slots: Arc<Semaphore>,
     /// How many these are.
     at_once: usize,
-    /// Whether mass deletions are held.
+    /// Whether mass deletions are suspended.
     is_guarding: bool,
 }
 
@@ -72,8 +72,8 @@ impl Inspector {
     }
 
     /// Where what takes long is done.
-    pub fn aside(&self) -> &Aside {
-        self.preparer.aside()
+    pub fn blocking(&self) -> &BlockingPool {
+        self.preparer.blocking()
     }
 
     /// A client of a cluster, with a connection of its own.

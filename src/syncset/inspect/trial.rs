@@ -41,21 +41,21 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     /// What would become of it.
-    pub(super) outcome: TrialOutcome,
+    pub(super) outcome: DryRun,
     /// Whether a changed value may have been missed, since the object was written in the same second. It is not if the object is tried
     /// again a second after this.
     pub(super) may_be_outdated: bool,
 }
 
-impl From<TrialOutcome> for Tried {
-    fn from(outcome: TrialOutcome) -> Self {
+impl From<DryRun> for Tried {
+    fn from(outcome: DryRun) -> Self {
         Self { outcome, may_be_outdated: false }
     }
 }
 
 /// What would become of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TrialOutcome {
+pub(super) enum DryRun {
     /// It would be created.
     Create,
     /// It would be changed.
@@ -207,9 +207,9 @@ impl<'k> Trial<'k> {
             Ok(place) => place,
             Err(NoPlace::Unread(error)) => return settled(error).map(Tried::from),
             Err(NoPlace::Unserved(_)) if self.brought.groups.contains(&desired.object.group) => {
-                return Ok(TrialOutcome::Create.into());
+                return Ok(DryRun::Create.into());
             }
-            Err(NoPlace::Unserved(text)) => return Ok(TrialOutcome::Failed(text).into()),
+            Err(NoPlace::Unserved(text)) => return Ok(DryRun::Failed(text).into()),
         };
         let desired = if kind.namespaced { desired.clone() } else { desired.clone().without_namespace() };
         let before = match self.cluster.read_metadata(kind, &key).await {
@@ -220,7 +220,7 @@ impl<'k> Trial<'k> {
             None => None,
             Some(before) => match known.seen(&desired.object, before).await {
                 Ok(found) => Some(found),
-                Err(error) => return Ok(TrialOutcome::Failed(full_text(&error)).into()),
+                Err(error) => return Ok(DryRun::Failed(full_text(&error)).into()),
             },
         };
         let is_adopted = found.as_ref().is_some_and(|(_, is_adopted)| *is_adopted);
@@ -252,16 +252,16 @@ impl<'k> Trial<'k> {
             };
             let created = match self.cluster.change(request).await {
                 Ok(created) => match place.given_up(manager, &pointers, &whole, &created.body).await {
-                    Ok(_) => TrialOutcome::Create,
+                    Ok(_) => DryRun::Create,
                     Err(error) => settled(error)?,
                 },
-                Err(error) if self.is_explained(&error, &key) => TrialOutcome::Create,
+                Err(error) if self.is_explained(&error, &key) => DryRun::Create,
                 Err(error) => settled(error)?,
             };
             return Ok(created.into());
         };
         if before.deletion.is_some() {
-            return Ok(TrialOutcome::Failed("it is being deleted".to_owned()).into());
+            return Ok(DryRun::Failed("it is being deleted".to_owned()).into());
         }
         if self.behavior != Behavior::CreateOnly
             && let Err(error) = place.given_up(manager, &pointers, &whole, &before).await
@@ -269,12 +269,12 @@ impl<'k> Trial<'k> {
             return settled(error).map(Tried::from);
         }
         let outcome = match self.behavior {
-            Behavior::CreateOnly => TrialOutcome::Same,
+            Behavior::CreateOnly => DryRun::Same,
             Behavior::CreateOrUpdate => {
                 let as_merge = check_merge(&pointers, &whole);
                 let patched = patched(place, &body, PatchType::Strategic, as_merge).await;
                 if is_invalid(&patched) && may_recreate && self.is_valid_as_new(kind, &key, &desired).await? {
-                    return Ok(TrialOutcome::Recreate.into());
+                    return Ok(DryRun::Recreate.into());
                 }
                 compared(&before, patched, is_same_patched)?
             }
@@ -283,21 +283,20 @@ impl<'k> Trial<'k> {
                     let forced = self.cluster.change(apply().forced()).await.map(|forced| forced.body);
                     let owners = owners(&message, &body, &before, &taken_over(&before, !is_adopted));
                     match compared(&before, forced, is_same_applied)? {
-                        TrialOutcome::Failed(text) => TrialOutcome::Failed(text),
+                        DryRun::Failed(text) => DryRun::Failed(text),
                         outcome if owners.is_empty() => outcome,
-                        _ => TrialOutcome::Conflict(owners),
+                        _ => DryRun::Conflict(owners),
                     }
                 }
                 Err(error @ Error::Rejected { code: INVALID, .. }) => match refused(place, &body, error).await? {
-                    TrialOutcome::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
-                        return Ok(TrialOutcome::Recreate.into());
+                    DryRun::Failed(_) if may_recreate && self.is_valid_as_new(kind, &key, &desired).await? => {
+                        return Ok(DryRun::Recreate.into());
                     }
                     outcome => outcome,
                 },
                 applied => {
                     let outcome = compared(&before, applied.map(|applied| applied.body), is_same_applied)?;
-                    let may_be_outdated =
-                        outcome == TrialOutcome::Same && was_applied_lately(&before, Timestamp::now());
+                    let may_be_outdated = outcome == DryRun::Same && was_applied_lately(&before, Timestamp::now());
                     return Ok(Tried { outcome, may_be_outdated });
                 }
             },
@@ -317,13 +316,13 @@ impl<'k> Trial<'k> {
     }
 
     /// What would become of an object that is patched.
-    pub(super) async fn patch(&self, patch: &DesiredPatch) -> Result<TrialOutcome, Error> {
+    pub(super) async fn patch(&self, patch: &DesiredPatch) -> Result<DryRun, Error> {
         let is_brought = self.brought.has_patched(&patch.object);
         let (kind, key) = match self.place(&patch.api_version, &patch.object) {
             Ok(place) => place,
-            Err(_) if is_brought => return Ok(TrialOutcome::Same),
+            Err(_) if is_brought => return Ok(DryRun::Same),
             Err(NoPlace::Unread(error)) => return settled(error),
-            Err(NoPlace::Unserved(text)) => return Ok(TrialOutcome::Failed(text)),
+            Err(NoPlace::Unserved(text)) => return Ok(DryRun::Failed(text)),
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
@@ -331,8 +330,8 @@ impl<'k> Trial<'k> {
                 let patched = patched(place, &patch.body, patch.patch_type, Ok(())).await;
                 compared(&before, patched, is_same_patched)
             }
-            Ok(None) if is_brought => Ok(TrialOutcome::Same),
-            Ok(None) => Ok(TrialOutcome::Failed("there is no such object to patch".to_owned())),
+            Ok(None) if is_brought => Ok(DryRun::Same),
+            Ok(None) => Ok(DryRun::Failed("there is no such object to patch".to_owned())),
             Err(error) => settled(error),
         }
     }
@@ -380,14 +379,14 @@ async fn patched(
 }
 
 /// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
-async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<TrialOutcome, Error> {
+async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<DryRun, Error> {
     let cleared = unions::cleared(place.object, body);
     if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
         return settled(error);
     }
     let body = cleared.as_ref().unwrap_or(body);
     match patched(place, body, PatchType::Strategic, Ok(())).await {
-        Ok(_) => Ok(TrialOutcome::Change),
+        Ok(_) => Ok(DryRun::Change),
         Err(_) => settled(error),
     }
 }
@@ -399,8 +398,8 @@ enum NoPlace {
 }
 
 /// What a refusal says of the object; an error if it says something about the cluster.
-fn settled(error: Error) -> Result<TrialOutcome, Error> {
-    if says_nothing_of_objects(&error) { Err(error) } else { Ok(TrialOutcome::Failed(error.message())) }
+fn settled(error: Error) -> Result<DryRun, Error> {
+    if says_nothing_of_objects(&error) { Err(error) } else { Ok(DryRun::Failed(error.message())) }
 }
 
 /// Whether it is the cluster that does not answer, or not to us.
@@ -417,10 +416,10 @@ fn compared(
     before: &Metadata,
     after: Result<Metadata, Error>,
     is_same: fn(&Metadata, &Metadata) -> bool,
-) -> Result<TrialOutcome, Error> {
+) -> Result<DryRun, Error> {
     match after {
-        Ok(after) if is_same(before, &after) => Ok(TrialOutcome::Same),
-        Ok(_) => Ok(TrialOutcome::Change),
+        Ok(after) if is_same(before, &after) => Ok(DryRun::Same),
+        Ok(_) => Ok(DryRun::Change),
         Err(error) => settled(error),
     }
 }

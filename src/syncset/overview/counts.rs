@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, WorkQueue};
-use crate::syncset::dispatch::{DispatchError, HeldSyncset, held};
+use crate::syncset::dispatch::{DispatchError, SuspendedSyncset, suspended};
 use crate::syncset::rules::action::{Action, ClusterFacts, PAUSES};
 use crate::syncset::rules::status::Unreachable;
 
@@ -29,7 +29,7 @@ pub enum SyncState {
     Unreachable,
     /// A syncset fails on it.
     Failing,
-    /// Deletions on it are held.
+    /// Deletions on it are suspended.
     Held,
     /// It has work that is ready or under way, its API server has asked to wait (429), or no pass over it has ended yet.
     Due,
@@ -67,8 +67,8 @@ pub struct Counted {
     pub refused: usize,
     /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
     pub unreachable: Vec<UnreachableCluster>,
-    /// Syncsets whose deletions are held.
-    pub held: Vec<HeldSyncset>,
+    /// Syncsets whose deletions are suspended.
+    pub suspended: Vec<SuspendedSyncset>,
     /// The work queue.
     pub work: Counts,
     pub dispatcher: DispatcherState,
@@ -215,7 +215,7 @@ impl Counted {
             counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
-        counted.held = held(database).await?;
+        counted.suspended = suspended(database).await?;
         Ok(counted)
     }
 

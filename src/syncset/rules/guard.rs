@@ -6,7 +6,7 @@
 //!
 //! A cluster *counts* if the syncset would delete as many objects there as it names there, or more than it keeps there, together with
 //! those that it has deleted there within ten minutes. If too many clusters count, or a Namespace, a CRD or a PVC would be deleted on any, the syncset is
-//! *held*: it deletes nothing until nothing of that is left to delete, or it is approved.
+//! *suspended*: it deletes nothing until nothing of that is left to delete, or it is approved.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub const APPROVE: &str = "towline.dev/approve-deletions";
 const PRECIOUS: [(&str, &str); 3] =
     [("", "Namespace"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition")];
 
-/// Why the deletions of a syncset are held.
+/// Why the deletions of a syncset are suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It was deleted.
@@ -87,7 +87,7 @@ pub struct Place {
     pub approved: Amount,
     /// Whether the guard has checked what it would delete there before, and has allowed it.
     pub was_allowed: bool,
-    /// Whether the cluster counted when the syncset was held.
+    /// Whether the cluster counted when the syncset was suspended.
     pub was_counted: bool,
     /// How many objects it has deleted there within ten minutes, but for what was approved.
     pub deleted: usize,
@@ -218,7 +218,7 @@ impl Tally {
         let objects = loses.objects.saturating_sub(place.approved.objects);
         let all = objects + place.deleted;
         let is_left = objects > 0;
-        // That a held syncset wants more objects takes nothing back.
+        // That a suspended syncset wants more objects takes nothing back.
         let counts = all > 0 && (all >= much || (is_left && place.was_counted));
         self.tracks += usize::from(place.has.objects > 0 || place.deleted > 0);
         self.loses += usize::from(is_left || counts);
@@ -229,13 +229,13 @@ impl Tally {
         is_left && counts
     }
 
-    /// Why the deletions are held from now on; none if they may be carried out.
+    /// Why the deletions are suspended from now on; none if they may be carried out.
     ///
-    /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was held stays
-    /// held until nothing is left of it.
-    pub fn check(&self, state: &State, was_held: bool, approval: Approval) -> Option<Cause> {
+    /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was suspended stays
+    /// suspended until nothing is left of it.
+    pub fn check(&self, state: &State, was_suspended: bool, approval: Approval) -> Option<Cause> {
         let is_too_many = self.pending > 0 && mass_change::is_mass(self.counted, self.tracks);
-        let is_left = was_held && self.pending_since > 0;
+        let is_left = was_suspended && self.pending_since > 0;
         match state {
             State::Unreadable => Some(Cause::Unreadable),
             _ if approval != Approval::None || !(self.is_precious || is_too_many || is_left) => None,
@@ -260,7 +260,7 @@ pub fn deletions(checked: &Checked<'_>) -> Deletions {
         None => guard.gone,
     };
     if guard.held {
-        Deletions::Held
+        Deletions::Suspended
     } else if is_checked && has_passed(cluster) {
         Deletions::Allowed
     } else {
@@ -300,13 +300,13 @@ mod tests {
         }
     }
 
-    fn check(state: &State, places: &[Place], was_held: bool) -> Option<Cause> {
+    fn check(state: &State, places: &[Place], was_suspended: bool) -> Option<Cause> {
         let mut tally = Tally::default();
         for place in places {
             let (loses, wanted) = state.loses(place);
             tally.add(place, loses, wanted);
         }
-        tally.check(state, was_held, Approval::None)
+        tally.check(state, was_suspended, Approval::None)
     }
 
     #[test]
@@ -433,7 +433,7 @@ mod tests {
             (8, None, 8, None, Deletions::Unchecked),
             (8, Some(&living), 8, None, Deletions::Unchecked),
             (8, Some(&gone), 8, None, Deletions::Allowed),
-            (7, Some(&held), 9, Some(9), Deletions::Held),
+            (7, Some(&held), 9, Some(9), Deletions::Suspended),
         ] {
             assert_eq!(
                 deletions(cursor, guard, cluster, version),

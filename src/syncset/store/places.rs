@@ -7,7 +7,7 @@ use crate::syncset::rules::guard::{Amount, Place, precious_row};
 use crate::syncset::rules::naming::Objects;
 
 /// The clusters where a syncset has objects that it may delete, or has deleted some within ten minutes: of these, or of all. Of objects that
-/// are in `plain` it only says how many there are, and of all if there is none. What is held does not get old. Each cluster is looked up, whatever the server
+/// are in `plain` it only says how many there are, and of all if there is none. What is suspended does not get old. Each cluster is looked up, whatever the server
 /// believes of the tables: a join would read all rows of all clusters.
 fn statement() -> String {
     format!(

@@ -19,8 +19,8 @@ pub struct StoredSyncset {
     pub generation: i64,
     /// Its `spec`, without resources and patches.
     pub spec: Value,
-    /// Whether its deletions are held.
-    pub held: bool,
+    /// Whether its deletions are suspended.
+    pub suspended: bool,
     /// The generation that was approved.
     pub approved: i64,
 }
@@ -57,7 +57,7 @@ impl PassStore {
             id: uuid(QUERY, id)?,
             generation: column(QUERY, row, 2)?,
             spec: serde_json::from_str(spec).map_err(|source| StoreError::Json { table: "syncsets", source })?,
-            held: column(QUERY, row, 4)?,
+            suspended: column(QUERY, row, 4)?,
             approved: column(QUERY, row, 5)?,
         }))
     }

@@ -127,7 +127,7 @@ impl Worker {
         let conditions = Conditions {
             reachability,
             paused: None,
-            held: read.held(&outcome.results),
+            suspended: read.suspended(&outcome.results),
             has_moved: identified.is_another || self.has_moved(read),
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();

@@ -22,7 +22,7 @@ use self::secrets::Contents;
 use super::executor::Client;
 use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
 use crate::cluster::DynamicClusters;
-use crate::documents::{Aside, Keyring, ShutsDown};
+use crate::documents::{BlockingPool, Keyring, ShutsDown};
 use crate::syncset::kubeconfig::Allowed;
 use crate::syncset::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::rules::action::PassPlan;
@@ -47,7 +47,7 @@ pub struct Preparer {
     store: PassStore,
     payloads: Payloads,
     keyring: watch::Receiver<Arc<Keyring>>,
-    aside: Aside,
+    blocking: BlockingPool,
     budgets: Budgets,
     allowed: Allowed,
     proposed: Option<Proposed>,
@@ -126,7 +126,7 @@ impl Preparer {
             store,
             payloads,
             keyring,
-            aside: Aside::default(),
+            blocking: BlockingPool::default(),
             budgets: Budgets::default(),
             allowed,
             proposed: None,
@@ -154,8 +154,8 @@ impl Preparer {
     }
 
     /// Where what takes long is done.
-    pub fn aside(&self) -> &Aside {
-        &self.aside
+    pub fn blocking(&self) -> &BlockingPool {
+        &self.blocking
     }
 
     /// The keys that open what is sealed.
@@ -184,7 +184,7 @@ impl Preparer {
     ) -> Result<Client, NoClient> {
         let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
         let connect = move || Client::of(&clusters, cluster, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
-        self.aside.apart(connect).await
+        self.blocking.apart(connect).await
     }
 
     /// What a pass with this plan begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
@@ -279,7 +279,7 @@ impl Preparer {
                 return Err(PrepareError::TooManyObjects);
             }
             rows.get_or_insert(Rows { applied, patched });
-            for (row, parsed) in rendering::parse(&self.aside, payloads).await? {
+            for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
                 self.payloads.keep(row.id, row.version, parsed.clone());
                 // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
                 let header = missing.remove(&row.id).filter(|header| header.version == row.version);
@@ -290,10 +290,10 @@ impl Preparer {
             }
             let keyring = self.keyring();
             let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
-            secrets = self.aside.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
+            secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
         }
         let labels = plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default();
-        let mut rendered = Batch { syncsets, labels, secrets }.render(&self.aside).await?;
+        let mut rendered = Batch { syncsets, labels, secrets }.render(&self.blocking).await?;
         let live = plan.live.iter().map(|syncset| Live {
             header: syncset.header.clone(),
             inputs: syncset.inputs,

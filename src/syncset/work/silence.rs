@@ -90,7 +90,7 @@ impl Worker {
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },
             paused: None,
-            held: read.held(&read.snapshot.results),
+            suspended: read.suspended(&read.snapshot.results),
             has_moved: self.has_moved(read),
         };
         // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.

@@ -25,7 +25,7 @@ pub(super) enum VisitSlot {
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
-    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] Slot),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] SlowSlot),
 }
 
 /// When a visit that finds no room is repeated.

@@ -126,16 +126,16 @@ impl Read {
         self.plan.live.iter().map(|syncset| syncset.header.id).collect()
     }
 
-    /// The syncsets whose deletions are held, of those that have something to delete.
-    pub(super) fn held(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
-        let is_held = |row: &&ResultRow| {
+    /// The syncsets whose deletions are suspended, of those that have something to delete.
+    pub(super) fn suspended(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
+        let is_suspended = |row: &&ResultRow| {
             let has_deletions =
                 row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
             has_deletions && self.snapshot.guards.iter().any(|guard| guard.syncset == row.syncset && guard.held)
         };
-        let mut held: Vec<_> = results.iter().filter(is_held).map(|row| row.name.clone()).collect();
-        held.sort();
-        held
+        let mut suspended: Vec<_> = results.iter().filter(is_suspended).map(|row| row.name.clone()).collect();
+        suspended.sort();
+        suspended
     }
 }
 
@@ -222,7 +222,7 @@ impl Worker {
             let conditions = Conditions {
                 reachability: Self::reachability_before(&read),
                 paused,
-                held: read.held(&read.snapshot.results),
+                suspended: read.suspended(&read.snapshot.results),
                 has_moved: self.has_moved(&read),
             };
             let next = retry::next(

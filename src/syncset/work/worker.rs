@@ -27,7 +27,7 @@ use super::prepare::Preparer;
 use super::visit::{Rest, Visit, VisitError};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
-use crate::documents::{Finished, Holder, Intake, Shared, Work, WorkQueue, WriterHandle};
+use crate::documents::{Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
 use crate::syncset::config::SyncsetsConfig;
 use crate::syncset::idle::IdleClients;
 use crate::syncset::inspect::Inspector;
@@ -161,12 +161,12 @@ impl Worker {
         // There are at most as many that have not begun as there are slots, of which each has one.
         let slots = self.slots.connecting();
         let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
-        let intake = Intake::new(self.queue.clone(), slots);
+        let consumer = WorkConsumer::new(self.queue.clone(), slots);
         let mut visits =
             Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
         let mut expire = interval(EXPIRE_EVERY);
         expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let claims = intake
+        let claims = consumer
             .run(&scope, |work, slot| {
                 if deliver.try_send((work, slot)).is_err() {
                     tracing::error!("more clusters were claimed than there are slots: this is a bug");

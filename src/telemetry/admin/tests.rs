@@ -98,8 +98,8 @@ impl Section for Scripted {
     }
 }
 
-fn clusters() -> Vec<ClusterStanding> {
-    vec![ClusterStanding {
+fn clusters() -> Vec<ClusterStatus> {
+    vec![ClusterStatus {
         name: "edge".parse().expect("a name"),
         state: ClusterState::Unreachable,
         since: Duration::from_millis(27_900),

@@ -157,7 +157,7 @@ fn a_former_finalizer_is_replaced_and_one_of_another_domain_can_be_let_go() {
 }
 
 #[test]
-fn a_finalizer_of_a_stranger_and_one_for_another_cluster_are_not_released() {
+fn a_finalizer_of_another_controller_and_one_for_another_cluster_are_not_released() {
     run(async {
         let mut section = Section::start_with("let-go", databases(), "finalizer = \"sync-let-go\"", |mapping| {
             mapping.finalizer = "sync-let-go".to_owned();

@@ -121,7 +121,7 @@ fn one_remote_object_waits_for_the_end_of_a_namespace_and_the_others_for_their_o
             section.make_remote("a", name, &database()).await;
         }
         section.in_step().await;
-        // A stranger's finalizer holds the namespace in its end.
+        // Somebody else's finalizer holds the namespace in its end.
         let others: Api<ConfigMap> = Api::namespaced(section.edge.clone(), &section.namespace("a"));
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.org/held"]}});
         others.create(&PostParams::default(), &serde_json::from_value(held).unwrap()).await.unwrap();
@@ -188,7 +188,7 @@ fn a_terminating_namespace_is_waited_for_and_made_anew() {
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &database()).await;
         section.in_step().await;
-        // A stranger's finalizer holds the namespace in its end.
+        // Somebody else's finalizer holds the namespace in its end.
         let held = section
             .make_local(
                 "a",

@@ -1,4 +1,4 @@
-//! What is ours: marks that were copied, strangers of a remote object's name, a rule between names that has changed, and
+//! What is ours: marks that were copied, existing objects of a remote object's name, a rule between names that has changed, and
 //! sections that follow one another.
 
 use integration::Towline;
@@ -41,7 +41,7 @@ fn copies_of_a_synced_object_and_of_its_namespace_are_kept_and_told_with_the_rea
         section.in_step().await;
         let ours = section.local_has("a", "orders", |_| true).await;
         let copied = section.local("a").create(&PostParams::default(), &copy(&ours, "copy")).await.unwrap();
-        // The namespace's manifest, with a stranger's object in it.
+        // The namespace's manifest, with somebody else's object in it.
         let made = namespaces(&section).get(&section.namespace("a")).await.unwrap();
         make_namespace(&section.edge, &section.namespace("b"), &json!(made.annotations())).await;
         let maps: Api<ConfigMap> = Api::namespaced(section.edge.clone(), &section.namespace("b"));
@@ -119,7 +119,7 @@ fn a_changed_suffix_of_namespaces_deletes_no_namespace() {
 }
 
 #[test]
-fn a_stranger_is_adopted_as_configured_told_and_released() {
+fn an_existing_object_is_adopted_as_configured_told_and_released() {
     run(async {
         let mut made = Vec::new();
         for adopt in ["always", "equal", "never"] {
@@ -148,7 +148,7 @@ fn a_stranger_is_adopted_as_configured_told_and_released() {
             let count = names.len();
             section.report_has("strangers", |report| report["objects"]["stranger"] == json!(count)).await;
             for name in names {
-                // It may have been put on before the stranger was seen.
+                // It may have been put on before the existing object was seen.
                 section.remote_has("a", name, |remote| remote.finalizers().is_empty()).await;
                 assert!(section.local_has("a", name, |_| true).await.annotations().is_empty(), "{name}");
                 section.delete_remote("a", name).await;
@@ -174,7 +174,7 @@ fn an_adopted_object_is_deleted_with_its_remote_where_that_is_configured() {
 }
 
 #[test]
-fn many_strangers_of_other_content_are_overwritten_only_when_that_is_approved() {
+fn many_existing_objects_of_other_content_are_overwritten_only_when_that_is_approved() {
     run(async {
         let section = Section::start("adopt-many", databases(), "").await;
         section.make_namespaces("a").await;

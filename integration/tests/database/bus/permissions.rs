@@ -58,7 +58,7 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Events, work, what a stranger has published, and the check: the broker refuses nothing.
+/// Events, work, what another client has published, and the check: the broker refuses nothing.
 #[test]
 fn the_documented_permissions_are_enough_for_everything() {
     run(async {

@@ -1,4 +1,4 @@
-//! A stranger's client: the example of docs/bus.md, as it stands there.
+//! A client in another language: the example of docs/bus.md, as it stands there.
 
 use std::process::Stdio;
 use std::time::Duration;

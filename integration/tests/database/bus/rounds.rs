@@ -162,7 +162,7 @@ fn a_consumer_that_follows_the_rules_misses_nothing_whatever_fails() {
             }
             // Each change that no list has brought was handled once, and in order.
             assert_eq!(mirror.handled, world.changes(mirror.listed, mirror.highest).await, "round {round}: {fault:?}");
-            // The same for a stranger's client.
+            // The same for the client in Python.
             let newest = expected.values().max().copied().unwrap_or_default();
             follower.knows(&world, newest, expected.len()).await;
         }

@@ -103,7 +103,7 @@ impl World {
     async fn prepared(&self, snapshot: &Snapshot, pass_plan: &PassPlan) -> Result<Prepared, PrepareError> {
         let plan = Plan::of(snapshot);
         let is_living = |syncset: &_| snapshot.candidates.iter().any(|candidate| candidate.id == *syncset);
-        let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Held };
+        let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Suspended };
         self.preparer.prepare(snapshot, &plan, pass_plan, false, Progress::default(), &deletions).await
     }
 
@@ -114,7 +114,7 @@ impl World {
 }
 
 fn pass_plan(snapshot: &Snapshot) -> PassPlan {
-    match Plan::of(snapshot).pass_plan {
+    match Plan::of(snapshot).action {
         Action::Pass(pass_plan) => pass_plan,
         other => panic!("no pass: {other:?}"),
     }
@@ -214,7 +214,7 @@ fn only_what_is_due_is_rendered_and_who_takes_over_an_object() {
         let Prepared { input, .. } = world.prepared(&snapshot, &pass_plan).await.expect("an input");
         assert_eq!(rendered(&input.live), BTreeSet::from(["b", "c"]), "a is not the one that sends it now");
         assert_eq!((input.applied.len(), input.full), (5, false));
-        assert_eq!(input.gone, BTreeMap::from([(id(9), Deletions::Held)]));
+        assert_eq!(input.gone, BTreeMap::from([(id(9), Deletions::Suspended)]));
         assert_eq!(world.reads().await, 2, "rows and c, then b");
         let Prepared { input, .. } = world.prepared(&snapshot, &pass_plan).await.expect("an input");
         assert_eq!((rendered(&input.live).len(), input.applied.len()), (2, 5));
@@ -236,9 +236,9 @@ fn passes_that_turn_out_to_need_more_do_not_wait_for_each_other() {
         world.syncset(2, "b", &[heavy("b", 3 << 10)], &json!({})).await;
         let rows = vec![wanted(1, "shared", false), wanted(2, "shared", true)];
         world.store.save(&world.claim, &Writes { applied: rows, ..Writes::default() }, None).await.expect("stored");
-        let (snapshot, agenda) = (world.snapshot().await, due(&[2]));
+        let (snapshot, pass_plan) = (world.snapshot().await, due(&[2]));
         let passes = futures::future::join_all((0..3).map(|_| async {
-            let prepared = world.prepared(&snapshot, &agenda).await.expect("an input");
+            let prepared = world.prepared(&snapshot, &pass_plan).await.expect("an input");
             rendered(&prepared.input.live).len()
         }));
         assert_eq!(passes.await, [2; 3]);
@@ -490,14 +490,14 @@ fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
         let freed = Arc::new(parking_lot::Mutex::new(freed));
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         for _ in 0..4 {
-            let (aside, freed, begun) = (world.preparer.aside().clone(), Arc::clone(&freed), begun.clone());
+            let (blocking, freed, begun) = (world.preparer.blocking().clone(), Arc::clone(&freed), begun.clone());
             tokio::spawn(async move {
                 let wait = move || {
                     begun.blocking_send(()).expect("the test listens");
                     let _freed = freed.lock().recv();
                     Ok::<_, NoClient>(())
                 };
-                aside.apart(wait).await
+                blocking.apart(wait).await
             });
         }
         for _ in 0..4 {

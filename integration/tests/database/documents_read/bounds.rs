@@ -3,8 +3,8 @@
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
 use towline::documents::{
-    Aside, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Places, Store, WatchQuery, list,
-    list_json,
+    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Places, Store, WatchQuery,
+    list, list_json,
 };
 
 use crate::documents_read::world::{LIMIT, World, put, run, write};
@@ -126,34 +126,34 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let data = json!({"text": "x".repeat(length)});
             world.put(number, Kind::Cluster, (name, "c"), &json!({}), &data).await;
         }
-        let (aside, places) = (Aside::default(), Places::new(9, 1 << 20));
+        let (blocking, places) = (BlockingPool::default(), Places::new(9, 1 << 20));
         // As many as there are threads.
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         let mut ends = Vec::new();
         for _ in 0..4 {
             let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
-            let (aside, begun) = (aside.clone(), begun.clone());
+            let (blocking, begun) = (blocking.clone(), begun.clone());
             let work = move || {
                 begun.blocking_send(()).expect("the test listens");
                 Ok::<_, ListError>(ended.recv().is_err())
             };
-            tokio::spawn(async move { aside.run(1 << 20, work).await });
+            tokio::spawn(async move { blocking.run(1 << 20, work).await });
             ends.push(end);
             beginnings.recv().await.expect("it begins");
         }
         let database = &world.database;
         let read = |namespace: &'static str| {
-            let (database, aside) = (database.clone(), aside.clone());
+            let (database, blocking) = (database.clone(), blocking.clone());
             async move {
                 let found = Store::new(database).found(&Key::new(Kind::Cluster, namespace, "c")).await.expect("a read");
-                found.expect("a document").print(&aside).await.expect("it is printed")
+                found.expect("a document").print(&blocking).await.expect("it is printed")
             }
         };
         let listed = |namespace: &'static str| {
-            let (database, aside, places) = (database.clone(), aside.clone(), places.clone());
+            let (database, blocking, places) = (database.clone(), blocking.clone(), places.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
             async move {
-                list_json(&database, &aside, &ListQuery { filter, ..query(None) }, &places)
+                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, &places)
                     .await
                     .expect("a page")
                     .0

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use towline::documents::{
-    Aside, Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Places, Store, Tail, Watch, WatchQuery, list,
-    list_json,
+    BlockingPool, Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Places, Store, Tail, Watch, WatchQuery,
+    list, list_json,
 };
 
 use crate::documents_read::world::{LIMIT, World, run};
@@ -100,7 +100,7 @@ async fn reads(world: &World) -> bool {
         Err(ListError::Restoring) => outcomes.push(false),
         Err(other) => panic!("{other}"),
     }
-    outcomes.push(list_json(&world.database, &Aside::default(), &query, &Places::new(1, 0)).await.is_ok());
+    outcomes.push(list_json(&world.database, &BlockingPool::default(), &query, &Places::new(1, 0)).await.is_ok());
     for found in
         [store.get(&key).await.map(|found| found.is_some()), store.stored(&key).await.map(|found| found.is_some())]
     {

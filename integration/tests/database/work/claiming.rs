@@ -135,9 +135,9 @@ fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {
     });
 }
 
-/// Q3, and that one statement does it for several permits.
+/// Q3, and that one statement does it for several slots.
 #[test]
-fn three_of_four_permits_take_urgent_rows_and_the_fourth_the_oldest() {
+fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
     run(async {
         let stage = Stage::new("shares").await;
         let process = stage.process();
@@ -146,11 +146,11 @@ fn three_of_four_permits_take_urgent_rows_and_the_fourth_the_oldest() {
              select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '1 h' + n * interval '1 s', n > 8 \
              from generate_series(1, 16) n";
         let mut orders = Vec::new();
-        for permits in [1, 4] {
+        for slots in [1, 4] {
             stage.run(fill).await;
             let (mut turns, mut order, mut held) = (Turns::default(), Vec::new(), Vec::new());
             loop {
-                let granted = process.queue.claim(turns.shares(permits)).await.expect("an answer");
+                let granted = process.queue.claim(turns.shares(slots)).await.expect("an answer");
                 turns.taken(u32::try_from(granted.len()).expect("few"));
                 if granted.is_empty() {
                     break;
@@ -164,7 +164,7 @@ fn three_of_four_permits_take_urgent_rows_and_the_fourth_the_oldest() {
         }
         let expected = [9, 10, 11, 1, 12, 13, 14, 2, 15, 16, 3, 4, 5, 6, 7, 8];
         assert_eq!(orders, [expected.to_vec(), expected.to_vec()]);
-        // Where nothing is urgent, all permits take the others, and the other way round.
+        // Where nothing is urgent, all slots take the others, and the other way round.
         stage.run(fill).await;
         stage.run("delete from towline_work where urgent").await;
         assert_eq!(process.queue.claim(Turns::default().shares(4)).await.expect("an answer").len(), 4);

@@ -2,8 +2,8 @@
 
 use integration::postgres::HUB;
 
+use crate::work::consumer::Waiting;
 use crate::work::hints::World;
-use crate::work::intake::Waiting;
 use crate::work::world::{SHORT, Stage, run};
 
 /// The statements of the hub's account since the last count, by their beginnings.
@@ -76,7 +76,7 @@ fn an_idle_worker_over_the_broker_sends_a_statement_a_second_and_no_message() {
 }
 
 /// *Costs*: a claim for each round, one statement each fifth of a claim for all that is held, one for the end of a pass, and none while no
-/// permit is free.
+/// slot is free.
 #[test]
 fn each_step_of_work_costs_the_statements_that_are_promised() {
     run(async {
@@ -96,10 +96,10 @@ fn each_step_of_work_costs_the_statements_that_are_promised() {
         let renewals = stage.exceeds("three renewals", &calls(RENEW), 2).await;
         let passed = seconds(&stage).await - begun;
         assert!(passed >= 3.3, "{renewals} renewals of three claims in {passed} s");
-        assert_eq!(count(&stage).await, [(RENEW.to_owned(), 3)], "without a free permit nothing else is sent");
-        let (work, permit) = held.remove(0);
+        assert_eq!(count(&stage).await, [(RENEW.to_owned(), 3)], "without a free slot nothing else is sent");
+        let (work, slot) = held.remove(0);
         process.done(work).await;
-        drop(permit);
+        drop(slot);
         held.push(waiting.next().await);
         let found: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| text != RENEW).collect();
         let found_done =

@@ -9,7 +9,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use towline::documents::{Broker, Finished, Purpose, Work};
 
-use crate::work::intake::Waiting;
+use crate::work::consumer::Waiting;
 use crate::work::world::{LIMIT, Process, SHORT, Stage, broker, clusters, id, run, shared_broker, vhost};
 
 const WORK: &str = "towline.work.clusters";
@@ -39,8 +39,8 @@ impl World {
     }
 
     /// A worker over the broker, which is connected.
-    pub(crate) async fn worker(&self, permits: usize) -> Worker {
-        Worker::start(self.stage.process(), permits, &self.url).await
+    pub(crate) async fn worker(&self, slots: usize) -> Worker {
+        Worker::start(self.stage.process(), slots, &self.url).await
     }
 
     /// Ready messages and consumers of the queue.
@@ -62,7 +62,7 @@ impl World {
         .unwrap();
     }
 
-    /// Publishes something to the queue, as a stranger may.
+    /// Publishes something to the queue, as any client may.
     async fn publish(&self, body: &[u8]) {
         let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
         let sent = self.channel.basic_publish("".into(), WORK.into(), options, body, properties).await.expect("sent");
@@ -85,25 +85,25 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    async fn start(process: Process, permits: usize, url: &str) -> Self {
-        let worker = Self::begin(process, permits, url);
+    async fn start(process: Process, slots: usize, url: &str) -> Self {
+        let worker = Self::begin(process, slots, url);
         worker.stands("ready", "").await;
         worker
     }
 
     /// The same, connected or not.
-    fn begin(process: Process, permits: usize, url: &str) -> Self {
+    fn begin(process: Process, slots: usize, url: &str) -> Self {
         let broker = broker(url);
         let process = process.over(&broker);
-        let waiting = Waiting::start(&process, permits);
+        let waiting = Waiting::start(&process, slots);
         Self { process, broker, waiting }
     }
 
     /// Waits until its connection stands so, for a reason that contains a text.
     async fn stands(&self, state: &str, reason: &str) {
         eventually(format!("the worker to be {state}"), LIMIT, async || {
-            match self.broker.standings().get(&Purpose::Worker) {
-                Some(standing) if standing.as_str() == state && standing.to_string().contains(reason) => Ok(()),
+            match self.broker.connection_states().get(&Purpose::Worker) {
+                Some(found) if found.as_str() == state && found.to_string().contains(reason) => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -113,10 +113,10 @@ impl Worker {
 
     /// Works on the next cluster, and returns it with its token.
     async fn works(&mut self) -> (u64, i64) {
-        let (work, permit) = self.waiting.next().await;
+        let (work, slot) = self.waiting.next().await;
         let found = (number(&work), work.token);
         assert_eq!(self.process.done(work).await, Finished::Settled);
-        drop(permit);
+        drop(slot);
         found
     }
 
@@ -168,7 +168,7 @@ fn what_is_ready_by_the_time_is_found_without_a_hint() {
     });
 }
 
-/// A message that comes twice, comes late, or is of a stranger causes no pass; one that is no cluster's id is rejected, to where the operator
+/// A message that comes twice, comes late, or is of another client causes no pass; one that is no cluster's id is rejected, to where the operator
 /// wants it.
 #[test]
 fn a_message_too_many_causes_no_pass_and_what_is_no_cluster_is_rejected() {
@@ -229,7 +229,7 @@ fn a_queue_that_is_purged_or_deleted_loses_no_work() {
         for deletes in [false, true] {
             // A worker that is busy keeps a few messages, and the others wait.
             worker.process.ask(&[1], true).await;
-            let (first, permit) = worker.waiting.next().await;
+            let (first, slot) = worker.waiting.next().await;
             worker.process.ask(&(2..=20).collect::<Vec<_>>(), true).await;
             eventually("messages to wait", LIMIT, async || match world.queue().await {
                 (waiting, 1) if waiting > 0 => Ok(()),
@@ -244,7 +244,7 @@ fn a_queue_that_is_purged_or_deleted_loses_no_work() {
             }
             let token = first.token;
             assert_eq!(worker.process.done(first).await, Finished::Settled);
-            drop(permit);
+            drop(slot);
             let expected: Vec<_> = (2..=20).map(|cluster| (cluster, token)).collect();
             assert_eq!(worker.works_on(19).await, expected);
             world.queue_has("the worker to consume from an empty queue", (0, 1)).await;
@@ -290,13 +290,13 @@ fn hints_leave_the_others_their_turn() {
         let world = World::new("fourth").await;
         let mut worker = world.worker(1).await;
         worker.process.ask(&[100], true).await;
-        let (first, permit) = worker.waiting.next().await;
+        let (first, slot) = worker.waiting.next().await;
         let hinted: Vec<u64> = (1..=40).collect();
         worker.process.ask(&[200, 201, 202], false).await;
         world.stage.run("update towline_work set ready_at = now() - interval '1 h' where not urgent").await;
         worker.process.ask(&hinted, true).await;
         assert_eq!(worker.process.done(first).await, Finished::Settled);
-        drop(permit);
+        drop(slot);
         let mut order = Vec::new();
         for _ in 0..12 {
             order.push(worker.works().await.0);
@@ -388,7 +388,7 @@ fn workers_with_and_without_the_broker_share_the_work() {
         let mut first = vec![(by_database.next().await, &without), (over.waiting.next().await, &over.process)];
         let mut worked = Vec::new();
         for _ in 0..CLUSTERS {
-            let ((work, permit), process) = if let Some(found) = first.pop() {
+            let ((work, slot), process) = if let Some(found) = first.pop() {
                 found
             } else {
                 tokio::select! {
@@ -399,7 +399,7 @@ fn workers_with_and_without_the_broker_share_the_work() {
             assert_eq!(work.token, 1, "nobody else has had it");
             worked.push(number(&work));
             assert_eq!(process.done(work).await, Finished::Settled);
-            drop(permit);
+            drop(slot);
         }
         worked.sort_unstable();
         assert_eq!(worked, (0..CLUSTERS).collect::<Vec<_>>());

@@ -11,10 +11,10 @@
 
 mod claiming;
 mod clocks;
+mod consumer;
 mod costs;
 mod faults;
 mod hints;
-mod intake;
 mod oracle;
 mod renewals;
 mod requests;

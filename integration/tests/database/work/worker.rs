@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use towline::db::Database;
-use towline::documents::{Broker, Intake, Work, WorkQueue};
+use towline::documents::{Broker, Work, WorkConsumer, WorkQueue};
 
 use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, run};
 
 const URL: &str = "WORKER_DATABASE";
 const ORACLE: &str = "WORKER_ORACLE";
-const PERMITS: &str = "WORKER_PERMITS";
+const SLOTS: &str = "WORKER_PERMITS";
 const BROKER: &str = "WORKER_BROKER";
 /// Requests of a pass, and the time between two.
 const REQUESTS: usize = 4;
@@ -26,19 +26,19 @@ const BETWEEN: Duration = Duration::from_millis(40);
 pub(crate) struct Worker(Child);
 
 impl Worker {
-    /// Starts a worker under a name, with so many permits.
-    pub(crate) fn start(name: &str, url: &str, oracle: &str, permits: usize) -> Self {
-        Self::start_over(name, url, oracle, permits, None)
+    /// Starts a worker under a name, with so many slots.
+    pub(crate) fn start(name: &str, url: &str, oracle: &str, slots: usize) -> Self {
+        Self::start_over(name, url, oracle, slots, None)
     }
 
     /// The same with a message broker.
-    pub(crate) fn start_over(name: &str, url: &str, oracle: &str, permits: usize, broker: Option<&str>) -> Self {
+    pub(crate) fn start_over(name: &str, url: &str, oracle: &str, slots: usize, broker: Option<&str>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new(program);
         let test =
             module_path!().split_once("::").map_or_else(String::new, |(_, module)| format!("{module}::as_a_worker"));
         command.args(["--exact", &test, "--ignored", "--nocapture"]);
-        command.env(URL, url).env(ORACLE, format!("{name} {oracle}")).env(PERMITS, permits.to_string());
+        command.env(URL, url).env(ORACLE, format!("{name} {oracle}")).env(SLOTS, slots.to_string());
         command.envs(broker.map(|broker| (BROKER, broker)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         Self(command.spawn().expect("a process"))
@@ -80,34 +80,34 @@ fn as_a_worker() {
     let Ok(url) = std::env::var(URL) else { return };
     let (name, oracle) =
         std::env::var(ORACLE).expect("where").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("two");
-    let permits = std::env::var(PERMITS).expect("how many").parse().expect("a number");
+    let slots = std::env::var(SLOTS).expect("how many").parse().expect("a number");
     run(async {
         let mut until_the_end = TcpStream::connect(&oracle).await.expect("the oracle");
         let broker = std::env::var(BROKER).ok().map(|url| broker(&url));
-        let _works = work(&name, &url, &oracle, permits, broker);
+        let _works = work(&name, &url, &oracle, slots, broker);
         // The oracle says nothing here until it is gone.
         let _end = until_the_end.read(&mut [0]).await;
     });
 }
 
 /// Works in this process, until what this returns is dropped.
-pub(crate) fn work(name: &str, url: &str, oracle: &str, permits: usize, broker: Option<Broker>) -> (Process, Running) {
+pub(crate) fn work(name: &str, url: &str, oracle: &str, slots: usize, broker: Option<Broker>) -> (Process, Running) {
     let process = Process::lasting(&open(url), SHORT);
     let queue = process.queue.clone().over(broker);
-    let intake = Intake::new(queue, Arc::new(Semaphore::new(permits)));
+    let consumer = WorkConsumer::new(queue, Arc::new(Semaphore::new(slots)));
     let (name, oracle) = (name.to_owned(), oracle.to_owned());
     let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(url), name, oracle });
-    let intake = Running::start(async move |scope| {
-        let deliver = |work, permit| {
+    let consumer = Running::start(async move |scope| {
+        let deliver = |work, slot| {
             let worked = Arc::clone(&worked);
             tokio::spawn(async move {
                 worked.pass(work).await;
-                drop(permit);
+                drop(slot);
             });
         };
-        intake.run(&scope, deliver).await;
+        consumer.run(&scope, deliver).await;
     });
-    (process, intake)
+    (process, consumer)
 }
 
 impl Worked {

@@ -21,13 +21,13 @@ use self::plan::{Closures, Step, kinds};
 use self::publish::{Published, Publisher};
 use self::read::Read;
 use super::broker::{Broker, Pauses};
+use super::connection_state::{ConnectionState, Purpose};
 use super::message::Message;
-use super::standing::{Purpose, Standing};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::amqp::{Error, Link};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Listener, Session, Subscriber};
-use crate::documents::aside::Aside;
+use crate::documents::blocking::BlockingPool;
 use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
 use crate::documents::renumber::renumber;
@@ -186,9 +186,9 @@ impl Under<'_> {
         pauses: &mut Pauses,
     ) -> Result<std::convert::Infallible, Ended> {
         let database = &self.of.database;
-        let aside = Aside::default();
+        let blocking = BlockingPool::default();
         loop {
-            let read = read::read(database, &aside, link.place()).await?;
+            let read = read::read(database, &blocking, link.place()).await?;
             match read.head.step() {
                 Step::Follow if read.last == read.head.cursor => {
                     self.of.broker.works(Purpose::Relay, link);
@@ -233,7 +233,7 @@ impl Under<'_> {
         let publishing = publisher.publish(&read.rows, &self.closures);
         let Published { confirmed, nacked, skipped, error } = self.reported(link, publishing).await;
         if !nacked.is_empty() {
-            read::owe(&self.of.database).await?;
+            read::note_pending_relist(&self.of.database).await?;
         }
         let count =
             |outcome, count| self.of.broker.observer.published(outcome, u64::try_from(count).unwrap_or(u64::MAX));
@@ -253,7 +253,7 @@ impl Under<'_> {
             return outcome;
         }
         if !link.is_blocked() {
-            self.of.broker.stands(Purpose::Relay, Standing::Away(IS_UNCONFIRMED.to_owned()));
+            self.of.broker.connection_is(Purpose::Relay, ConnectionState::Away(IS_UNCONFIRMED.to_owned()));
         }
         confirmed.await
     }
@@ -269,7 +269,7 @@ impl Under<'_> {
             let messages: Vec<Message> = left.iter().copied().map(Message::relist).collect();
             left = publisher.publish_all(&messages).await?;
             if !left.is_empty() {
-                self.of.broker.stands(Purpose::Relay, Standing::Away(IS_REFUSED.to_owned()));
+                self.of.broker.connection_is(Purpose::Relay, ConnectionState::Away(IS_REFUSED.to_owned()));
             }
         }
         Ok(())

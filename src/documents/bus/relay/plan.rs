@@ -23,7 +23,7 @@ pub(super) struct Head {
     /// Up to where events were published; 0 before the first start.
     pub(super) cursor: i64,
     /// Whether a queue has refused events, and nobody has confirmed yet that consumers were told to list.
-    pub(super) owes: bool,
+    pub(super) is_relist_pending: bool,
     /// Whether events up to the cursor were published to another broker, or nobody knows to which.
     pub(super) is_elsewhere: bool,
 }
@@ -40,11 +40,12 @@ pub(super) enum Step {
 
 impl Head {
     pub(super) fn step(self) -> Step {
-        let Self { is_whole, base, newest, cursor, owes, is_elsewhere } = self;
+        let Self { is_whole, base, newest, cursor, is_relist_pending, is_elsewhere } = self;
         let was_elsewhere = cursor > 0 && is_elsewhere;
         if !is_whole {
             Step::Renumber
-        } else if owes || was_elsewhere || (cursor == 0 && newest > 0) || base > cursor || cursor > newest {
+        } else if is_relist_pending || was_elsewhere || (cursor == 0 && newest > 0) || base > cursor || cursor > newest
+        {
             Step::Relist
         } else {
             Step::Follow
@@ -63,7 +64,7 @@ pub(super) fn has_room(unconfirmed: usize, bytes: usize, next: usize, is_careful
 #[derive(Debug, Default)]
 pub(super) struct Closures {
     careful_until: i64,
-    suspect: Option<(i64, u32)>,
+    closed_alone: Option<(i64, u32)>,
     skipped: BTreeSet<i64>,
 }
 
@@ -85,8 +86,8 @@ impl Closures {
             self.careful_until = self.careful_until.max(last);
             return;
         }
-        let before = self.suspect.filter(|(version, _)| *version == first).map_or(0, |(_, closures)| closures);
-        self.suspect = Some((first, before + 1));
+        let before = self.closed_alone.filter(|(version, _)| *version == first).map_or(0, |(_, closures)| closures);
+        self.closed_alone = Some((first, before + 1));
         if is_refusal || before + 1 >= MOST_CLOSURES {
             self.skipped.insert(first);
         }
@@ -108,7 +109,8 @@ pub(super) fn kinds(of: impl IntoIterator<Item = Kind>) -> Vec<Kind> {
 mod tests {
     use super::*;
 
-    const HEAD: Head = Head { is_whole: true, base: 10, newest: 20, cursor: 15, owes: false, is_elsewhere: false };
+    const HEAD: Head =
+        Head { is_whole: true, base: 10, newest: 20, cursor: 15, is_relist_pending: false, is_elsewhere: false };
 
     fn step(base: i64, newest: i64, cursor: i64) -> Step {
         Head { base, newest, cursor, ..HEAD }.step()
@@ -132,7 +134,7 @@ mod tests {
     /// Whoever has published last may have ended before it could say so.
     #[test]
     fn consumers_list_after_a_refusal_that_was_not_told() {
-        assert_eq!(Head { owes: true, ..HEAD }.step(), Step::Relist);
+        assert_eq!(Head { is_relist_pending: true, ..HEAD }.step(), Step::Relist);
     }
 
     /// Who consumes from this broker has not got them. Before the first event there is nothing to miss.
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn nothing_is_published_while_the_database_is_being_restored() {
-        let all = Head { is_whole: false, owes: true, is_elsewhere: true, ..HEAD };
+        let all = Head { is_whole: false, is_relist_pending: true, is_elsewhere: true, ..HEAD };
         assert_eq!(all.step(), Step::Renumber);
     }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::plan::Head;
 use crate::db::{self, Database, Type, column};
-use crate::documents::aside::Aside;
+use crate::documents::blocking::BlockingPool;
 use crate::documents::bus::message::{About, Message};
 use crate::documents::claims::Grant;
 use crate::documents::filter::Filter;
@@ -56,25 +56,27 @@ fn statement() -> String {
 }
 
 /// Reads the rows above the cursor, for the broker at this place.
-pub(super) async fn read(database: &Database, aside: &Aside, place: &str) -> Result<Read, db::Error> {
+pub(super) async fn read(database: &Database, blocking: &BlockingPool, place: &str) -> Result<Read, db::Error> {
     let params = [(&ROWS as _, Type::INT8), (&BYTES as _, Type::INT8), (&place as _, Type::TEXT)];
     let mut found = database.rows(QUERY, &statement(), &params).await?;
-    let nothing = Head { is_whole: false, base: 0, newest: 0, cursor: 0, owes: false, is_elsewhere: false };
+    let nothing =
+        Head { is_whole: false, base: 0, newest: 0, cursor: 0, is_relist_pending: false, is_elsewhere: false };
     let mut read = Read { head: nothing, rows: Vec::new(), last: 0 };
     let (mut is_first, mut bytes) = (true, 0);
     while let Some(row) = found.next().await? {
         if std::mem::take(&mut is_first) {
             let cursor = column(QUERY, &row, 3)?;
             let (base, newest) = (column(QUERY, &row, 1)?, column(QUERY, &row, 2)?);
-            let (owes, is_elsewhere) = (column(QUERY, &row, 4)?, column(QUERY, &row, 5)?);
-            read.head = Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor, owes, is_elsewhere };
+            let (is_relist_pending, is_elsewhere) = (column(QUERY, &row, 4)?, column(QUERY, &row, 5)?);
+            read.head =
+                Head { is_whole: column(QUERY, &row, 0)?, base, newest, cursor, is_relist_pending, is_elsewhere };
             read.last = cursor;
         }
         let Some(version) = column::<Option<i64>>(QUERY, &row, 6)? else { continue };
         read.last = version;
         let id: &str = column(QUERY, &row, 14)?;
         let id: Uuid = id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?;
-        match Entry::read_aside(aside, QUERY, row, 6).await {
+        match Entry::read_blocking(blocking, QUERY, row, 6).await {
             Ok(Some(entry)) => {
                 let row = Row::of(&entry, id);
                 bytes += row.message.as_ref().map_or(0, |message| message.body.len());
@@ -103,8 +105,8 @@ impl Row {
     }
 }
 
-/// Moves the cursor, if the claim is still held and the cursor is where the read began: consumers at the broker of this place are owed
-/// no list any more. False if not.
+/// Moves the cursor, if the claim is still held and the cursor is where the read began: consumers at the broker of this place need
+/// not be told to list any more. False if not.
 pub(super) async fn move_cursor(
     database: &Database,
     grant: &Grant,
@@ -135,7 +137,7 @@ pub(super) async fn move_cursor(
 
 /// Notes that consumers have to be told to list, whoever is the relay by then. It is the cursor of a row that is no
 /// claim, and needs none: a list too many does no harm.
-pub(super) async fn owe(database: &Database) -> Result<(), db::Error> {
+pub(super) async fn note_pending_relist(database: &Database) -> Result<(), db::Error> {
     const TEXT: &str =
         "insert into towline_claim (name, cursor) values ('relist', 1) on conflict (name) do update set cursor = 1";
     database.execute("owe_relist", TEXT, &[]).await.map(drop)

@@ -9,8 +9,8 @@ fn merge_patches_replace_a_kubeconfig_and_merge_data_by_key() {
     let answer = place.merge(json!({"data": {"a": null, "c": "Yw=="}})).expect("changed");
     assert_eq!(place.opened(), r#"{"b":"Yg==","c":"Yw=="}"#);
     assert_eq!(Value::Object(answer.document.data), json!({"type": "t", "dataGeneration": 2, "keys": ["b", "c"]}));
-    assert_eq!(place.merge(json!({"data": {}})).expect("the same").verdict, Verdict::Unchanged);
-    assert_eq!(place.merge(json!({"data": {"x": null, "b": "Yg=="}})).expect("the same").verdict, Verdict::Unchanged);
+    assert_eq!(place.merge(json!({"data": {}})).expect("the same").effect, Effect::Unchanged);
+    assert_eq!(place.merge(json!({"data": {"x": null, "b": "Yg=="}})).expect("the same").effect, Effect::Unchanged);
     place.merge(json!({"data": null})).expect("changed");
     assert_eq!((place.opened().as_str(), &place.document().data["keys"]), ("{}", &json!([])));
     place.replace(secret()).expect("changed");
@@ -71,16 +71,16 @@ fn the_present_sealed_value_is_no_change_except_in_a_dry_run() {
         (Kind::Secret, secret(), json!({"data": {"a": "YQ=="}})),
     ] {
         let mut place = Place::with(kind, fields);
-        assert_eq!(place.merge(patch.clone()).expect("the same").verdict, Verdict::Unchanged);
+        assert_eq!(place.merge(patch.clone()).expect("the same").effect, Effect::Unchanged);
         let wrong = match kind {
             Kind::Cluster => json!({"kubeconfig": "guess"}),
             _ => json!({"data": {"a": "Zw=="}}),
         };
         let dry = |patch: Value| Request { dry_run: true, ..place.request(Action::Merge(Part::Document, body(patch))) };
         let decided = [dry(patch), dry(wrong)].map(|request| place.decide(&request).expect("decided"));
-        let [right, wrong] = decided.map(|decision| (decision.verdict, decision.document));
+        let [right, wrong] = decided.map(|decision| (decision.effect, decision.document));
         assert_eq!(right, wrong, "a dry run confirms no guess");
-        assert_eq!((right.0, right.1.generation), (Verdict::Changed, 2));
+        assert_eq!((right.0, right.1.generation), (Effect::Changed, 2));
     }
 }
 
@@ -96,7 +96,7 @@ fn a_dry_run_of_a_value_that_is_too_large_fails_like_the_write() {
         let problem = place.decide(&request).err().expect("it is too large");
         assert_eq!(problem.kind, ProblemKind::TooLarge, "dry run: {dry_run}");
     }
-    assert_eq!(place.merge(json!({"data": {"b": null, "c": "YQ=="}})).expect("changed").verdict, Verdict::Changed);
+    assert_eq!(place.merge(json!({"data": {"b": null, "c": "YQ=="}})).expect("changed").effect, Effect::Changed);
 }
 
 #[test]

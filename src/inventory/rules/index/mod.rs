@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 pub(in crate::inventory) use self::observe::Seen;
 pub(in crate::inventory) use self::outcomes::{ReadFailure, Refusal};
-pub(in crate::inventory) use self::places::STATUS_ROOM;
+pub(in crate::inventory) use self::places::STATUS_BUDGET;
 use self::registration::Registration;
 use self::release::Release;
 pub(in crate::inventory) use self::steps::{Obstacle, Post, PostKey, Step, View};
@@ -70,7 +70,7 @@ pub(in crate::inventory) struct Settings {
     /// The most releases that are reported.
     pub(in crate::inventory) max_releases: usize,
     /// The most bytes that releases may take in the status.
-    pub(in crate::inventory) status_room: usize,
+    pub(in crate::inventory) status_budget: usize,
     /// What every body says of its sender.
     pub(in crate::inventory) sender: Sender,
     /// Stands for the API and the wire: what one API has rejected, another one may take.

@@ -22,11 +22,11 @@ pub(in crate::inventory) struct Seen {
 }
 
 /// What follows from an observation of a release's revisions alone.
-enum Standing {
+enum RevisionState {
     /// It is reported with this record.
     Reported(Known, Stage),
     /// Its last report stands.
-    Stands,
+    Unchanged,
     /// This record has to be read first.
     Unread(Revision),
     /// There is nothing to say of it, and never was.
@@ -63,17 +63,17 @@ impl Index {
             self.status.is_dirty |= release.set_aside();
             return;
         }
-        let (told, stage) = match standing(release) {
-            Standing::Reported(told, stage) => (told, stage),
-            Standing::Stands => {
+        let (told, stage) = match revision_state(release) {
+            RevisionState::Reported(told, stage) => (told, stage),
+            RevisionState::Unchanged => {
                 release.is_under_way = true;
                 return;
             }
-            Standing::Unread(revision) => {
+            RevisionState::Unread(revision) => {
                 release.unread = Some(revision).filter(|_| release.undecodable.is_none());
                 return;
             }
-            Standing::Unknown => {
+            RevisionState::Unknown => {
                 if release.is_idle() {
                     self.releases.remove(key);
                 }
@@ -183,19 +183,19 @@ impl Index {
 }
 
 /// What the revisions of a release say.
-fn standing(release: &Release) -> Standing {
+fn revision_state(release: &Release) -> RevisionState {
     let known = release.known.clone();
     match (&release.newest, &release.entry) {
         (Some(newest), _) if newest.stage.is_reported() => match known {
-            Some(known) if known.version == newest.version => Standing::Reported(known, newest.stage),
-            _ => Standing::Unread(newest.clone()),
+            Some(known) if known.version == newest.version => RevisionState::Reported(known, newest.stage),
+            _ => RevisionState::Unread(newest.clone()),
         },
         (Some(newest), Some(_)) if newest.stage == Stage::Uninstalled => match known {
             // Its status is all that has changed in it.
             Some(known) if known.revision == newest.number => {
-                Standing::Reported(Known { version: newest.version.clone(), ..known }, Stage::Uninstalled)
+                RevisionState::Reported(Known { version: newest.version.clone(), ..known }, Stage::Uninstalled)
             }
-            _ => Standing::Unread(newest.clone()),
+            _ => RevisionState::Unread(newest.clone()),
         },
         (None, Some(entry)) => {
             let told = known.unwrap_or_else(|| Known {
@@ -204,10 +204,10 @@ fn standing(release: &Release) -> Standing {
                 facts: entry.facts.clone(),
                 unlabelled: BTreeSet::new(),
             });
-            Standing::Reported(told, Stage::Uninstalled)
+            RevisionState::Reported(told, Stage::Uninstalled)
         }
         // Its history was kept, and it was forgotten or never told.
-        (Some(Revision { stage: Stage::Uninstalled, .. }) | None, None) => Standing::Unknown,
-        (Some(_), _) => Standing::Stands,
+        (Some(Revision { stage: Stage::Uninstalled, .. }) | None, None) => RevisionState::Unknown,
+        (Some(_), _) => RevisionState::Unchanged,
     }
 }

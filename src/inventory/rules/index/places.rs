@@ -12,7 +12,7 @@ use crate::inventory::rules::status::{Condition, Entry};
 
 /// The most bytes that releases may take in the status. The API server takes about 1.4 MiB (1,468,006 bytes) for the project as a whole,
 /// with its spec, its conditions and its managed fields. 2,000 ordinary releases fit.
-pub(in crate::inventory) const STATUS_ROOM: usize = 1_400_000;
+pub(in crate::inventory) const STATUS_BUDGET: usize = 1_400_000;
 
 /// Why a release is not reported though it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Index {
             |release: &Release| release.is_gone && release.entry.is_some() && !release.is_refused_for_good();
         let gone = self.releases.iter().filter(|(_, release)| is_to_be_told(release));
         let of_gone: usize = gone.map(|(key, release)| release.size(key)).sum();
-        let mut room = self.settings.status_room.saturating_sub(of_gone);
+        let mut budget = self.settings.status_budget.saturating_sub(of_gone);
         let mut places = self.settings.max_releases;
         let mut moved = Vec::new();
         for (key, release) in &mut self.releases {
@@ -80,8 +80,8 @@ impl Index {
                 None
             } else if places == 0 {
                 Some(Excluded::MaxReleases)
-            } else if let Some(left) = room.checked_sub(release.size(key)) {
-                (room, places) = (left, places - 1);
+            } else if let Some(left) = budget.checked_sub(release.size(key)) {
+                (budget, places) = (left, places - 1);
                 None
             } else {
                 Some(Excluded::StatusSize)
@@ -110,10 +110,10 @@ impl Index {
             _ => release.is_refused_for_good(),
         };
         let of_turn = move |turn| self.releases.iter().filter(move |(_, release)| is_turn_of(turn, release));
-        let mut room = self.settings.status_room;
+        let mut budget = self.settings.status_budget;
         (0..4).flat_map(of_turn).filter_map(move |(key, release)| {
             let entry = release.entry.as_ref()?;
-            room = room.checked_sub(release.size(key))?;
+            budget = budget.checked_sub(release.size(key))?;
             Some((key, entry))
         })
     }

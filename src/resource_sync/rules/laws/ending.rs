@@ -78,8 +78,8 @@ fn an_unclaimed_local_object_is_kept_or_deleted_as_configured() {
         let deleted = Scene::remote_absent("unclaimed = \"delete\"", absence).foreign_local();
         assert_eq!(deleted.next(), Next::Do(Step::DeleteLocal));
     }
-    let suspicious = Scene::remote_absent("unclaimed = \"delete\"", Absence::Unexplained).foreign_local();
-    assert_eq!(suspicious.next(), Next::ConfirmAbsence);
+    let unexplained = Scene::remote_absent("unclaimed = \"delete\"", Absence::Unexplained).foreign_local();
+    assert_eq!(unexplained.next(), Next::ConfirmAbsence);
     let kept = Scene::remote_absent("", Absence::Unexplained).foreign_local();
     assert_eq!(kept.next(), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "what is kept anyway is not asked for");
 }
@@ -165,7 +165,7 @@ fn our_finalizer_goes_last_and_no_other() {
 }
 
 #[test]
-fn a_suspicious_absence_is_confirmed_before_anything_goes() {
+fn an_unexplained_absence_is_confirmed_before_anything_goes() {
     assert_eq!(Scene::remote_absent("", Absence::Unexplained).next(), Next::ConfirmAbsence);
     let mut scene = Scene::remote_absent("", Absence::Unexplained).owned_namespace();
     assert_eq!(scene.next(), Next::ConfirmAbsence);

@@ -507,7 +507,7 @@ impl Pass {
         let deletions: BTreeSet<_> = pending
             .map(|row| match self.deletions_of(row.syncset) {
                 Deletions::Allowed => 0,
-                Deletions::Held => 1,
+                Deletions::Suspended => 1,
                 Deletions::Unchecked => 2,
             })
             .collect();
@@ -527,7 +527,7 @@ impl Pass {
             results: self.stored.results().cloned().collect(),
             retry: soonest.or(retries.first().copied()),
             awaits_check,
-            is_held: deletions.contains(&1),
+            is_suspended: deletions.contains(&1),
             releases: self.releases.clone(),
             contended: self.contended.clone(),
             ending: self.ending(),

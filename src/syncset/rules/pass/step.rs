@@ -466,8 +466,8 @@ pub struct Outcome {
     pub retry: Option<Retry>,
     /// Whether deletions wait until the dispatcher has checked them, or were put off: it is tried again after 1 s.
     pub awaits_check: bool,
-    /// Whether deletions are held.
-    pub is_held: bool,
+    /// Whether deletions are suspended.
+    pub is_suspended: bool,
     /// What was not deleted, and why.
     pub releases: BTreeMap<Release, usize>,
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it

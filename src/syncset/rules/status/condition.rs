@@ -18,8 +18,8 @@ pub struct Conditions {
     pub reachability: Reachability,
     /// Why it is paused, if it is.
     pub paused: Option<String>,
-    /// The syncsets whose deletions are held, in their order.
-    pub held: Vec<SyncSetName>,
+    /// The syncsets whose deletions are suspended, in their order.
+    pub suspended: Vec<SyncSetName>,
     /// Whether the kubeconfig leads to another cluster than before.
     pub has_moved: bool,
 }
@@ -106,9 +106,9 @@ pub(super) fn shown(
 ) -> Value {
     let mut all = vec![failed(failing, is_applied), unreachable(&conditions.reachability)];
     all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
-    if !conditions.held.is_empty() {
-        let held: Vec<&SyncSetName> = conditions.held.iter().collect();
-        let message = format!("deletions of {} are held until they are approved", listed(&held));
+    if !conditions.suspended.is_empty() {
+        let suspended: Vec<&SyncSetName> = conditions.suspended.iter().collect();
+        let message = format!("deletions of {} are held until they are approved", listed(&suspended));
         all.push(Condition::when("Held", "MassDeletion", message));
     }
     if conditions.has_moved {

@@ -162,14 +162,14 @@ fn the_first_success_is_the_latest_of_all_and_never_reset() {
 
 #[test]
 fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_is_the_same() {
-    let held = result(1, SyncSetKind::SelectorSyncSet, "monitoring").name;
+    let suspended = result(1, SyncSetKind::SelectorSyncSet, "monitoring").name;
     let conditions = Conditions {
         reachability: Reachability::Unreachable {
             reason: Unreachable::Unauthorized,
             message: "it does not accept the credentials".to_owned(),
         },
         paused: Some("paused by paused".to_owned()),
-        held: vec![held],
+        suspended: vec![suspended],
         has_moved: true,
     };
     let before = of(&[], &[], Conditions::default(), &Map::new());

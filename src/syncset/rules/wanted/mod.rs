@@ -20,8 +20,8 @@ mod tests;
 pub enum Deletions {
     /// The guard has checked and allowed its deletions.
     Allowed,
-    /// They are held until somebody approves them.
-    Held,
+    /// They are suspended until somebody approves them.
+    Suspended,
     /// The dispatcher has not checked the newest change yet.
     Unchecked,
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::PrepareError;
 use super::secrets::Contents;
-use crate::documents::Aside;
+use crate::documents::BlockingPool;
 use crate::syncset::payloads::{Kept, Parsed};
 use crate::syncset::rules::render::{self, UnreadableSecret};
 use crate::syncset::rules::rows::Failure;
@@ -26,7 +26,10 @@ pub(super) struct Batch {
 }
 
 /// The payloads of these texts.
-pub(super) async fn parse(aside: &Aside, rows: Vec<PayloadRow>) -> Result<Vec<(PayloadRow, Parsed)>, PrepareError> {
+pub(super) async fn parse(
+    blocking: &BlockingPool,
+    rows: Vec<PayloadRow>,
+) -> Result<Vec<(PayloadRow, Parsed)>, PrepareError> {
     let bytes = rows.iter().map(|row| row.text.len()).sum();
     let parse = move || {
         let parsed = rows.into_iter().map(|PayloadRow { id, version, text }| {
@@ -35,7 +38,7 @@ pub(super) async fn parse(aside: &Aside, rows: Vec<PayloadRow>) -> Result<Vec<(P
         });
         Ok(parsed.collect())
     };
-    aside.run(bytes, parse).await
+    blocking.run(bytes, parse).await
 }
 
 fn payload(text: &str) -> Parsed {
@@ -57,13 +60,13 @@ impl Batch {
     }
 
     /// What the syncsets want, by their ids.
-    pub(super) async fn render(self, aside: &Aside) -> Result<BTreeMap<Uuid, Rendered>, PrepareError> {
+    pub(super) async fn render(self, blocking: &BlockingPool) -> Result<BTreeMap<Uuid, Rendered>, PrepareError> {
         let kept = self.syncsets.iter().filter_map(|(_, parsed)| parsed.as_ref().ok());
         let bytes: usize = kept.map(|kept| kept.bytes).sum();
         if self.is_rendered_apart() {
-            return aside.apart(move || Ok(self.rendered())).await;
+            return blocking.apart(move || Ok(self.rendered())).await;
         }
-        aside.run(bytes, move || Ok(self.rendered())).await
+        blocking.run(bytes, move || Ok(self.rendered())).await
     }
 
     fn rendered(self) -> BTreeMap<Uuid, Rendered> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use integration::postgres::ADMIN;
 use towline::documents::{Kind, open};
-use towline::syncset::dispatch::{DispatchError, HeldSyncset, approve, held};
+use towline::syncset::dispatch::{DispatchError, SuspendedSyncset, approve, suspended};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
@@ -18,21 +18,21 @@ fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
         for by_annotation in [false, true] {
             let world = World::new(&format!("edit_and_labels_{by_annotation}"), 12).await;
             world.changes(selector(2, &of_env("prod"), 2, &[])).await;
-            assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
+            assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
             if by_annotation {
                 world.changes(annotated(selector(2, &of_env("prod"), 2, &[]), "2")).await;
             } else {
                 let approved = approve(&world.stage.database(), None).await.expect("it is approved");
-                assert_eq!(approved.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Many]);
+                assert_eq!(approved.iter().map(|suspended| suspended.cause).collect::<Vec<_>>(), [Cause::Many]);
             }
-            assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+            assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
             for number in 0..12 {
                 world.relabels(number, &TEST).await;
             }
             world.leader.all().await;
-            assert_eq!((world.held().await, world.deleted().await), (Some((12, 12, Cause::Many)), 0));
+            assert_eq!((world.suspended().await, world.deleted().await), (Some((12, 12, Cause::Many)), 0));
             approve(&world.stage.database(), Some("base")).await.expect("it is approved");
-            assert_eq!((world.held().await, world.deleted().await), (None, 12));
+            assert_eq!((world.suspended().await, world.deleted().await), (None, 12));
         }
     });
 }
@@ -44,9 +44,12 @@ fn an_edit_ends_what_was_approved_before_it() {
         let world = World::new("approved_then_edited", 12).await;
         world.changes(selector(2, &of_env("prod"), 2, &[])).await;
         approve(&world.stage.database(), None).await.expect("it is approved");
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         world.changes(selector(3, &of_env("prod"), 0, &[map("m8"), map("m9")])).await;
-        assert_eq!((world.held().await, world.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
+        assert_eq!(
+            (world.suspended().await, world.deletions().await),
+            (Some((12, 12, Cause::Many)), Deletions::Suspended)
+        );
     });
 }
 
@@ -71,9 +74,9 @@ fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_checked() {
             assert_eq!(approval.join().expect("no panic"), 1);
         };
         let turn = world.leader.dispatch.turn_in_pages(&world.leader.grant, &checked).await.expect("a turn");
-        assert_eq!((turn.changes, turn.has_more, world.held().await), (0, true, None), "it is repeated");
+        assert_eq!((turn.changes, turn.has_more, world.suspended().await), (0, true, None), "it is repeated");
         assert_eq!(world.leader.turn().await.changes, 1);
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -86,17 +89,17 @@ fn a_name_approves_none_of_several_syncsets_and_an_id_one() {
         world.applied().await;
         world.changes(selector(2, &of_env("prod"), 2, &[])).await;
         let database = world.stage.database();
-        let both = held(&database).await.expect("a list");
-        assert_eq!(both.iter().map(HeldSyncset::argument).collect::<Vec<_>>(), ["base", "base"]);
+        let both = suspended(&database).await.expect("a list");
+        assert_eq!(both.iter().map(SuspendedSyncset::argument).collect::<Vec<_>>(), ["base", "base"]);
         let error = approve(&database, Some("base")).await.expect_err("which one is not known");
         let text = error.to_string();
-        assert!(both.iter().all(|held| text.contains(&held.id.to_string())), "{text}");
+        assert!(both.iter().all(|suspended| text.contains(&suspended.id.to_string())), "{text}");
         assert!(matches!(error, DispatchError::Ambiguous { .. }) && text.contains("it was deleted"), "{text}");
-        assert_eq!(held(&database).await.expect("a list").len(), 2, "nothing is approved");
-        let gone = both.iter().find(|held| held.cause == Cause::Gone).expect("one that is gone");
+        assert_eq!(suspended(&database).await.expect("a list").len(), 2, "nothing is approved");
+        let gone = both.iter().find(|suspended| suspended.cause == Cause::Gone).expect("one that is gone");
         assert_eq!(approve(&database, Some(&gone.id.to_string())).await.expect("one"), std::slice::from_ref(gone));
         let rest = approve(&database, Some("base")).await.expect("the other one");
-        assert_eq!(rest.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Many]);
-        assert_eq!(held(&database).await.expect("a list"), []);
+        assert_eq!(rest.iter().map(|suspended| suspended.cause).collect::<Vec<_>>(), [Cause::Many]);
+        assert_eq!(suspended(&database).await.expect("a list"), []);
     });
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towline::documents::Kind;
-use towline::syncset::dispatch::held;
+use towline::syncset::dispatch::suspended;
 
 use super::{PROD, TEST, World, of_env, selector};
 use crate::documents::dispatch::{CURSOR, Leader, NEWEST, document, removal, statements};
@@ -66,13 +66,13 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
             writer.version(item).await;
             let before = counts().await;
             let turn = leader.turn().await;
-            assert_eq!((turn.changes, turn.held == 1), (1, is_held));
+            assert_eq!((turn.changes, turn.suspended == 1), (1, is_held));
             let after = counts().await;
             let spent: Vec<i64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
             assert_eq!(spent, expected, "{texts:?}");
         }
-        let held = held(&stage.database()).await.expect("a list");
-        assert_eq!((held[0].clusters, held[0].tracks), (10_000, 10_000));
+        let suspended = suspended(&stage.database()).await.expect("a list");
+        assert_eq!((suspended[0].clusters, suspended[0].tracks), (10_000, 10_000));
         writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
         writer.version(selector(4, &selects, 5, &[])).await;
         assert_eq!(leader.turn().await.released, 1);

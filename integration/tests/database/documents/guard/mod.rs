@@ -9,7 +9,7 @@ mod whole;
 
 use serde_json::{Value, json};
 use towline::documents::{Item, Kind};
-use towline::syncset::dispatch::{HeldSyncset, held};
+use towline::syncset::dispatch::{SuspendedSyncset, suspended};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 use towline::syncset::store::PassStore;
@@ -148,13 +148,16 @@ impl World {
         self.writes(document(Kind::Cluster, &format!("c{number}"), 1, json!({}), labels)).await;
     }
 
-    /// What is held: on how many clusters of how many, and why.
-    async fn held(&self) -> Option<(usize, usize, Cause)> {
-        let held: Vec<HeldSyncset> = held(&self.stage.database()).await.expect("a list");
+    /// What is suspended: on how many clusters of how many, and why.
+    async fn suspended(&self) -> Option<(usize, usize, Cause)> {
+        let suspended: Vec<SuspendedSyncset> = suspended(&self.stage.database()).await.expect("a list");
         assert!(
-            held.len() <= 1 && held.iter().all(|held| held.label() == "SelectorSyncSet base" && held.since.is_some())
+            suspended.len() <= 1
+                && suspended
+                    .iter()
+                    .all(|suspended| suspended.label() == "SelectorSyncSet base" && suspended.since.is_some())
         );
-        held.first().map(|held| (held.clusters, held.tracks, held.cause))
+        suspended.first().map(|suspended| (suspended.clusters, suspended.tracks, suspended.cause))
     }
 
     /// What a pass over this cluster may do with what the syncset no longer wants.

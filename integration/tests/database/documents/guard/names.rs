@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use towline::documents::{Item, Kind};
-use towline::syncset::dispatch::{approve, held};
+use towline::syncset::dispatch::{approve, suspended};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
@@ -73,24 +73,24 @@ fn clusters_that_are_relabelled_one_by_one_lose_objects_until_the_limit_is_reach
             world.leader.all().await;
             deleted += passed(&world).await;
         }
-        assert_eq!((deleted, world.held().await), (10, Some((30, 30, Cause::Many))));
+        assert_eq!((deleted, world.suspended().await), (10, Some((30, 30, Cause::Many))));
         // One that is matched no more counts, too.
         world.relabels(29, &TEST).await;
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((30, 30, Cause::Many)));
+        assert_eq!(world.suspended().await, Some((30, 30, Cause::Many)));
         // When the labels come back, the objects under the other names are deleted, and these deletions count.
         all_in(&world, 11..30, "a").await;
         world.leader.all().await;
-        assert_eq!((world.held().await, passed(&world).await), (Some((30, 30, Cause::Many)), 0));
+        assert_eq!((world.suspended().await, passed(&world).await), (Some((30, 30, Cause::Many)), 0));
         approve(&world.stage.database(), None).await.expect("it is approved");
-        assert_eq!((world.held().await, passed(&world).await), (None, 20));
+        assert_eq!((world.suspended().await, passed(&world).await), (None, 20));
         let names = "select count(*) from towline_applied a join clusters c on c.id = a.cluster \
              where a.name = 'site-' || (c.labels->>'region')";
         assert_eq!(world.stage.number(names).await, 30);
         assert_eq!(world.stage.number("select count(*) from towline_applied").await, 30, "and nothing else");
         all_in(&world, 20..21, "b").await;
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((11, 30, Cause::Many)), "ten have lost objects before");
+        assert_eq!(world.suspended().await, Some((11, 30, Cause::Many)), "ten have lost objects before");
     });
 }
 
@@ -101,8 +101,8 @@ fn clusters_that_are_relabelled_at_once_delete_nothing_until_that_is_approved() 
         for region in ["b", "a"] {
             all_in(&world, 0..12, region).await;
             let turn = world.leader.turn().await;
-            assert_eq!((turn.changes, turn.held), (12, 1));
-            assert_eq!((world.held().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
+            assert_eq!((turn.changes, turn.suspended), (12, 1));
+            assert_eq!((world.suspended().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
             // Neither other labels, nor an edit, nor a check of everything lets it go.
             for number in 0..12 {
                 world.relabels(number, &[("env", "prod"), ("region", region), ("x", "y")]).await;
@@ -110,10 +110,10 @@ fn clusters_that_are_relabelled_at_once_delete_nothing_until_that_is_approved() 
             world.changes(by_region(if region == "b" { 3 } else { 4 })).await;
             gap(&world).await;
             world.tidied().await;
-            assert_eq!((world.held().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
+            assert_eq!((world.suspended().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
             approve(&world.stage.database(), None).await.expect("it is approved");
             // The way back is another change.
-            assert_eq!((world.held().await, passed(&world).await), (None, 12));
+            assert_eq!((world.suspended().await, passed(&world).await), (None, 12));
         }
     });
 }
@@ -124,10 +124,10 @@ fn labels_that_are_restored_before_a_pass_leave_nothing_behind() {
         let world = regional("regained", 12).await;
         all_in(&world, 0..12, "b").await;
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
         all_in(&world, 0..12, "a").await;
         world.leader.all().await;
-        assert_eq!((world.held().await, world.stage.number(LOST).await, passed(&world).await), (None, 0, 0));
+        assert_eq!((world.suspended().await, world.stage.number(LOST).await, passed(&world).await), (None, 0, 0));
     });
 }
 
@@ -136,10 +136,10 @@ fn a_gap_in_the_log_hides_no_other_name() {
     run(async {
         let world = regional("renamed_in_a_gap", 12).await;
         gap(&world).await;
-        assert_eq!(world.held().await, None);
+        assert_eq!(world.suspended().await, None);
         all_in(&world, 0..12, "b").await;
         gap(&world).await;
-        assert_eq!((world.held().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
+        assert_eq!((world.suspended().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
     });
 }
 
@@ -150,21 +150,21 @@ fn what_is_not_deleted_does_not_count() {
         // While a name does not render, everything of its kind stays.
         all_in(&world, 0..12, "a/b").await;
         world.leader.all().await;
-        assert_eq!((world.held().await, world.stage.number(LOST).await), (None, 0));
+        assert_eq!((world.suspended().await, world.stage.number(LOST).await), (None, 0));
         // Without the label it does, to another name.
         for number in 0..12 {
             world.relabels(number, &PROD).await;
         }
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
         all_in(&world, 0..12, "a").await;
         world.leader.all().await;
-        assert_eq!((world.held().await, world.stage.number(LOST).await), (None, 0));
+        assert_eq!((world.suspended().await, world.stage.number(LOST).await), (None, 0));
         // Adopted objects are never deleted.
         world.stage.run("update towline_applied set adopted = true where name = 'site-a'").await;
         all_in(&world, 0..12, "b").await;
         world.leader.all().await;
-        assert_eq!((world.held().await, world.stage.number(LOST).await), (None, 0));
+        assert_eq!((world.suspended().await, world.stage.number(LOST).await), (None, 0));
         world.stage.run("update towline_applied set adopted = false").await;
         // Nor does anything count of a syncset that deletes nothing, or names nothing by labels.
         let upsert = with(by_region(3), "/spec/resourceApplyMode", json!("Upsert"));
@@ -175,7 +175,7 @@ fn what_is_not_deleted_does_not_count() {
                 all_in(&world, 0..12, region).await;
                 world.leader.all().await;
             }
-            assert_eq!((world.held().await, world.stage.number(LOST).await), (None, 0));
+            assert_eq!((world.suspended().await, world.stage.number(LOST).await), (None, 0));
         }
     });
 }
@@ -198,10 +198,13 @@ fn a_syncset_that_names_clusters_is_checked_by_their_labels() {
             .await;
         all_in(&world, 0..12, "b").await;
         world.leader.all().await;
-        let held = held(&world.stage.database()).await.expect("a list");
-        let found: Vec<_> = held.iter().map(|held| (held.argument(), held.clusters, held.tracks, held.cause)).collect();
+        let suspended = suspended(&world.stage.database()).await.expect("a list");
+        let found: Vec<_> = suspended
+            .iter()
+            .map(|suspended| (suspended.argument(), suspended.clusters, suspended.tracks, suspended.cause))
+            .collect();
         assert_eq!(found, [("foo/named".to_owned(), 12, 12, Cause::Many)]);
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.deletions().await, Deletions::Suspended);
     });
 }
 
@@ -211,10 +214,10 @@ fn labels_that_change_while_a_syncset_can_not_be_read_are_checked_once_it_can() 
         let world = regional("renamed_unread", 12).await;
         let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
         world.changes(with(by_region(3), "/spec/clusterDeploymentSelector", newer)).await;
-        assert_eq!(world.held().await, Some((0, 12, Cause::Unreadable)));
+        assert_eq!(world.suspended().await, Some((0, 12, Cause::Unreadable)));
         all_in(&world, 0..12, "b").await;
         world.leader.all().await;
         world.changes(by_region(4)).await;
-        assert_eq!((world.held().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
+        assert_eq!((world.suspended().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
     });
 }

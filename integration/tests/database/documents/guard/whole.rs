@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use towline::documents::{Change, Expected, Kind};
-use towline::syncset::dispatch::{Dispatch, approve, held};
+use towline::syncset::dispatch::{Dispatch, approve, suspended};
 use towline::syncset::rules::guard::Cause;
 use towline::syncset::rules::wanted::Deletions;
 
@@ -14,10 +14,10 @@ use crate::documents::world::{cluster, item, run};
 fn a_typo_that_matches_nothing_is_held_as_a_whole_until_it_is_taken_back() {
     run(async {
         let world = World::new("typo", 12).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         assert_eq!(world.changes(selector(2, &of_env("prodd"), 10, &[])).await, 12);
-        assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
+        assert_eq!(world.deletions().await, Deletions::Suspended);
         // Neither another edit nor a check of everything lets it go.
         world.changes(selector(3, &of_env("prodd"), 12, &[])).await;
         world.stage.run("update towline_guard set since = since - interval '2 h'").await;
@@ -30,10 +30,13 @@ fn a_typo_that_matches_nothing_is_held_as_a_whole_until_it_is_taken_back() {
             .await;
         assert!(world.leader.turn().await.was_gap);
         world.tidied().await;
-        assert_eq!((world.held().await, world.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
+        assert_eq!(
+            (world.suspended().await, world.deletions().await),
+            (Some((12, 12, Cause::Many)), Deletions::Suspended)
+        );
         asked(&world.stage).await;
         world.changes(selector(4, &of_env("prod"), 12, &[])).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         assert_eq!(asked(&world.stage).await.len(), 12);
         assert_eq!(world.stage.number("select count(*) from towline_lost").await, 0);
     });
@@ -44,7 +47,10 @@ fn a_syncset_that_is_deleted_by_mistake_keeps_its_objects_until_it_is_approved_b
     run(async {
         let world = World::new("deleted", 12).await;
         world.changes(removal(Kind::SelectorSyncSet, "base")).await;
-        assert_eq!((world.held().await, world.deletions().await), (Some((12, 12, Cause::Gone)), Deletions::Held));
+        assert_eq!(
+            (world.suspended().await, world.deletions().await),
+            (Some((12, 12, Cause::Gone)), Deletions::Suspended)
+        );
         // That clusters go takes nothing back.
         world.changes(item(vec![Change::delete(&cluster("c11"), Expected::Any)])).await;
         world.changes(item(vec![Change::delete(&cluster("c10"), Expected::Any)])).await;
@@ -53,13 +59,13 @@ fn a_syncset_that_is_deleted_by_mistake_keeps_its_objects_until_it_is_approved_b
         for other in ["other", "foo/base", "Base"] {
             assert_eq!(approve(&database, Some(other)).await.expect("nothing"), [], "{other}");
         }
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.deletions().await, Deletions::Suspended);
         asked(&world.stage).await;
         let approved = approve(&database, Some("base")).await.expect("it is approved");
         assert_eq!(approved.len(), 1);
         assert!(approved[0].as_object().reason.contains("it was deleted"), "{approved:?}");
         assert_eq!(asked(&world.stage).await.len(), 10);
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         // The row stays as long as anybody may have to delete something.
         let guards = "select count(*) from towline_guard where gone";
         for (change, expected) in [
@@ -80,31 +86,31 @@ fn an_annotation_approves_its_generation_once_and_always_as_long_as_it_is_there(
         let world = World::new("annotated", 12).await;
         let (none, prod) = (of_env("none"), of_env("prod"));
         world.changes(annotated(selector(2, &none, 10, &[]), "1")).await;
-        assert!(world.held().await.is_some(), "another generation");
+        assert!(world.suspended().await.is_some(), "another generation");
         asked(&world.stage).await;
         world.changes(annotated(selector(2, &none, 10, &[]), "2")).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         assert_eq!(asked(&world.stage).await.len(), 12);
         world.changes(annotated(selector(3, &prod, 10, &[]), "2")).await;
         world.changes(annotated(selector(4, &prod, 1, &[]), "4")).await;
-        assert_eq!(world.held().await, None, "it comes with the edit");
+        assert_eq!(world.suspended().await, None, "it comes with the edit");
         // What happens later at this generation was not known.
         for number in 0..12 {
             world.relabels(number, &TEST).await;
         }
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
         world.changes(annotated(selector(4, &prod, 1, &[]), "always")).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         for labels in [&PROD, &TEST] {
             for number in 0..12 {
                 world.relabels(number, labels).await;
             }
             world.leader.all().await;
-            assert_eq!(world.held().await, None);
+            assert_eq!(world.suspended().await, None);
         }
         world.changes(removal(Kind::SelectorSyncSet, "base")).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -129,12 +135,15 @@ fn a_syncset_that_names_fewer_clusters_is_held() {
             )
             .await;
         world.changes(names(2, 2)).await;
-        assert_eq!(held(&world.stage.database()).await.expect("a list"), [], "ten of twelve");
+        assert_eq!(suspended(&world.stage.database()).await.expect("a list"), [], "ten of twelve");
         world.changes(names(3, 1)).await;
-        let held = held(&world.stage.database()).await.expect("a list");
-        assert_eq!((held[0].clusters, held[0].tracks, held[0].argument().as_str()), (11, 12, "foo/named"));
+        let suspended = suspended(&world.stage.database()).await.expect("a list");
+        assert_eq!(
+            (suspended[0].clusters, suspended[0].tracks, suspended[0].argument().as_str()),
+            (11, 12, "foo/named")
+        );
         let approved = approve(&world.stage.database(), Some("foo/named")).await.expect("it is approved");
-        assert_eq!(approved, held);
+        assert_eq!(approved, suspended);
     });
 }
 
@@ -161,10 +170,10 @@ fn nothing_is_deleted_ahead_of_the_dispatcher() {
         assert_eq!(world.deletions().await, Deletions::Unchecked);
         world.stage.run(&format!("update towline_claim set cursor = {cursor} where name = 'dispatcher'")).await;
         world.leader.all().await;
-        assert_eq!(world.held().await, Some((12, 12, Cause::Gone)));
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Gone)));
         // Another syncset of that name is another one.
         world.changes(selector(1, &of_env("prod"), 10, &[])).await;
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.deletions().await, Deletions::Suspended);
     });
 }
 
@@ -179,21 +188,24 @@ fn a_gap_in_the_log_hides_no_deletion() {
         };
         world.writes(selector(2, &of_env("prod"), 1, &[])).await;
         gap().await;
-        assert_eq!((world.held().await, world.deletions().await), (Some((12, 12, Cause::Many)), Deletions::Held));
+        assert_eq!(
+            (world.suspended().await, world.deletions().await),
+            (Some((12, 12, Cause::Many)), Deletions::Suspended)
+        );
         world.writes(selector(3, &of_env("prod"), 10, &[])).await;
         gap().await;
-        assert_eq!(world.held().await, None);
+        assert_eq!(world.suspended().await, None);
         for number in 0..12 {
             world.relabels(number, &TEST).await;
         }
         gap().await;
-        assert_eq!(world.held().await, Some((12, 12, Cause::Many)));
+        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
         // One that was never checked, and is gone.
         world.writes(removal(Kind::SelectorSyncSet, "base")).await;
         world.stage.run("delete from towline_guard; delete from towline_lost").await;
         gap().await;
-        let found = held(&world.stage.database()).await.expect("a list");
-        assert_eq!(found.iter().map(|held| held.cause).collect::<Vec<_>>(), [Cause::Gone]);
+        let found = suspended(&world.stage.database()).await.expect("a list");
+        assert_eq!(found.iter().map(|suspended| suspended.cause).collect::<Vec<_>>(), [Cause::Gone]);
         assert_eq!(approve(&world.stage.database(), Some(&found[0].argument())).await.expect("approved").len(), 1);
         assert_eq!(world.deletions().await, Deletions::Allowed);
     });
@@ -205,11 +217,11 @@ fn what_can_not_be_read_is_held_and_nobody_approves_it() {
         let world = World::new("unreadable", 3).await;
         let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
         world.changes(annotated(selector(2, &newer, 10, &[]), "2")).await;
-        assert_eq!(world.held().await, Some((0, 3, Cause::Unreadable)));
+        assert_eq!(world.suspended().await, Some((0, 3, Cause::Unreadable)));
         assert_eq!(approve(&world.stage.database(), None).await.expect("nothing"), []);
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.deletions().await, Deletions::Suspended);
         world.changes(selector(3, &of_env("prod"), 10, &[])).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -219,9 +231,9 @@ fn an_approval_is_not_used_up_while_it_can_not_be_read() {
         let world = World::new("used_up", 12).await;
         let newer = json!({"matchExpressions": [{"key": "env", "operator": "Above", "values": ["1"]}]});
         world.changes(annotated(selector(2, &newer, 10, &[]), "2")).await;
-        assert_eq!(world.held().await, Some((0, 12, Cause::Unreadable)));
+        assert_eq!(world.suspended().await, Some((0, 12, Cause::Unreadable)));
         world.changes(annotated(selector(2, &of_env("none"), 10, &[]), "2")).await;
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -233,10 +245,13 @@ fn what_can_be_read_by_now_is_checked_again() {
         world.stage.run("update towline_guard set held = true, cause = 'unreadable'").await;
         asked(&world.stage).await;
         world.leader.all().await;
-        assert_eq!((world.held().await, world.deletions().await), (Some((0, 0, Cause::Unreadable)), Deletions::Held));
+        assert_eq!(
+            (world.suspended().await, world.deletions().await),
+            (Some((0, 0, Cause::Unreadable)), Deletions::Suspended)
+        );
         let turn = world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is checked again");
-        assert_eq!((turn.released, turn.held, asked(&world.stage).await.len()), (1, 0, 12));
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((turn.released, turn.suspended, asked(&world.stage).await.len()), (1, 0, 12));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
 
@@ -249,7 +264,7 @@ fn an_approval_that_was_revoked_does_not_approve_a_deletion() {
             world.changes(annotated(selector(1, &of_env("prod"), 10, &[]), other)).await;
             world.writes(annotated(selector(1, &of_env("prod"), 10, &[]), annotation)).await;
             world.changes(removal(Kind::SelectorSyncSet, "base")).await;
-            assert_eq!(world.held().await, expected, "{annotation}");
+            assert_eq!(world.suspended().await, expected, "{annotation}");
         }
     });
 }
@@ -259,13 +274,13 @@ fn without_the_guard_everything_is_checked_and_nothing_is_held() {
     run(async {
         let world = World::new("unguarded", 12).await;
         world.changes(selector(2, &of_env("none"), 10, &[])).await;
-        assert_eq!(world.deletions().await, Deletions::Held);
+        assert_eq!(world.deletions().await, Deletions::Suspended);
         let dispatch: Dispatch = world.leader.dispatch.clone().unguarded();
         dispatch.tidy(&world.leader.grant).await.expect("it is tidied");
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         world.writes(removal(Kind::SelectorSyncSet, "base")).await;
         assert_eq!(world.deletions().await, Deletions::Unchecked);
         dispatch.turn(&world.leader.grant).await.expect("a turn");
-        assert_eq!((world.held().await, world.deletions().await), (None, Deletions::Allowed));
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }

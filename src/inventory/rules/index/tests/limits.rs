@@ -97,8 +97,8 @@ fn only_releases_that_can_be_reported_take_a_place() {
 /// The API server takes no larger status, and without a status nothing is sent.
 #[test]
 fn what_the_status_has_no_room_for_is_counted_and_others_go_on() {
-    let room = 6000;
-    let mut world = World::new(Settings { status_room: room, ..settings() });
+    let budget = 6000;
+    let mut world = World::new(Settings { status_budget: budget, ..settings() });
     let long = |number: usize| format!("long-{number}-{}", "x".repeat(200));
     for number in 0..9 {
         world.helm(&long(number), 1, Stage::Deployed);
@@ -113,7 +113,7 @@ fn what_the_status_has_no_room_for_is_counted_and_others_go_on() {
     assert!((3..9).contains(&reported), "{reported}");
     assert!(world.told().contains(&"web 1 deployed [p]".to_owned()), "a small one has room: {:?}", world.told());
     let size = world.status["helmStatus"].to_string().len() + world.status["reconcileHelmReleases"].to_string().len();
-    assert!(size <= room, "{size}");
+    assert!(size <= budget, "{size}");
     let problem = "the project's status has no room for it";
     assert_eq!(world.index.summary().problems.iter().filter(|known| known.reason == problem).count(), 10 - reported);
     // It has, once others are gone.
@@ -156,8 +156,8 @@ fn whether_there_is_room_for_a_release_does_not_depend_on_whether_it_is_reported
         world.status["helmStatus"].to_string().len()
     };
     let mut reported = Vec::new();
-    for room in size..size + 800 {
-        let mut world = World::new(Settings { status_room: room, ..settings() });
+    for budget in size..size + 800 {
+        let mut world = World::new(Settings { status_budget: budget, ..settings() });
         world.helm("web", 1, Stage::Deployed);
         world.settle();
         reported.push(world.told().len());

@@ -439,7 +439,7 @@ fn a_rejected_registration_that_returns_is_tried_again() {
 /// An API that does not want to know that releases are gone does not let them become ever more.
 #[test]
 fn releases_that_are_gone_and_rejected_are_kept_as_long_as_the_status_has_room() {
-    let mut world = World::new(Settings { status_room: 6000, ..settings() });
+    let mut world = World::new(Settings { status_budget: 6000, ..settings() });
     world.settle();
     for number in 0..40 {
         let name = format!("job-{number}");

@@ -59,7 +59,7 @@ pub(super) fn settings() -> Settings {
         delay: DELAY,
         helm_timeout: Duration::from_mins(10),
         max_releases: 2000,
-        status_room: STATUS_ROOM,
+        status_budget: STATUS_BUDGET,
         ..Settings::default()
     }
 }

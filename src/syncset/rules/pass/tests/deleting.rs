@@ -313,7 +313,7 @@ fn a_namespace_or_a_definition_stays_while_something_in_it_may_not_be_deleted() 
     let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
     let widget = object("example.com", "Widget", "default", "w");
     for (outer, within) in [(namespace, object("", "ConfigMap", "n", "x")), (definition, widget)] {
-        for deletions in [Deletions::Held, Deletions::Unchecked] {
+        for deletions in [Deletions::Suspended, Deletions::Unchecked] {
             let mut held = set(SelectorSyncSet, "held").objects(from_ref(&within));
             let (mut world, mut store) = with(&[base().objects(from_ref(&outer)), held.clone()]);
             held = held.objects(&[]);
@@ -382,14 +382,15 @@ fn an_object_that_changes_all_the_time_is_looked_at_three_times() {
 
 #[test]
 fn what_is_held_or_not_checked_is_not_deleted_and_waits() {
-    for (deletions, is_held, awaits) in [(Deletions::Held, true, false), (Deletions::Unchecked, false, true)] {
+    for (deletions, is_suspended, awaits) in [(Deletions::Suspended, true, false), (Deletions::Unchecked, false, true)]
+    {
         let before = base().maps(&["a", "b"]);
         let (mut world, mut store) = with(from_ref(&before));
         let mut after = before.maps(&["b=2"]);
         after.deletions = deletions;
         world.log.clear();
         let ended = outcome(&mut world, &mut store, from_ref(&after));
-        assert_eq!((ended.is_held, ended.awaits_check, ended.retry), (is_held, awaits, None));
+        assert_eq!((ended.is_suspended, ended.awaits_check, ended.retry), (is_suspended, awaits, None));
         assert_eq!(world.log, ["APPLY ConfigMap default/b"]);
         assert!(store.results[&after.id].has_pending_deletions);
         after.deletions = Deletions::Allowed;

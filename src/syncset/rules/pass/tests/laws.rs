@@ -222,7 +222,7 @@ impl Story {
             }
             Event::Hold { set } => {
                 if let Some(set) = self.sets.get_mut(set) {
-                    set.deletions = Deletions::Held;
+                    set.deletions = Deletions::Suspended;
                 }
             }
             Event::Create(at) => drop(self.world.create(&objects()[*at])),
@@ -305,7 +305,7 @@ impl Story {
         }
     }
 
-    /// Passes until nothing is due, as if a full one were due as well. What doesn't render is taken out, and nothing is held.
+    /// Passes until nothing is due, as if a full one were due as well. What doesn't render is taken out, and nothing is suspended.
     fn comes_to_rest(&mut self) {
         for set in self.sets.values_mut() {
             set.resources.retain(|resource| matches!(resource, Resource::Ready(..)));

@@ -321,7 +321,7 @@ fn an_object_is_only_created_anew_if_it_says_so_and_would_be_valid() {
 
 #[test]
 fn an_object_is_not_created_anew_while_its_syncset_may_not_delete() {
-    for deletions in [Deletions::Held, Deletions::Unchecked] {
+    for deletions in [Deletions::Suspended, Deletions::Unchecked] {
         let (mut world, mut store) = new();
         let flags = Flags { may_recreate: true, ..Flags::default() };
         pass(&mut world, &mut store, &[base().maps(&["a"]).flags(flags)], false);

@@ -16,30 +16,30 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// When the next pass begins, and how early a notification can move it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct PassSchedule {
     next: Instant,
     not_before: Instant,
 }
 
-impl Pace {
-    /// The pace after a successful pass. The interval is measured from beginning to beginning: after a pass that takes
+impl PassSchedule {
+    /// The schedule after a successful pass. The interval is measured from beginning to beginning: after a pass that takes
     /// longer than the interval the next one begins at once.
     pub fn after_pass(begun: Instant, ended: Instant, detection: Duration, interval: Duration) -> Self {
         Self { next: begun + interval, not_before: ended + detection.max(REST) }
     }
 
-    /// The pace after a failed pass. Notifications do not shorten the back-off.
+    /// The schedule after a failed pass. Notifications do not shorten the back-off.
     pub fn after_failure(now: Instant, delay: Duration) -> Self {
         Self { next: now + delay, not_before: now + delay }
     }
 
-    /// The pace after a notification of the database.
+    /// The schedule after a notification of the database.
     #[must_use]
     pub fn hinted(self, now: Instant) -> Self {
         Self { next: self.next.min(self.not_before.max(now + GATHER)), ..self }
     }
 
-    /// The pace when a write of the pass that ended at `ended` is to be retried, not before `at`.
+    /// The schedule when a write of the pass that ended at `ended` is to be retried, not before `at`.
     #[must_use]
     pub fn retried(self, ended: Instant, at: Instant) -> Self {
         Self { next: self.next.min(at.max(ended + RETRY)), ..self }
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn without_a_notification_passes_begin_an_interval_apart() {
         let begun = Instant::now();
-        assert_eq!(Pace::after_pass(begun, begun + ms(30), ms(20), ms(5_000)).next(), begun + ms(5_000));
-        let long = Pace::after_pass(begun, begun + ms(9_000), ms(20), ms(5_000));
+        assert_eq!(PassSchedule::after_pass(begun, begun + ms(30), ms(20), ms(5_000)).next(), begun + ms(5_000));
+        let long = PassSchedule::after_pass(begun, begun + ms(9_000), ms(20), ms(5_000));
         assert!(long.next() < begun + ms(9_000), "the next one begins at once");
         assert_eq!(long.hinted(begun + ms(9_000)).next(), long.next(), "a notification delays nothing");
     }
@@ -73,27 +73,27 @@ mod tests {
     #[test]
     fn a_notification_after_a_quiet_time_begins_a_pass_at_once() {
         let begun = Instant::now();
-        let pace = Pace::after_pass(begun, begun + ms(30), ms(20), ms(5_000));
-        assert_eq!(pace.hinted(begun + ms(1_000)).next(), begun + ms(1_000) + GATHER);
-        assert_eq!(pace.hinted(begun + ms(31)).next(), begun + ms(30) + REST);
-        assert_eq!(pace.hinted(begun + ms(4_995)).next(), begun + ms(5_000));
+        let schedule = PassSchedule::after_pass(begun, begun + ms(30), ms(20), ms(5_000));
+        assert_eq!(schedule.hinted(begun + ms(1_000)).next(), begun + ms(1_000) + GATHER);
+        assert_eq!(schedule.hinted(begun + ms(31)).next(), begun + ms(30) + REST);
+        assert_eq!(schedule.hinted(begun + ms(4_995)).next(), begun + ms(5_000));
     }
 
     #[test]
     fn a_write_that_failed_does_not_wait_for_a_long_interval() {
         let begun = Instant::now();
         let ended = begun + ms(30);
-        let hourly = Pace::after_pass(begun, ended, ms(20), ms(3_600_000));
+        let hourly = PassSchedule::after_pass(begun, ended, ms(20), ms(3_600_000));
         assert_eq!(hourly.retried(ended, ended).next(), ended + RETRY);
         assert_eq!(hourly.retried(ended, ended + ms(9_000)).next(), ended + ms(9_000));
-        let short = Pace::after_pass(begun, ended, ms(20), ms(1_000));
+        let short = PassSchedule::after_pass(begun, ended, ms(20), ms(1_000));
         assert_eq!(short.retried(ended, ended).next(), begun + ms(1_000));
     }
 
     #[test]
     fn a_notification_does_not_shorten_the_back_off() {
         let now = Instant::now();
-        assert_eq!(Pace::after_failure(now, ms(700)).hinted(now + ms(1)).next(), now + ms(700));
+        assert_eq!(PassSchedule::after_failure(now, ms(700)).hinted(now + ms(1)).next(), now + ms(700));
     }
 
     proptest! {
@@ -106,7 +106,7 @@ mod tests {
             // With a notification every millisecond, the next pass begins as early as it may.
             let begun = Instant::now();
             let ended = begun + ms(detection + writes);
-            let next = Pace::after_pass(begun, ended, ms(detection), ms(interval)).hinted(ended).next();
+            let next = PassSchedule::after_pass(begun, ended, ms(detection), ms(interval)).hinted(ended).next();
             let period = next.max(ended).saturating_duration_since(begun);
             prop_assert!(period >= ms(2 * detection).min(ms(interval)), "{period:?}");
             prop_assert!(next <= begun + ms(interval), "the pass of the interval is not delayed");

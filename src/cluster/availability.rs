@@ -1,4 +1,4 @@
-//! What is known about a cluster: whether it answers, which cluster it is, and whether somebody doubts that.
+//! What is known about a cluster: whether it answers, which cluster it is, and whether that has to be probed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::client::Cluster;
 use super::identity::Identity;
-use crate::telemetry::{ClusterStanding, ClusterState};
+use crate::telemetry::{ClusterState, ClusterStatus};
 
 /// For so long after it became available again a cluster counts as settling.
 const SETTLING: Duration = Duration::from_mins(1);
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Its state for operators, since when, and why.
-    pub fn standing(&self) -> ClusterStanding {
+    pub fn status(&self) -> ClusterStatus {
         let reason = match &*self.shared.availability.borrow() {
             Availability::Unavailable { reason } => Some(reason.clone()),
             // The old credentials still work; operators have to know before they expire.
@@ -83,7 +83,7 @@ impl Cluster {
             }
         };
         let seen = self.shared.seen.lock();
-        ClusterStanding { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason }
+        ClusterStatus { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason }
     }
 
     /// Whether it has just become available again. An API server answers before it is ready: kinds are not served yet,
@@ -109,37 +109,37 @@ impl Cluster {
     }
 
     /// Reports that a request or a watch got no answer. The actor probes; until then another cluster may answer.
-    pub fn suspect(&self) {
+    pub fn report_unreachable(&self) {
         self.forget_identity();
-        self.doubt();
+        self.request_probe();
     }
 
     /// Reports an answer that is an error of the server: the actor probes.
-    pub(super) fn doubt(&self) {
-        self.shared.is_suspected.store(true, Ordering::Release);
-        self.shared.suspicion.notify_one();
+    pub(super) fn request_probe(&self) {
+        self.shared.is_probe_requested.store(true, Ordering::Release);
+        self.shared.probe_requests.notify_one();
     }
 
     /// Wakes the actor, because a permission was denied.
     pub(super) fn wake(&self) {
-        self.shared.suspicion.notify_one();
+        self.shared.probe_requests.notify_one();
     }
 
-    /// Waits until somebody suspects the cluster or a permission was denied; returns whether it is suspected.
-    pub(super) async fn suspected(&self) -> bool {
-        self.shared.suspicion.notified().await;
-        self.shared.is_suspected.swap(false, Ordering::AcqRel)
+    /// Waits until a probe is requested or a permission was denied; returns whether a probe is.
+    pub(super) async fn probe_requested(&self) -> bool {
+        self.shared.probe_requests.notified().await;
+        self.shared.is_probe_requested.swap(false, Ordering::AcqRel)
     }
 
-    /// The probe that starts now answers all suspicions so far.
-    pub(super) fn clear_suspicion(&self) {
-        self.shared.is_suspected.store(false, Ordering::Release);
+    /// The probe that starts now answers all requests so far.
+    pub(super) fn clear_probe_request(&self) {
+        self.shared.is_probe_requested.store(false, Ordering::Release);
     }
 
     /// A permission was granted that had been denied: the identity may be readable now.
     pub(super) fn permission_was_given(&self) {
         if matches!(self.identity(), Identity::Unknown { .. }) {
-            self.suspect();
+            self.report_unreachable();
         }
     }
 

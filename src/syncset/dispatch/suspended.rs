@@ -1,4 +1,4 @@
-//! What is held, and its approval.
+//! What is suspended, and its approval.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -11,9 +11,9 @@ use crate::documents::WorkQueue;
 use crate::syncset::rules::guard::Cause;
 use crate::telemetry::HeldObject;
 
-/// A syncset whose deletions are held. It applies what it wants, and deletes nothing anywhere.
+/// A syncset whose deletions are suspended. It applies what it wants, and deletes nothing anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldSyncset {
+pub struct SuspendedSyncset {
     /// Assigned by the hub.
     pub id: Uuid,
     /// `SyncSet` or `SelectorSyncSet`. Of one that was gone when it was first checked, kind and name may be empty.
@@ -21,7 +21,7 @@ pub struct HeldSyncset {
     /// Namespace; empty for a `SelectorSyncSet`.
     pub namespace: String,
     pub name: String,
-    /// Why it is held.
+    /// Why it is suspended.
     pub cause: Cause,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
@@ -34,44 +34,45 @@ pub struct HeldSyncset {
 const COLUMNS: &str =
     "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}'";
 
-/// What is held, sorted by kind and name.
-pub async fn held(database: &Database) -> Result<Vec<HeldSyncset>, DispatchError> {
+/// What is suspended, sorted by kind and name.
+pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
     const QUERY: &str = "held_syncsets";
     let text = format!("select {COLUMNS} from towline_guard where held order by kind desc, namespace, name, syncset");
     let rows = database.all(QUERY, &text, &[]).await?;
-    rows.iter().map(|row| HeldSyncset::of(QUERY, row)).collect()
+    rows.iter().map(|row| SuspendedSyncset::of(QUERY, row)).collect()
 }
 
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
-/// the clusters concerned. Returns what was held. An approval covers what the guard has checked: a later change is checked by itself. What can't be
+/// the clusters concerned. Returns what was suspended. An approval covers what the guard has checked: a later change is checked by itself. What can't be
 /// read can't be approved. Each is approved in a transaction. If one of these fails, what those before it have approved stays approved.
-pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<HeldSyncset>, DispatchError> {
-    let mut found: Vec<HeldSyncset> =
-        held(database).await?.into_iter().filter(|held| held.cause != Cause::Unreadable).collect();
+pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<SuspendedSyncset>, DispatchError> {
+    let mut found: Vec<SuspendedSyncset> =
+        suspended(database).await?.into_iter().filter(|suspended| suspended.cause != Cause::Unreadable).collect();
     if let Some(name) = name {
-        found.retain(|held| held.argument() == name || held.id.to_string() == name);
+        found.retain(|suspended| suspended.argument() == name || suspended.id.to_string() == name);
         // One that is gone may have had the name of one that exists. An id is no name.
-        if found.len() > 1 && found.iter().all(|held| held.id.to_string() != name) {
-            let ids = found.iter().map(|held| format!("{} ({})", held.id, held.cause.reason())).collect();
+        if found.len() > 1 && found.iter().all(|suspended| suspended.id.to_string() != name) {
+            let ids =
+                found.iter().map(|suspended| format!("{} ({})", suspended.id, suspended.cause.reason())).collect();
             return Err(DispatchError::Ambiguous { name: name.to_owned(), ids });
         }
     }
     let mut approved = Vec::new();
-    for held in found {
-        if approve_one(database, held.id).await? {
+    for suspended in found {
+        if approve_one(database, suspended.id).await? {
             tracing::info!(
-                syncset = %held.label(),
-                clusters = held.clusters,
-                reason = held.cause.reason(),
+                syncset = %suspended.label(),
+                clusters = suspended.clusters,
+                reason = suspended.cause.reason(),
                 "deletions of a syncset are approved"
             );
-            approved.push(held);
+            approved.push(suspended);
         }
     }
     Ok(approved)
 }
 
-/// Returns whether it was held.
+/// Returns whether it was suspended.
 async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, DispatchError> {
     // Should this process stop before the end, it must not keep rows of the work queue from workers.
     const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
@@ -99,7 +100,7 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
     Ok(true)
 }
 
-impl HeldSyncset {
+impl SuspendedSyncset {
     fn of(query: &'static str, row: &Row) -> Result<Self, DispatchError> {
         let count = |index| -> Result<usize, DispatchError> {
             Ok(usize::try_from(column::<i32>(query, row, index)?).unwrap_or_default())
@@ -151,7 +152,7 @@ impl HeldSyncset {
     }
 }
 
-/// A syncset that is held no more.
+/// A syncset that is suspended no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Released {
     pub(super) id: Uuid,

@@ -11,7 +11,7 @@ pub enum Purpose {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ConnectionState {
     Ready,
     /// The broker takes no messages, since its memory or disk is short.
     Blocked,
@@ -30,7 +30,7 @@ impl Purpose {
     }
 }
 
-impl Standing {
+impl ConnectionState {
     /// The state in a word.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ConnectionState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => formatter.write_str("connected"),

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 4;
 
 /// Threads for what would keep those of the runtime from other requests. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Aside(Arc<Semaphore>);
+pub struct BlockingPool(Arc<Semaphore>);
 
 /// The runtime is shutting down: the work may not have been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,13 +26,13 @@ impl From<ShutsDown> for Problem {
     }
 }
 
-impl Default for Aside {
+impl Default for BlockingPool {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-impl Aside {
+impl BlockingPool {
     /// Does work with a text of `bytes` bytes: at once if that is little, else when one of the threads is free.
     pub async fn run<T: Send + 'static, E: From<ShutsDown> + Send + 'static>(
         &self,
@@ -70,29 +70,29 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn small_work_is_done_at_once_and_large_work_aside() {
-        let aside = Aside::default();
+    async fn small_work_is_done_at_once_and_large_work_on_a_blocking_thread() {
+        let blocking = BlockingPool::default();
         let runtime = thread::current().id();
-        let whose = async |bytes| aside.run(bytes, || Ok::<_, Problem>(thread::current().id())).await.expect("done");
+        let whose = async |bytes| blocking.run(bytes, || Ok::<_, Problem>(thread::current().id())).await.expect("done");
         assert_eq!(whose(LARGE).await, runtime);
         assert_ne!(whose(LARGE + 1).await, runtime);
-        let failed = aside.run(LARGE + 1, || Err::<(), _>(Problem::new(ProblemKind::Invalid, "wrong"))).await;
+        let failed = blocking.run(LARGE + 1, || Err::<(), _>(Problem::new(ProblemKind::Invalid, "wrong"))).await;
         assert_eq!(failed.expect_err("the problem").kind, ProblemKind::Invalid);
     }
 
     #[tokio::test]
     async fn large_work_waits_for_its_turn_and_keeps_it_when_nobody_waits() {
-        let aside = Aside::default();
+        let blocking = BlockingPool::default();
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(16);
         let mut waiting = Vec::new();
         for _ in 0..AT_ONCE {
             let (end, ended) = mpsc::sync_channel::<()>(0);
-            let (aside, begun) = (aside.clone(), begun.clone());
+            let (blocking, begun) = (blocking.clone(), begun.clone());
             let work = move || {
                 begun.blocking_send(()).expect("the test listens");
                 ended.recv().map_err(|_| Problem::new(ProblemKind::Invalid, "the test has ended"))
             };
-            waiting.push((tokio::spawn(async move { aside.run(LARGE + 1, work).await }), end));
+            waiting.push((tokio::spawn(async move { blocking.run(LARGE + 1, work).await }), end));
         }
         for _ in 0..AT_ONCE {
             beginnings.recv().await.expect("it begins");
@@ -100,10 +100,10 @@ mod tests {
         let (gone, end) = waiting.pop().expect("one of them");
         gone.abort();
         assert!(gone.await.expect_err("aborted").is_cancelled());
-        assert_eq!(aside.0.available_permits(), 0, "its work still runs");
+        assert_eq!(blocking.0.available_permits(), 0, "its work still runs");
         let next = tokio::spawn({
-            let aside = aside.clone();
-            async move { aside.run(LARGE + 1, || Ok::<_, Problem>(7)).await }
+            let blocking = blocking.clone();
+            async move { blocking.run(LARGE + 1, || Ok::<_, Problem>(7)).await }
         });
         end.send(()).expect("it waits");
         assert_eq!(next.await.expect("no panic").expect("its turn has come"), 7);

@@ -1,7 +1,7 @@
 //! The owner of one section's state.
 //!
 //! State it owns: a [`CachedState`], as a latest value (`watch`), so that others can wait for it. The section reads it and
-//! changes it by [`Keeper::change`]; one actor (`run`) does the requests. With each start of the section, and so after each
+//! changes it by [`StateStore::change`]; one actor (`run`) does the requests. With each start of the section, and so after each
 //! handover, the state is read again.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Owner {
     pub read_only: bool,
 }
 
-pub struct Keeper {
+pub struct StateStore {
     owner: Owner,
     /// The cluster of the object, under the section's fence.
     cluster: Cluster,
@@ -49,8 +49,8 @@ pub struct Keeper {
     write_due: Notify,
 }
 
-impl Keeper {
-    /// The keeper of a section whose state is in this cluster, under the section's fence.
+impl StateStore {
+    /// The store of a section whose state is in this cluster, under the section's fence.
     pub fn new(owner: impl Into<Owner>, cluster: Cluster, keeping: &Keeping) -> Arc<Self> {
         let owner = owner.into();
         #[cfg(not(test))]
@@ -103,13 +103,13 @@ impl Keeper {
         self.look(SectionState::clone)
     }
 
-    /// Reads from the state without a copy. The closure must not call the keeper.
+    /// Reads from the state without a copy. The closure must not call the store.
     pub fn look<T>(&self, look: impl FnOnce(&SectionState) -> T) -> T {
         look(self.state.borrow().current())
     }
 
     /// Changes the state, and returns the closure's result; the actor writes it later. A call that changes nothing causes no
-    /// write. The closure must not call the keeper.
+    /// write. The closure must not call the store.
     pub fn change<T>(&self, change: impl FnOnce(&mut SectionState) -> T) -> T {
         let (result, is_changed) = self.update(|state| state.change(change));
         if is_changed {
@@ -150,7 +150,7 @@ impl Keeper {
                 return Err(NotDurable { reason: format!("cluster {} does not answer", self.cluster.name()).into() });
             }
             tokio::select! {
-                // The senders live as long as this keeper.
+                // The senders live as long as this store.
                 Ok(()) = availability.changed() => continue,
                 Ok(()) = state.changed() => {}
             }

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
-use towline::documents::{Finished, Intake, Work};
+use towline::documents::{Finished, Work, WorkConsumer};
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 
-/// An intake with so many permits, and what it delivers.
+/// A consumer with so many slots, and what it delivers.
 pub(crate) struct Waiting {
     pub(crate) running: Running,
     pub(crate) delivered: mpsc::Receiver<(Work, OwnedSemaphorePermit)>,
 }
 
 impl Waiting {
-    pub(crate) fn start(process: &Process, permits: usize) -> Self {
-        let intake = Intake::new(process.queue.clone(), Arc::new(Semaphore::new(permits)));
-        let (sender, delivered) = mpsc::channel(permits);
-        let deliver = move |work, permit| sender.try_send((work, permit)).expect("there is room for each permit");
-        let running = Running::start(async move |scope| intake.run(&scope, deliver).await);
+    pub(crate) fn start(process: &Process, slots: usize) -> Self {
+        let consumer = WorkConsumer::new(process.queue.clone(), Arc::new(Semaphore::new(slots)));
+        let (sender, delivered) = mpsc::channel(slots);
+        let deliver = move |work, slot| sender.try_send((work, slot)).expect("there is room for each slot");
+        let running = Running::start(async move |scope| consumer.run(&scope, deliver).await);
         Self { running, delivered }
     }
 
@@ -29,11 +29,11 @@ impl Waiting {
     }
 }
 
-/// No more rows than permits, and the next one as soon as a permit is free.
+/// No more rows than slots, and the next one as soon as a slot is free.
 #[test]
-fn an_intake_delivers_one_row_for_each_permit() {
+fn a_consumer_delivers_one_row_for_each_slot() {
     run(async {
-        let stage = Stage::new("permits").await;
+        let stage = Stage::new("slots").await;
         let process = stage.process();
         process.ask(&[1, 2, 3, 4, 5], false).await;
         let mut waiting = Waiting::start(&process, 2);
@@ -62,11 +62,11 @@ fn a_request_of_another_process_wakes_a_worker() {
         for number in 1..=40 {
             asker.ask(&[number], true).await;
             let begun = Instant::now();
-            let (work, permit) = waiting.next().await;
+            let (work, slot) = waiting.next().await;
             taken.push(begun.elapsed());
             assert_eq!(clusters(std::slice::from_ref(&work)), [number]);
             worker.done(work).await;
-            drop(permit);
+            drop(slot);
         }
         // The look after each work would be the last one for a second. Half of the requests may meet a machine that is busy.
         taken.sort();
@@ -83,11 +83,11 @@ fn a_request_during_a_pass_is_the_next_work() {
         let mut waiting = Waiting::start(&process, 1);
         process.ask(&[1], false).await;
         for token in 1..=5 {
-            let (work, permit) = waiting.next().await;
+            let (work, slot) = waiting.next().await;
             assert_eq!(work.token, token);
             process.ask(&[1], false).await;
             assert_eq!(process.done(work).await, Finished::Ready);
-            drop(permit);
+            drop(slot);
         }
         waiting.running.drained().await;
     });

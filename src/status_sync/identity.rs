@@ -17,16 +17,16 @@ use tokio::sync::watch;
 
 use super::config::StatusFamily;
 use super::rules::family_spec;
-use super::rules::same_hub::{Compared, Part, Progress, Verdict, judge};
+use super::rules::same_hub::{Compared, HubMatch, Part, Progress, match_hub};
 use crate::cluster::{Cluster, Error, Identity, Replaced};
 use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
-use crate::state::{Identities, Keeper};
+use crate::state::{Identities, StateStore};
 use crate::telemetry::NotReady;
 
 /// Whether the section may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Identification {
     Clear,
     /// The hub's identity or the section's state has not been read.
     Unread,
@@ -118,43 +118,43 @@ impl HubKnowledge {
     }
 }
 
-/// The standing of one section, shared by its pollers.
-pub struct HubStanding {
+/// Identifies the hub of one section. Shared by its pollers.
+pub struct HubIdentification {
     section: SectionName,
     /// Under the section's fence.
     cluster: Cluster,
-    keeper: Arc<Keeper>,
+    store: Arc<StateStore>,
     /// The database whose rows are written to the hub.
     database: Database,
     families: Vec<StatusFamily>,
-    /// A lock and not an actor's state: several tasks ask for the standing and change it, and a poller needs an answer
+    /// A lock and not an actor's state: several tasks ask for the identification and change it, and a poller needs an answer
     /// for the identity that the cluster has right before a request. An answer by message could be older than that.
     /// Nothing waits while holding the lock.
     known: Mutex<HubKnowledge>,
-    /// Counts events that may have changed the standing.
+    /// Counts events that may have changed the identification.
     changes: watch::Sender<u64>,
 }
 
-impl HubStanding {
-    /// The standing of a section whose state is kept by `keeper`. From now on the hub's identity is read, and the state
+impl HubIdentification {
+    /// The identification of the hub of a section whose state is in `store`. From now on the hub's identity is read, and the state
     /// is written only while the section may write.
     pub fn new(
         section: SectionName,
         cluster: Cluster,
-        keeper: Arc<Keeper>,
+        store: Arc<StateStore>,
         database: Database,
         families: Vec<StatusFamily>,
     ) -> Self {
         cluster.want_identity();
-        keeper.hold(true);
-        Self { section, cluster, keeper, database, families, known: Mutex::default(), changes: watch::Sender::new(0) }
+        store.hold(true);
+        Self { section, cluster, store, database, families, known: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     /// Begins a run of the section: its state has to be read again. Only the remembered identity and the approval of
     /// earlier runs remain. `alone` says that no other replica can have run the section in between.
     pub fn begin(&self, alone: bool) {
-        self.keeper.forget(alone);
-        self.keeper.hold(true);
+        self.store.forget(alone);
+        self.store.hold(true);
         let mut known = self.known.lock();
         let (identity, approved) = (known.identity.take(), known.approved);
         *known = HubKnowledge { identity, is_shared: !alone, approved, ..HubKnowledge::default() };
@@ -162,20 +162,20 @@ impl HubStanding {
         self.changed();
     }
 
-    pub fn keeper(&self) -> &Arc<Keeper> {
-        &self.keeper
+    pub fn store(&self) -> &Arc<StateStore> {
+        &self.store
     }
 
     pub fn identity(&self) -> Identity {
         self.cluster.identity()
     }
 
-    /// Announces that the standing may have changed.
+    /// Announces that the identification may have changed.
     pub fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Follows everything that may change the standing, except for the hub's identity.
+    /// Follows everything that may change the identification, except for the hub's identity.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -184,23 +184,23 @@ impl HubStanding {
         self.cluster.identities()
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn current(&self) -> Identification {
         self.evaluate().0
     }
 
     /// The same for one family. Where rows have to be compared, it may write only after it has compared its own.
-    pub fn of(&self, family: StatusFamily) -> Standing {
-        let (standing, is_cleared) = self.evaluate();
-        if standing == Standing::Clear && !is_cleared && !self.has_compared(family) {
-            return Standing::Undecided;
+    pub fn of(&self, family: StatusFamily) -> Identification {
+        let (identification, is_cleared) = self.evaluate();
+        if identification == Identification::Clear && !is_cleared && !self.has_compared(family) {
+            return Identification::Undecided;
         }
-        standing
+        identification
     }
 
     /// Whether families have to compare their rows.
     pub fn asks_for_rows(&self) -> bool {
-        let (standing, is_cleared) = self.evaluate();
-        !is_cleared && standing != Standing::Unread
+        let (identification, is_cleared) = self.evaluate();
+        !is_cleared && identification != Identification::Unread
     }
 
     /// Records a family's comparison of its rows with the hub.
@@ -222,11 +222,11 @@ impl HubStanding {
         let mut availability = self.cluster.availability();
         loop {
             let reason = match self.of(family) {
-                Standing::Clear => return Ok(()),
+                Identification::Clear => return Ok(()),
                 _ if !self.cluster.is_available() => return Ok(()),
-                Standing::Held(objection) => objection.to_string(),
-                Standing::Undecided => "it may be another cluster than before".to_owned(),
-                Standing::Unread => {
+                Identification::Held(objection) => objection.to_string(),
+                Identification::Undecided => "it may be another cluster than before".to_owned(),
+                Identification::Unread => {
                     // The receivers cannot fail: the senders live as long as the cluster.
                     tokio::select! {
                         _ = identities.changed() => {}
@@ -239,13 +239,13 @@ impl HubStanding {
         }
     }
 
-    /// Why the standing is unread; `None` if it has been read.
+    /// Why the identification is unread; `None` if it has been read.
     pub fn unread_because(&self) -> Option<NotReady> {
-        if self.standing() != Standing::Unread {
+        if self.current() != Identification::Unread {
             return None;
         }
-        if !self.keeper.is_known() {
-            return Some(self.keeper.waits_because());
+        if !self.store.is_known() {
+            return Some(self.store.waits_because());
         }
         let reason = format!("the identity of cluster {} has not been read", self.cluster.name());
         Some(NotReady { reason, unreachable: !self.cluster.is_available() })
@@ -253,7 +253,7 @@ impl HubStanding {
 
     /// Approves the hub as it is, for an operator. Returns the objection that this overrules, if there was one.
     pub fn approve(&self) -> Option<Objection> {
-        let Standing::Held(objection) = self.standing() else { return None };
+        let Identification::Held(objection) = self.current() else { return None };
         let seen = Seen::of(&self.cluster)?;
         let mut known = self.known.lock();
         if let Seen::Unknown { epoch, .. } = seen {
@@ -283,29 +283,29 @@ impl HubStanding {
     }
 
     /// Whether the section may write, and whether that holds until the identity has to be read again.
-    fn evaluate(&self) -> (Standing, bool) {
-        if !self.keeper.is_known() {
-            return (Standing::Unread, false);
+    fn evaluate(&self) -> (Identification, bool) {
+        if !self.store.is_known() {
+            return (Identification::Unread, false);
         }
-        let Some(seen) = Seen::of(&self.cluster) else { return (Standing::Unread, false) };
+        let Some(seen) = Seen::of(&self.cluster) else { return (Identification::Unread, false) };
         let mut known = self.known.lock();
         if known.cleared.as_ref() == Some(&seen) {
             known.is_logged = false;
-            self.keeper.hold(false);
-            return (Standing::Clear, true);
+            self.store.hold(false);
+            return (Identification::Clear, true);
         }
         known.compare_with(&seen);
         if let Seen::Unknown { epoch: Some(epoch), .. } = seen
             && known.approved == Some(epoch)
         {
             self.clear(&mut known, seen);
-            return (Standing::Clear, true);
+            return (Identification::Clear, true);
         }
         // The state found on another cluster does not override what this process knows, unless another replica may have
         // written it since. It counts only for the database that it was written for: each of two hubs that run the
         // section has its own state.
         let place = self.database.place();
-        let stored = || self.keeper.look(|state| state.identities.clone());
+        let stored = || self.store.look(|state| state.identities.clone());
         let of_database = |identities: Identities| identities.local.filter(|_| identities.remote == Some(place));
         let own = known.identity.clone();
         let remembered =
@@ -316,28 +316,28 @@ impl HubStanding {
         };
         let parts: Vec<Part> = self.families.iter().map(part).collect();
         let cluster = self.cluster.name().clone();
-        let objection = match judge(remembered.as_deref(), seen.uid().map(AsRef::as_ref), &parts) {
-            Verdict::Undecided => return (Standing::Undecided, false),
-            Verdict::Same | Verdict::Fits { is_proved: true } => {
+        let objection = match match_hub(remembered.as_deref(), seen.uid().map(AsRef::as_ref), &parts) {
+            HubMatch::Undecided => return (Identification::Undecided, false),
+            HubMatch::Same | HubMatch::Fits { is_proved: true } => {
                 self.clear(&mut known, seen);
-                return (Standing::Clear, true);
+                return (Identification::Clear, true);
             }
-            Verdict::Fits { is_proved: false } => {
+            HubMatch::Fits { is_proved: false } => {
                 known.is_logged = false;
-                return (Standing::Clear, false);
+                return (Identification::Clear, false);
             }
-            Verdict::Another => {
+            HubMatch::Another => {
                 let before = remembered.unwrap_or_default().into();
                 let now = seen.uid().cloned().unwrap_or_default();
                 Objection::AnotherCluster(Replaced { cluster, before, now })
             }
-            Verdict::OtherObjects(compared) => Objection::OtherObjects { cluster, compared },
+            HubMatch::OtherObjects(compared) => Objection::OtherObjects { cluster, compared },
         };
-        self.keeper.hold(true);
+        self.store.hold(true);
         if !std::mem::replace(&mut known.is_logged, true) {
             tracing::warn!(section = %self.section, reason = %objection, "the section is held");
         }
-        (Standing::Held(objection), false)
+        (Identification::Held(objection), false)
     }
 
     /// Lets the section write to this hub, and remembers its identity.
@@ -346,11 +346,11 @@ impl HubStanding {
             let uid = uid.to_string();
             known.identity = Some(uid.clone());
             let place = self.database.place();
-            self.keeper.change(|state| {
+            self.store.change(|state| {
                 (state.identities.local, state.identities.remote) = (Some(uid), Some(place));
             });
         }
-        self.keeper.hold(false);
+        self.store.hold(false);
         known.cleared = Some(seen);
         known.is_logged = false;
     }

@@ -23,12 +23,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Between attempts of which each fails.
 const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
 
-/// Claims work while there are free permits.
-pub struct Intake {
+/// Claims work while there are free slots.
+pub struct WorkConsumer {
     queue: WorkQueue,
-    permits: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     turns: Turns,
-    /// Whether the next permit takes the oldest row of any kind, before a hint may take it.
+    /// Whether the next slot takes the oldest row of any kind, before a hint may take it.
     is_turn: bool,
     /// Claims that have failed since the last that has not.
     failures: u32,
@@ -37,15 +37,15 @@ pub struct Intake {
 /// Why rows are claimed.
 #[derive(Clone, Copy)]
 enum Wake {
-    /// It is time to look, or something may be ready: for all free permits.
+    /// It is time to look, or something may be ready: for all free slots.
     Look,
-    /// Workers publish hints of urgent rows, and it is the turn of the oldest row of any kind: for one permit.
+    /// Workers publish hints of urgent rows, and it is the turn of the oldest row of any kind: for one slot.
     Turn,
     /// Somebody waits for this cluster.
     Hint(Uuid),
 }
 
-/// What the database wakes the intake with.
+/// What the database wakes the consumer with.
 #[derive(Default)]
 struct Wakes(Notify);
 
@@ -68,15 +68,15 @@ impl Subscriber for Wakes {
     }
 }
 
-impl Intake {
-    /// One that takes a permit for each row.
-    pub fn new(queue: WorkQueue, permits: Arc<Semaphore>) -> Self {
-        Self { queue, permits, turns: Turns::default(), is_turn: false, failures: 0 }
+impl WorkConsumer {
+    /// One that takes a slot for each row.
+    pub fn new(queue: WorkQueue, slots: Arc<Semaphore>) -> Self {
+        Self { queue, slots, turns: Turns::default(), is_turn: false, failures: 0 }
     }
 
-    /// Passes work on, each with a permit, until the actor drains. `deliver` must not block.
+    /// Passes work on, each with a slot, until the actor drains. `deliver` must not block.
     ///
-    /// It looks for work once a second, and when the database notifies it; never without a free permit. Where a look has filled all permits,
+    /// It looks for work once a second, and when the database notifies it; never without a free slot. Where a look has filled all slots,
     /// the next one follows as soon as another is free, unless hints take that one. With a broker it does not listen to the database, but claims the rows of the
     /// clusters that it has hints of. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
@@ -105,7 +105,7 @@ impl Intake {
     ) {
         let mut look_at = Instant::now();
         loop {
-            let (wake, permits) = tokio::select! {
+            let (wake, slots) = tokio::select! {
                 biased;
                 () = scope.draining() => return,
                 next = self.next(look_at, wakes, &mut hints) => next,
@@ -114,7 +114,7 @@ impl Intake {
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
                 Wake::Hint(cluster) => self.queue.claim_one(cluster).await.map(|work| work.into_iter().collect()),
-                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(permits.len()))).await,
+                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(slots.len()))).await,
             };
             if matches!(wake, Wake::Look) {
                 look_at = Instant::now() + EVERY;
@@ -129,20 +129,20 @@ impl Intake {
             self.failures = 0;
             self.turns.taken(count(granted.len()));
             self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
-            if matches!(wake, Wake::Look) && granted.len() >= permits.len() {
+            if matches!(wake, Wake::Look) && granted.len() >= slots.len() {
                 // There may be more.
                 wakes.0.notify_one();
             }
             if scope.is_draining() {
                 return self.hand_back(granted).await;
             }
-            for (work, permit) in granted.into_iter().zip(permits) {
-                deliver(work, permit);
+            for (work, slot) in granted.into_iter().zip(slots) {
+                deliver(work, slot);
             }
         }
     }
 
-    /// Waits until there is a reason to claim and a permit is free. A look takes all free permits.
+    /// Waits until there is a reason to claim and a slot is free. A look takes all free slots.
     async fn next(
         &self,
         look_at: Instant,
@@ -165,9 +165,9 @@ impl Intake {
             () = woken, if !has_failed => Wake::Look,
         };
         // The semaphore is never closed.
-        let Ok(first) = Arc::clone(&self.permits).acquire_owned().await else { return std::future::pending().await };
+        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return std::future::pending().await };
         let most = if matches!(wake, Wake::Look) { usize::MAX } else { 0 };
-        let further = std::iter::from_fn(|| Arc::clone(&self.permits).try_acquire_owned().ok()).take(most);
+        let further = std::iter::from_fn(|| Arc::clone(&self.slots).try_acquire_owned().ok()).take(most);
         (wake, std::iter::once(first).chain(further).collect())
     }
 

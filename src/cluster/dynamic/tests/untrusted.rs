@@ -127,7 +127,7 @@ async fn an_answer_is_neither_followed_elsewhere_nor_decompressed() {
 }
 
 #[tokio::test]
-async fn of_a_strangers_answer_only_a_status_is_repeated_without_control_characters_and_not_at_length() {
+async fn of_an_untrusted_answer_only_a_status_is_repeated_without_control_characters_and_not_at_length() {
     let kind = Kind::core("ConfigMap", "configmaps", true);
     for (status, body, told) in [
         ("502 Bad Gateway", "<h1>canary</h1>".to_owned(), "HTTP 502, not a Kubernetes API".to_owned()),
@@ -194,7 +194,7 @@ async fn an_endless_answer_is_read_up_to_16_mib() {
 
 /// Four answers of 16 MiB take what there is.
 #[tokio::test]
-async fn large_answers_of_all_strangers_share_a_limit_and_small_ones_do_not_need_it() {
+async fn large_answers_of_all_untrusted_servers_share_a_limit_and_small_ones_do_not_need_it() {
     let clusters = denied(&[]);
     let kind = Kind::core("ConfigMap", "configmaps", true);
     let key = ObjectKey::new("team", "site");
@@ -207,7 +207,7 @@ async fn large_answers_of_all_strangers_share_a_limit_and_small_ones_do_not_need
         let cluster = server.cluster(&clusters, number);
         servers.push((server, cluster));
     }
-    let room = || clusters.strangers.as_ref().unwrap().room.clone();
+    let budget = || clusters.untrusted.as_ref().unwrap().budget.clone();
     // All but the end of it.
     let slowly = async |server: &Server| {
         let (mut stream, _) = server.accept().await;
@@ -222,7 +222,7 @@ async fn large_answers_of_all_strangers_share_a_limit_and_small_ones_do_not_need
         waiting.push(tokio::spawn(async move { cluster.read_metadata(&kind, &key).await }));
         streams.push(slowly(server).await);
     }
-    while !room().is_full() {
+    while !budget().is_full() {
         tokio::task::yield_now().await;
     }
     let (server, cluster) = &servers[4];
@@ -235,7 +235,7 @@ async fn large_answers_of_all_strangers_share_a_limit_and_small_ones_do_not_need
     };
     let (read, ()) = tokio::join!(cluster.read_metadata(&kind, &key), small);
     assert!(read.is_ok(), "{read:?}");
-    // What has been read makes room for the others.
+    // What has been read is given back to the budget.
     streams.remove(0).write_all(b"\"}").await.unwrap();
     assert!(waiting.remove(0).await.unwrap().is_ok());
     let late = async {

@@ -66,7 +66,7 @@ pub(in crate::cluster) enum Change {
     },
 }
 
-/// What a keeper does next.
+/// What the cache does next.
 enum Next {
     /// It takes what was loaded.
     Found(Search, Box<Result<Found, Refused>>),
@@ -81,7 +81,7 @@ enum Next {
 }
 
 /// The owner of a cluster's credentials.
-pub(in crate::cluster) struct Keeper {
+pub(in crate::cluster) struct CredentialCache {
     workshop: Workshop,
     files: FileWatch,
     rotated: FileWatch,
@@ -91,7 +91,7 @@ pub(in crate::cluster) struct Keeper {
     attempts: u32,
 }
 
-impl Keeper {
+impl CredentialCache {
     pub(in crate::cluster) fn new(cluster: &Cluster, config: ClusterConfig) -> Self {
         let files = FileWatch::new(files_of(&config));
         let workshop = Workshop { name: cluster.name().clone(), config, thread: Arc::new(Semaphore::new(1)) };
