@@ -1,7 +1,7 @@
 //! What a request about one document goes through: it is read, decided, and written, again if another write came first.
 //!
-//! A request with a large body or document has one of the [`Places`] until its client has the answer. So the number of
-//! large documents in memory is bounded, and nobody waits for a place with one in hand.
+//! A request with a large body or document has one of the [`LargeSlots`] until its client has the answer. So the number of
+//! large documents in memory is bounded, and nobody waits for a slot with one in hand.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::document::{Document, Key};
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::kind::Kind;
-use super::large::{Place, Places};
+use super::large::{LargeSlot, LargeSlots};
 use super::problem::{Problem, ProblemKind};
 use super::store::{Store, Stored, StoredRow};
 use super::validate::{check_without_key, key_with_faults};
@@ -31,14 +31,14 @@ const LARGE: usize = 32 << 10;
 /// The field of a syncset with texts of patches.
 const PATCHES: [&str; 2] = ["spec", "patches"];
 
-/// Reads and changes documents. Clones share the writer, the keys and the places.
+/// Reads and changes documents. Clones share the writer, the keys and the slots.
 #[derive(Clone)]
 pub struct Documents {
     store: Store,
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
     blocking: BlockingPool,
-    places: Places,
+    slots: LargeSlots,
 }
 
 /// What has become of a request.
@@ -49,25 +49,25 @@ pub struct Done {
     pub document: Document,
     /// Bytes of the longest text that it was made from.
     length: usize,
-    place: Place,
+    slot: LargeSlot,
 }
 
 impl Done {
-    /// The document as clients see it, as JSON, and the place that it has until it is sent. A large one is printed on a thread of `blocking`.
-    pub async fn print(self, blocking: &BlockingPool) -> Result<(Vec<u8>, Place), Problem> {
-        let Self { document, length, place, .. } = self;
+    /// The document as clients see it, as JSON, and the slot that it has until it is sent. A large one is printed on a thread of `blocking`.
+    pub async fn print(self, blocking: &BlockingPool) -> Result<(Vec<u8>, LargeSlot), Problem> {
+        let Self { document, length, slot, .. } = self;
         // Texts, numbers and maps with text keys always become JSON.
         let print = move || Ok(serde_json::to_vec(&document).unwrap_or_default());
         let printed: Result<_, ShutsDown> = blocking.run(length, print).await;
         let json = printed.map_err(|error| Problem::new(ProblemKind::OutcomeUnknown, error.to_string()))?;
-        Ok((json, place))
+        Ok((json, slot))
     }
 }
 
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
     pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
-        Self { store, writer, keyring, blocking: BlockingPool::default(), places: Places::new(MOST_LARGE, LARGE) }
+        Self { store, writer, keyring, blocking: BlockingPool::default(), slots: LargeSlots::new(MOST_LARGE, LARGE) }
     }
 
     pub fn store(&self) -> &Store {
@@ -79,9 +79,9 @@ impl Documents {
         &self.blocking
     }
 
-    /// The places for requests with large bodies or documents.
-    pub fn places(&self) -> &Places {
-        &self.places
+    /// The slots for requests with large bodies or documents.
+    pub fn slots(&self) -> &LargeSlots {
+        &self.slots
     }
 
     /// The key of a new document, from its body. If it has none, the problem has all faults of the body.
@@ -95,35 +95,35 @@ impl Documents {
         if has_patches { self.blocking.apart(check).await } else { check() }
     }
 
-    /// Carries out a request with a body of so many bytes, which has this place. Its sender has the right to it.
+    /// Carries out a request with a body of so many bytes, which has this slot. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
-    /// if it had to wait for its place.
-    pub async fn change(&self, request: Request, bytes: usize, place: Place) -> Result<Done, Problem> {
+    /// if it had to wait for its slot.
+    pub async fn change(&self, request: Request, bytes: usize, slot: LargeSlot) -> Result<Done, Problem> {
         let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
         // Copies may make a large document of a small one.
-        let needs_place = doublings(&request.action) > 0 && !place.is_for_large();
-        let place = if needs_place { self.places.take().await? } else { place };
-        let read = || self.read(&request.key, place.clone());
+        let needs_slot = doublings(&request.action) > 0 && !slot.is_for_large();
+        let slot = if needs_slot { self.slots.take().await? } else { slot };
+        let read = || self.read(&request.key, slot.clone());
         let decide =
             |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
-        rounds(&request, &place, read, decide, write).await
+        rounds(&request, &slot, read, decide, write).await
     }
 
-    /// The present document, with the place that it needs.
-    async fn read(&self, key: &Key, place: Place) -> Result<(Option<StoredRow>, Place), Problem> {
+    /// The present document, with the slot that it needs.
+    async fn read(&self, key: &Key, slot: LargeSlot) -> Result<(Option<StoredRow>, LargeSlot), Problem> {
         let present = self.store.stored(key).await?;
-        if place.is_for_large() {
-            return Ok((present, place));
+        if slot.is_for_large() {
+            return Ok((present, slot));
         }
-        if let Ok(place) = self.places.try_take(present.as_ref().map_or(0, StoredRow::length)) {
-            return Ok((present, place));
+        if let Ok(slot) = self.slots.try_take(present.as_ref().map_or(0, StoredRow::length)) {
+            return Ok((present, slot));
         }
         // Nobody waits with a large document in memory.
         drop(present);
-        let place = self.places.take().await?;
-        Ok((self.store.stored(key).await?, place))
+        let slot = self.slots.take().await?;
+        Ok((self.store.stored(key).await?, slot))
     }
 }
 
@@ -201,28 +201,28 @@ fn decided(
 /// Reads, decides and writes until no other write comes first.
 async fn rounds<P, I, R, D, W>(
     request: &Request,
-    place: &Place,
+    slot: &LargeSlot,
     read: impl Fn() -> R,
     decide: impl Fn(Option<P>) -> D,
     write: impl Fn(I) -> W,
 ) -> Result<Done, Problem>
 where
-    R: Future<Output = Result<(Option<P>, Place), Problem>>,
+    R: Future<Output = Result<(Option<P>, LargeSlot), Problem>>,
     D: Future<Output = Result<Decided<I>, Problem>>,
     W: Future<Output = Result<Outcome, Problem>>,
 {
     let is_creation = matches!(request.action, Action::Create(_));
     for _ in 0..ROUNDS {
         // Whether a new document exists is found out by the write.
-        let (present, place) = if is_creation && !request.dry_run { (None, place.clone()) } else { read().await? };
+        let (present, slot) = if is_creation && !request.dry_run { (None, slot.clone()) } else { read().await? };
         let Decided { decision, item, length } = decide(present).await?;
         let effect = decision.effect;
         let Some(item) = item else {
-            return Ok(Done { effect, document: decision.document, length, place });
+            return Ok(Done { effect, document: decision.document, length, slot });
         };
         match write(item).await? {
             Outcome::Written { version, at } => {
-                return Ok(Done { effect, document: decision.written(version, &at), length, place });
+                return Ok(Done { effect, document: decision.written(version, &at), length, slot });
             }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}

@@ -65,7 +65,7 @@ pub use filter::{Fields, Filter};
 pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
 pub use keyring::{InvalidKeys, Keyring, OpenError, SealError, SealedWith};
 pub use kind::{Kind, Sealed};
-pub use large::{Place, Places};
+pub use large::{LargeSlot, LargeSlots};
 pub use list::{Continue, DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Page, list, list_json};
 pub use list_error::ListError;
 pub use namespace_pattern::NamespacePattern;

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
-use super::api::bodies::places_for_answers;
+use super::api::bodies::slots_for_answers;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
 use super::bus::Bus;
@@ -276,7 +276,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         watchers: Arc::clone(&hub.watchers),
         metrics: Arc::clone(&hub.metrics),
-        answers: places_for_answers(),
+        answers: slots_for_answers(),
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         mounted: hub.routes.all(),

@@ -27,7 +27,7 @@ async fn ask(request: &Request, mut conflicts: i64, told: &Told) -> Result<Done,
     let is_absent = matches!(request.action, Action::Create(_));
     let read = || async {
         *told.reads.borrow_mut() += 1;
-        Ok(((!is_absent).then(|| stored(*told.reads.borrow())), Place::default()))
+        Ok(((!is_absent).then(|| stored(*told.reads.borrow())), LargeSlot::default()))
     };
     let write = |item: Item| async move {
         told.written.borrow_mut().push(item.changes[0].expected);
@@ -41,7 +41,7 @@ async fn ask(request: &Request, mut conflicts: i64, told: &Told) -> Result<Done,
         let decided = decided(present.as_ref(), request, &context);
         std::future::ready(decided.map(|(decision, item)| Decided { decision, item, length: 0 }))
     };
-    rounds(request, &Place::default(), read, decide, write).await
+    rounds(request, &LargeSlot::default(), read, decide, write).await
 }
 
 fn request(action: Action) -> Request {

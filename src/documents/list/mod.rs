@@ -16,7 +16,7 @@ use super::blocking::BlockingPool;
 use super::document::{Document, UnreadableRow};
 use super::filter::{Fields, Filter};
 use super::kind::Kind;
-use super::large::{Place, Places};
+use super::large::{LargeSlot, LargeSlots};
 use super::list_error::ListError;
 use super::object::Object;
 use super::problem::Problem;
@@ -66,15 +66,15 @@ pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListEr
     rows.read(&BlockingPool::default(), add).await
 }
 
-/// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a place before it is printed.
+/// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a slot before it is printed.
 pub async fn list_json(
     database: &Database,
     blocking: &BlockingPool,
     query: &ListQuery,
-    places: &Places,
-) -> Result<(Page<Vec<u8>>, Place), Problem> {
+    slots: &LargeSlots,
+) -> Result<(Page<Vec<u8>>, LargeSlot), Problem> {
     let rows = Rows::fetch(database, query, MAX_BYTES).await?;
-    let place = places.try_take(rows.bytes())?;
+    let slot = slots.try_take(rows.bytes())?;
     let fields = query.fields;
     let add = move |items: &mut Vec<u8>, item: &Item<'_>| {
         if !items.is_empty() {
@@ -83,7 +83,7 @@ pub async fn list_json(
         item.write(fields, items)?;
         Ok(())
     };
-    Ok((rows.read(blocking, add).await?, place))
+    Ok((rows.read(blocking, add).await?, slot))
 }
 
 /// The same for a watch, which begins with the state, with another limit for the size of a page.

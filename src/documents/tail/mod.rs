@@ -35,7 +35,7 @@ pub use watch::{Watch, WatchQuery};
 
 const RING_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of a page of the state, or of a window of the log, that a watch reads at once: it has them until its client has taken them. It
-/// may exceed this by a document as large, or larger if it has a place for that.
+/// may exceed this by a document as large, or larger if it has a slot for that.
 const PAGE_BYTES: usize = 128 * 1024;
 /// Pages and windows with large documents that clients have not taken.
 const MOST_LARGE: usize = 8;
@@ -62,7 +62,7 @@ struct Shared {
     blocking: BlockingPool,
     /// Rows of the log that the tail could not read.
     unreadable: AtomicU64,
-    /// Places for pages and windows with large documents.
+    /// Slots for pages and windows with large documents.
     large: Arc<Semaphore>,
 }
 

@@ -1,7 +1,7 @@
 //! The bodies of requests and of large answers.
 //!
-//! A large body has one of the places for large requests while the rest of it arrives, and until its client has the answer. A large
-//! answer to a read has one of the places for answers until its client has taken it, however slowly.
+//! A large body has one of the slots for large requests while the rest of it arrives, and until its client has the answer. A large
+//! answer to a read has one of the slots for answers until its client has taken it, however slowly.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,49 +12,49 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use crate::documents::{Place, Places, Problem, ProblemKind};
+use crate::documents::{LargeSlot, LargeSlots, Problem, ProblemKind};
 
 /// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
 const LARGEST: usize = 5 << 20;
-/// Deadline for a body, from the end of its request's head, and for the rest of a large one from when it has its place.
+/// Deadline for a body, from the end of its request's head, and for the rest of a large one from when it has its slot.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Large answers to reads at a time, each of up to 8 MiB.
 const MOST_ANSWERS: usize = 32;
 /// An answer with more bytes is large. The kernel takes shorter ones at once for most clients.
 const LARGE_ANSWER: usize = 256 << 10;
 
-/// The places for large answers to reads.
-pub(in crate::hub) fn places_for_answers() -> Places {
-    Places::new(MOST_ANSWERS, LARGE_ANSWER)
+/// The slots for large answers to reads.
+pub(in crate::hub) fn slots_for_answers() -> LargeSlots {
+    LargeSlots::new(MOST_ANSWERS, LARGE_ANSWER)
 }
 
-/// Reads the body of a request; a large one when it has a place.
-pub(super) async fn read(places: &Places, body: Body) -> Result<(Bytes, Place), Problem> {
+/// Reads the body of a request; a large one when it has a slot.
+pub(super) async fn read(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
     if body.size_hint().lower() > LARGEST as u64 {
         return Err(too_large());
     }
-    let (mut body, mut bytes, mut place) = (Limited::new(body, LARGEST), Vec::new(), Place::default());
+    let (mut body, mut bytes, mut slot) = (Limited::new(body, LARGEST), Vec::new(), LargeSlot::default());
     let mut until = Instant::now() + LONGEST;
     while let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| too_slow())? {
         let Ok(data) = frame.map_err(|error| lost(&*error))?.into_data() else { continue };
         bytes.extend_from_slice(&data);
-        if places.is_large(bytes.len()) && !place.is_for_large() {
-            place = places.take().await?;
+        if slots.is_large(bytes.len()) && !slot.is_for_large() {
+            slot = slots.take().await?;
             until = Instant::now() + LONGEST;
         }
     }
-    Ok((bytes.into(), place))
+    Ok((bytes.into(), slot))
 }
 
 /// An answer on its way to its client.
 struct Answer {
     bytes: Vec<u8>,
-    _place: Place,
+    _place: LargeSlot,
 }
 
-/// The body of an answer, which has its place until it has been sent or is dropped.
-pub(super) fn answer(bytes: Vec<u8>, place: Place) -> Body {
-    Body::from(Bytes::from_owner(Answer { bytes, _place: place }))
+/// The body of an answer, which has its slot until it has been sent or is dropped.
+pub(super) fn answer(bytes: Vec<u8>, slot: LargeSlot) -> Body {
+    Body::from(Bytes::from_owner(Answer { bytes, _place: slot }))
 }
 
 impl AsRef<[u8]> for Answer {
@@ -96,23 +96,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn large_bodies_wait_for_a_place_and_small_ones_do_not() {
-        let places = Places::new(1, LARGE);
-        let (text, place) = read(&places, of_size(LARGEST)).await.expect("there is a place");
-        assert_eq!((text.len(), place.is_for_large()), (LARGEST, true));
-        let (text, none) = read(&places, of_size(LARGE)).await.expect("it needs none");
+        let slots = LargeSlots::new(1, LARGE);
+        let (text, slot) = read(&slots, of_size(LARGEST)).await.expect("there is a place");
+        assert_eq!((text.len(), slot.is_for_large()), (LARGEST, true));
+        let (text, none) = read(&slots, of_size(LARGE)).await.expect("it needs none");
         assert_eq!((text.len(), none.is_for_large()), (LARGE, false));
-        let refused = read(&places, of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
+        let refused = read(&slots, of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
         assert_eq!(refused, Some(ProblemKind::Busy));
-        let mut waiting = Box::pin(read(&places, of_size(LARGE + 1)));
+        let mut waiting = Box::pin(read(&slots, of_size(LARGE + 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
-        drop(place);
+        drop(slot);
         assert_eq!(waiting.await.expect("its turn has come").0.len(), LARGE + 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_bounded_in_size_and_time() {
-        let places = Places::new(1, LARGE);
-        let refused = async |body| read(&places, body).await.err().map(|problem| problem.kind);
+        let slots = LargeSlots::new(1, LARGE);
+        let refused = async |body| read(&slots, body).await.err().map(|problem| problem.kind);
         assert_eq!(refused(of_size(LARGEST + 1)).await, Some(ProblemKind::TooLarge));
         assert_eq!(refused(Body::from(vec![b'x'; LARGEST + 1])).await, Some(ProblemKind::TooLarge), "it says so");
         let begun = Instant::now();
@@ -124,11 +124,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_has_its_place_until_its_client_has_taken_it() {
-        let places = Places::new(1, LARGE);
-        let body = answer(vec![b'x'; LARGE + 1], places.try_take(LARGE + 1).expect("a place"));
+        let slots = LargeSlots::new(1, LARGE);
+        let body = answer(vec![b'x'; LARGE + 1], slots.try_take(LARGE + 1).expect("a place"));
         let taken = body.collect().await.expect("the body").to_bytes();
-        assert!(places.try_take(LARGE + 1).is_err(), "it is still there");
+        assert!(slots.try_take(LARGE + 1).is_err(), "it is still there");
         drop(taken);
-        assert!(places.try_take(LARGE + 1).is_ok());
+        assert!(slots.try_take(LARGE + 1).is_ok());
     }
 }

@@ -14,7 +14,7 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked};
 use crate::documents::{
-    self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, Manifest, Operations, Part, Place, Problem,
+    self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
     ProblemKind, Request, manifests_of_json, manifests_of_yaml,
 };
 use crate::hub::problem::{ProblemBody, body as problem_body};
@@ -28,7 +28,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let condition = if_match(&asked.parts.headers)?;
     let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
     let known = if action == Action::Delete { None } else { Some(media()?) };
-    let (text, place) = bodies::read(api.documents.places(), body).await?;
+    let (text, slot) = bodies::read(api.documents.slots(), body).await?;
     let media = match known {
         Some(known) => known,
         // It may have no body.
@@ -44,15 +44,15 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(request, bytes, place).await?;
+    let done = api.documents.change(request, bytes, slot).await?;
     let status = match done.effect {
         Effect::Created if !dry_run => StatusCode::CREATED,
         Effect::Deleting => StatusCode::ACCEPTED,
         Effect::Created | Effect::Changed | Effect::Unchanged | Effect::Deleted => StatusCode::OK,
     };
     let (effect, version, key) = (done.effect, done.document.version, done.document.key());
-    let (json, place) = done.print(api.documents.blocking()).await?;
-    let mut answer = document_answer(status, version, bodies::answer(json, place));
+    let (json, slot) = done.print(api.documents.blocking()).await?;
+    let mut answer = document_answer(status, version, bodies::answer(json, slot));
     if effect == Effect::Created && dry_run {
         // It has no version.
         answer.headers_mut().remove(ETAG);
@@ -160,10 +160,10 @@ impl Named {
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let (text, mut place) = bodies::read(api.documents.places(), body).await?;
+    let (text, mut slot) = bodies::read(api.documents.slots(), body).await?;
     // Aliases may make much of a short text.
-    if media == Media::Yaml && text.contains(&b'&') && !place.is_for_large() {
-        place = api.documents.places().take().await?;
+    if media == Media::Yaml && text.contains(&b'&') && !slot.is_for_large() {
+        slot = api.documents.slots().take().await?;
     }
     let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
@@ -178,7 +178,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 let result = if is_away {
                     Err(not_tried())
                 } else {
-                    apply_one(api, &asked, manifest, dry_run, place.clone()).await
+                    apply_one(api, &asked, manifest, dry_run, slot.clone()).await
                 };
                 let warning = warning.filter(|_| result.is_ok());
                 Outcome { named, result, warning }
@@ -231,7 +231,7 @@ async fn apply_one(
     asked: &Asked<'_>,
     manifest: Manifest,
     dry_run: bool,
-    place: Place,
+    slot: LargeSlot,
 ) -> Result<(Effect, i64), Problem> {
     let Manifest { kind, body, bytes } = manifest;
     if !kind.is_written_by_clients() {
@@ -239,7 +239,7 @@ async fn apply_one(
     }
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change(request, bytes, place).await?;
+    let done = api.documents.change(request, bytes, slot).await?;
     Ok((done.effect, done.document.version))
 }
 

@@ -46,7 +46,7 @@ use super::problem::Refused;
 use super::tokens::{Place, Role};
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Documents, Key, Kind, Places, Problem, ProblemKind, SchemaState, Tail, not_found};
+use crate::documents::{Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
 use crate::http::{Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
 
@@ -61,8 +61,8 @@ pub(super) struct Api {
     pub(super) access: Access,
     pub(super) watchers: Arc<Watchers>,
     pub(super) metrics: Arc<HubMetrics>,
-    /// Places for large answers to reads.
-    pub(super) answers: Places,
+    /// Slots for large answers to reads.
+    pub(super) answers: LargeSlots,
     pub(super) outages: Arc<Outages>,
     pub(super) schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Routes of other jobs.

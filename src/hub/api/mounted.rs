@@ -53,7 +53,7 @@ async fn carry_out(
     // It has its place until the request has been carried out.
     let (body, _place) = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
-        bodies::read(api.documents.places(), body).await?
+        bodies::read(api.documents.slots(), body).await?
     } else {
         Default::default()
     };

@@ -14,7 +14,7 @@ use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::bodies::places_for_answers;
+use super::bodies::slots_for_answers;
 use super::routes::{Action, operations};
 use super::watch::Watchers;
 use super::{Api, router};
@@ -58,7 +58,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         access,
         watchers: Arc::new(Watchers::new(10)),
         metrics: Arc::new(HubMetrics::new()),
-        answers: places_for_answers(),
+        answers: slots_for_answers(),
         outages: Arc::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         mounted,

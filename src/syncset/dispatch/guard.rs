@@ -18,7 +18,7 @@ use super::error::DispatchError;
 use super::ids;
 use super::suspended::{Released, SuspendedSyncset};
 use crate::db::{Database, Json, Row, Transaction, Type, column};
-use crate::syncset::rules::guard::{APPROVE, Amount, Approval, Cause, Place, State, Tally};
+use crate::syncset::rules::guard::{APPROVE, Amount, Approval, Cause, State, Tally, TrackedObjects};
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
 use crate::syncset::rules::naming::Resource;
 use crate::syncset::store::places;
@@ -192,7 +192,7 @@ impl DeletionGuard<'_> {
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
         let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
         if !is_concerned {
-            let found = |_, place: Place| {
+            let found = |_, place: TrackedObjects| {
                 let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
@@ -208,7 +208,7 @@ impl DeletionGuard<'_> {
         // What was approved of another generation is not what it would delete now.
         let is_edited = *state != State::Gone && subject.generation != subject.checked_generation;
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
-        let found = |cluster, mut place: Place| {
+        let found = |cluster, mut place: TrackedObjects| {
             if is_edited {
                 place.approved = Amount::default();
             }

@@ -20,7 +20,7 @@ use crate::syncset::rules::object::{left_alone, may_end_by_itself};
 use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
 use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
-use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Place, Rendering};
+use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, placed};
 use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::work::{Plan, PrepareError, seen};
@@ -150,7 +150,7 @@ impl Scopes {
 /// A syncset that wants the object.
 struct Claim<'l> {
     live: &'l Live,
-    place: Place,
+    place: Position,
     object: ObjectRef,
     /// What it sends, or why it can't.
     desired: Result<&'l Desired, &'l Failure>,
@@ -280,8 +280,8 @@ fn named(live: &Live) -> impl Iterator<Item = (&ObjectRef, Option<&String>)> {
 fn claims_on<'l>(live: &'l [Live], asked: &Asked, scopes: &Scopes) -> Vec<Claim<'l>> {
     let of = |live: &'l Live| {
         let rendered = live.rendered.as_ref()?;
-        let resources = (0..).map(Place::Resource).zip(&rendered.resources);
-        let secrets = (0..).map(Place::Secret).zip(&rendered.secrets);
+        let resources = (0..).map(Position::Resource).zip(&rendered.resources);
+        let secrets = (0..).map(Position::Secret).zip(&rendered.secrets);
         let mut all = resources.chain(secrets).filter_map(|(place, rendering)| {
             let (object, desired) = match rendering {
                 Rendering::Ready(desired) => (&desired.object, Ok(desired)),

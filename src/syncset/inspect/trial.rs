@@ -21,11 +21,11 @@ use crate::syncset::rules::ownership::without;
 use crate::syncset::rules::pass::{Manager, Release, Seen, telling};
 use crate::syncset::rules::render::DEFAULT_NAMESPACE;
 use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Place as Position, Rendered, Rendering};
+use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Position, Rendered, Rendering};
 use crate::syncset::rules::unions;
 use crate::syncset::rules::wanted::{Scope, Wanted, group_defined_by, is_namespace};
 use crate::syncset::store::{PassStore, Snapshot, StoreError};
-use crate::syncset::work::{By, Place, check_merge, seen, taken_over};
+use crate::syncset::work::{By, ObjectOnCluster, check_merge, seen, taken_over};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;
@@ -233,7 +233,7 @@ impl<'k> Trial<'k> {
         let may_recreate = desired.may_recreate
             && found.is_some_and(|(seen, is_adopted)| known.may_delete(&desired.object, &seen, is_adopted));
         let whole = desired.sent(mark, None);
-        let place = Place { cluster: &self.cluster, kind, key: &key, object: &desired.object };
+        let place = ObjectOnCluster { cluster: &self.cluster, kind, key: &key, object: &desired.object };
         let is_brought = |account: &ObjectRef| self.brought.has_account(account, desired.place);
         if let Err(error) = place.check_account(&whole, is_brought).await {
             return settled(error).map(Tried::from);
@@ -326,7 +326,7 @@ impl<'k> Trial<'k> {
         };
         match self.cluster.read_metadata(kind, &key).await {
             Ok(Some(before)) => {
-                let place = Place { cluster: &self.cluster, kind, key: &key, object: &patch.object };
+                let place = ObjectOnCluster { cluster: &self.cluster, kind, key: &key, object: &patch.object };
                 let patched = patched(place, &patch.body, patch.patch_type, Ok(())).await;
                 compared(&before, patched, is_same_patched)
             }
@@ -362,7 +362,7 @@ impl<'k> Trial<'k> {
 
 /// Tries a patch, in place of a strategic one also a merge patch, unless that is refused.
 async fn patched(
-    place: Place<'_>,
+    place: ObjectOnCluster<'_>,
     body: &serde_json::Value,
     patch_type: PatchType,
     as_merge: Result<(), Error>,
@@ -379,7 +379,7 @@ async fn patched(
 }
 
 /// What a refusal of an apply means: a pass clears what the object can't go along with, if that is all there is to it.
-async fn refused(place: Place<'_>, body: &serde_json::Value, error: Error) -> Result<DryRun, Error> {
+async fn refused(place: ObjectOnCluster<'_>, body: &serde_json::Value, error: Error) -> Result<DryRun, Error> {
     let cleared = unions::cleared(place.object, body);
     if cleared.is_none() && unions::without_nulls(body).1.is_empty() {
         return settled(error);

@@ -75,7 +75,7 @@ pub struct Amount {
 
 /// What is stored of a syncset on a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TrackedObjects {
     pub namespace: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// What it would delete on a cluster, and how many objects are much there.
-    pub fn loses(&self, place: &Place) -> (Amount, usize) {
+    pub fn loses(&self, place: &TrackedObjects) -> (Amount, usize) {
         let none = (Amount::default(), place.has.objects + 1);
         match self {
             Self::Gone => (place.has, 0),
@@ -214,7 +214,7 @@ impl Approval {
 
 impl Tally {
     /// Counts a cluster, on which it would delete so much. Returns whether that is much.
-    pub fn add(&mut self, place: &Place, loses: Amount, much: usize) -> bool {
+    pub fn add(&mut self, place: &TrackedObjects, loses: Amount, much: usize) -> bool {
         let objects = loses.objects.saturating_sub(place.approved.objects);
         let all = objects + place.deleted;
         let is_left = objects > 0;
@@ -291,16 +291,16 @@ mod tests {
         State::read(&name, &spec, Some(&resources))
     }
 
-    fn place(env: &str, names: &[&str]) -> Place {
-        Place {
+    fn place(env: &str, names: &[&str]) -> TrackedObjects {
+        TrackedObjects {
             labels: BTreeMap::from([("env".to_owned(), env.to_owned())]),
             has: Amount { objects: names.len(), precious: 0 },
             others: objects(names),
-            ..Place::default()
+            ..TrackedObjects::default()
         }
     }
 
-    fn check(state: &State, places: &[Place], was_suspended: bool) -> Option<Cause> {
+    fn check(state: &State, places: &[TrackedObjects], was_suspended: bool) -> Option<Cause> {
         let mut tally = Tally::default();
         for place in places {
             let (loses, wanted) = state.loses(place);
@@ -338,9 +338,9 @@ mod tests {
         assert_eq!(check(&selecting("prod", &["a", "b"]), &places, false), None);
         assert_eq!(check(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
         // Together with what was deleted within ten minutes.
-        let places = vec![Place { deleted: 1, ..place("prod", &["a", "b"]) }; 1_000];
+        let places = vec![TrackedObjects { deleted: 1, ..place("prod", &["a", "b"]) }; 1_000];
         assert_eq!(check(&selecting("prod", &["a"]), &places, false), Some(Cause::Many));
-        let places = vec![Place { deleted: 1, ..place("prod", &["a", "b", "c"]) }; 1_000];
+        let places = vec![TrackedObjects { deleted: 1, ..place("prod", &["a", "b", "c"]) }; 1_000];
         assert_eq!(check(&selecting("prod", &["a", "b", "d"]), &places, false), None);
     }
 
@@ -348,13 +348,13 @@ mod tests {
     fn what_was_deleted_or_approved_counts_once() {
         let state = selecting("prod", &["a"]);
         let (lost, kept) = (place("test", &["a"]), place("prod", &["a"]));
-        let deleted = Place { deleted: 1, ..kept.clone() };
+        let deleted = TrackedObjects { deleted: 1, ..kept.clone() };
         let mut places = vec![deleted; 10];
         places.extend(vec![kept; 20]);
         assert_eq!(check(&state, &places, false), None, "nothing is left to delete");
         places.push(lost.clone());
         assert_eq!(check(&state, &places, false), Some(Cause::Many), "the eleventh within ten minutes");
-        let approved = Place { approved: Amount { objects: 1, precious: 0 }, ..lost };
+        let approved = TrackedObjects { approved: Amount { objects: 1, precious: 0 }, ..lost };
         assert_eq!(check(&state, &vec![approved; 20], true), None);
     }
 
@@ -365,24 +365,33 @@ mod tests {
         places.push(place("test", &["a"]));
         assert_eq!(check(&state, &places, false), None);
         assert_eq!(check(&state, &places, true), Some(Cause::Many), "the others were repaired");
-        let before: Vec<Place> = places.iter().cloned().map(|place| Place { was_allowed: true, ..place }).collect();
+        let before: Vec<TrackedObjects> =
+            places.iter().cloned().map(|place| TrackedObjects { was_allowed: true, ..place }).collect();
         assert_eq!(check(&state, &before, true), None, "it was let through before");
         assert_eq!(check(&state, &places[..20], true), None);
         // Nor is it taken back by other objects.
-        let place = Place { was_counted: true, ..place("prod", &["a", "b"]) };
+        let place = TrackedObjects { was_counted: true, ..place("prod", &["a", "b"]) };
         let state = selecting("prod", &["b", "c", "d", "e"]);
         assert_eq!(check(&state, &vec![place.clone(); 20], true), Some(Cause::Many));
-        assert_eq!(check(&state, &vec![Place { was_counted: false, ..place }; 20], true), None, "it never counted");
+        assert_eq!(
+            check(&state, &vec![TrackedObjects { was_counted: false, ..place }; 20], true),
+            None,
+            "it never counted"
+        );
     }
 
     #[test]
     fn one_namespace_definition_or_claim_is_too_many_on_any_cluster() {
         for (group, kind) in PRECIOUS {
             let object = [group, kind, "", "x"].map(str::to_owned);
-            let has = Place { has: Amount { objects: 5, precious: 1 }, others: [object].into(), ..place("prod", &[]) };
+            let has = TrackedObjects {
+                has: Amount { objects: 5, precious: 1 },
+                others: [object].into(),
+                ..place("prod", &[])
+            };
             let state = selecting("prod", &["a", "b", "c", "d"]);
             assert_eq!(check(&state, std::slice::from_ref(&has), false), Some(Cause::Precious), "{kind}");
-            let approved = Place { approved: Amount { objects: 1, precious: 1 }, ..has };
+            let approved = TrackedObjects { approved: Amount { objects: 1, precious: 1 }, ..has };
             assert_eq!(check(&state, &[approved], false), None, "{kind}");
         }
         assert!(!is_precious(&["apps", "Namespace", "", "x"].map(str::to_owned)));

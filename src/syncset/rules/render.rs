@@ -16,7 +16,7 @@ use super::name::{ObjectRef, SyncSetKind};
 use super::parse::{describe, shown};
 use super::rows::Failure;
 use super::spec::{
-    Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Place, Rendered, Rendering, SecretMapping,
+    Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Position, Rendered, Rendering, SecretMapping,
     SecretSource,
 };
 use super::status::Reason;
@@ -84,7 +84,7 @@ struct Renderer<'r> {
     /// Shared by all templates of the syncset.
     budget: TextBudget,
     /// Where objects occur first.
-    seen: HashMap<ObjectRef, Place>,
+    seen: HashMap<ObjectRef, Position>,
 }
 
 /// An element that fails, with its message as far as it is known.
@@ -150,7 +150,7 @@ impl Renderer<'_> {
             let fault = Fault::invalid("/kind", format!("{kind} of {group} is not allowed"));
             return Err(Box::new((Known::Object(object), fault)));
         }
-        match self.again(&object, Place::Resource(index)) {
+        match self.again(&object, Position::Resource(index)) {
             Some(text) => Err(Box::new((Known::Object(object), Fault::invalid("", text)))),
             None => Ok((object, api_version.to_owned())),
         }
@@ -177,7 +177,7 @@ impl Renderer<'_> {
     }
 
     /// Notes an object, or says that it was there before.
-    fn again(&mut self, object: &ObjectRef, place: Place) -> Option<String> {
+    fn again(&mut self, object: &ObjectRef, place: Position) -> Option<String> {
         if let Some(first) = self.seen.get(object) {
             return Some(format!("{object} again, which is {first} already"));
         }
@@ -186,7 +186,7 @@ impl Renderer<'_> {
     }
 
     fn resource(&mut self, index: usize, value: &Value, identified: Identified) -> Rendering<Desired> {
-        let place = Place::Resource(index);
+        let place = Position::Resource(index);
         let element = place.to_string();
         let (object, api_version) = match identified {
             Ok(identified) => identified,
@@ -269,7 +269,7 @@ impl Renderer<'_> {
     }
 
     fn secret(&mut self, index: usize, mapping: &SecretMapping, secrets: Secrets<'_>) -> Rendering<Desired> {
-        let place = Place::Secret(index);
+        let place = Position::Secret(index);
         let object = ObjectRef {
             group: String::new(),
             kind: "Secret".to_owned(),
@@ -318,7 +318,7 @@ impl Renderer<'_> {
     }
 
     fn patch(&mut self, index: usize, patch: &Patch, reader: &mut PatchReader) -> Rendering<DesiredPatch> {
-        let place = Place::Patch(index);
+        let place = Position::Patch(index);
         let namespace = if patch.namespace.is_empty() { DEFAULT_NAMESPACE } else { &patch.namespace };
         let object = ObjectRef {
             group: group_of(&patch.api_version).unwrap_or_default().to_owned(),

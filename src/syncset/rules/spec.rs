@@ -123,7 +123,7 @@ pub struct SecretSource {
 
 /// Where in a syncset an object or a patch comes from; the positions are those of its lists, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum Position {
     /// An element of `resources`.
     Resource(usize),
     /// An element of `secretMappings`.
@@ -136,7 +136,7 @@ pub enum Place {
 #[derive(Clone, PartialEq)]
 pub struct Desired {
     /// Where it comes from.
-    pub place: Place,
+    pub place: Position,
     pub object: ObjectRef,
     /// `apps/v1`.
     pub api_version: String,
@@ -154,7 +154,7 @@ pub struct Desired {
 #[derive(Clone, PartialEq)]
 pub struct DesiredPatch {
     /// Where it comes from.
-    pub place: Place,
+    pub place: Position,
     /// The object that is patched.
     pub object: ObjectRef,
     /// `apps/v1`.
@@ -168,7 +168,7 @@ pub struct DesiredPatch {
 }
 
 /// `resource 2`, `secret 0`, `patch 1`.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Resource(index) => write!(formatter, "resource {index}"),

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::db::{self, Database, Json, Row, Type, column};
-use crate::syncset::rules::guard::{Amount, Place, precious_row};
+use crate::syncset::rules::guard::{Amount, TrackedObjects, precious_row};
 use crate::syncset::rules::naming::Objects;
 
 /// The clusters where a syncset has objects that it may delete, or has deleted some within ten minutes: of these, or of all. Of objects that
@@ -36,7 +36,7 @@ pub(in crate::syncset) async fn places(
     syncset: Uuid,
     plain: Option<&Objects>,
     clusters: Option<&[Uuid]>,
-    mut found: impl FnMut(Uuid, Place) + Send,
+    mut found: impl FnMut(Uuid, TrackedObjects) + Send,
 ) -> Result<(), db::Error> {
     const QUERY: &str = "places_of_syncset";
     let (syncset, plain) = (syncset.to_string(), plain.map(Json));
@@ -50,7 +50,7 @@ pub(in crate::syncset) async fn places(
     Ok(())
 }
 
-fn place(query: &'static str, row: &Row) -> Result<(Uuid, Place), db::Error> {
+fn place(query: &'static str, row: &Row) -> Result<(Uuid, TrackedObjects), db::Error> {
     let count = |index| -> Result<usize, db::Error> {
         let count: i64 = column(query, row, index)?;
         Ok(usize::try_from(count).unwrap_or_default())
@@ -59,7 +59,7 @@ fn place(query: &'static str, row: &Row) -> Result<(Uuid, Place), db::Error> {
     let id = id.parse().map_err(|error| db::Error::Decode { query, source: std::sync::Arc::new(error) })?;
     // The database prints valid JSON.
     let others = column::<Option<&str>>(query, row, 6)?.and_then(|text| serde_json::from_str(text).ok());
-    let place = Place {
+    let place = TrackedObjects {
         namespace: column(query, row, 1)?,
         name: column(query, row, 2)?,
         labels: serde_json::from_str(column(query, row, 3)?).unwrap_or_default(),

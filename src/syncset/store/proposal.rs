@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{PassStore, SecretFacts, StoreError, places};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
-use crate::syncset::rules::guard::{Amount, Place, State, Tally};
+use crate::syncset::rules::guard::{Amount, State, Tally, TrackedObjects};
 use crate::syncset::rules::object::LAST_APPLIED;
 
 /// The stored syncset of a name, as the guard checks its deletions.
@@ -66,7 +66,7 @@ impl PassStore {
     pub async fn tally(&self, syncset: Uuid, state: &State) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
         let _turn = self.turn().await;
-        let found = |_, mut place: Place| {
+        let found = |_, mut place: TrackedObjects| {
             place.approved = Amount::default();
             let (loses, much) = state.loses(&place);
             tally.add(&place, loses, much);

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::refusal::{Failed, Missing, Stop, settled};
 use super::seen::{ending, looked_at, seen};
-use super::write::{By, Place};
+use super::write::{By, ObjectOnCluster};
 use crate::cluster::{
     Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
     ObjectKey, Pages, Request, Stated,
@@ -216,7 +216,7 @@ impl<'c> Executor<'c> {
             }
             Step::Create { target, body, dry_run: true } => {
                 let manager = Manager::Update.as_str();
-                let tried = async |place: Place<'_>| {
+                let tried = async |place: ObjectOnCluster<'_>| {
                     place.cluster.change(Request::create(place.kind, place.key, body).by(manager).tried()).await
                 };
                 self.write(cluster, target, tried).await
@@ -297,11 +297,11 @@ impl<'c> Executor<'c> {
         &mut self,
         cluster: &Cluster,
         target: &Target<'_>,
-        write: impl AsyncFnOnce(Place<'_>) -> Result<Stated<Metadata>, Error>,
+        write: impl AsyncFnOnce(ObjectOnCluster<'_>) -> Result<Stated<Metadata>, Error>,
     ) -> Result<Answer, Failed> {
         let (id, key) = named(target);
         let kind = self.kind(cluster, &id).await?;
-        let written = write(Place { cluster, kind: &kind, key: &key, object: target.object }).await;
+        let written = write(ObjectOnCluster { cluster, kind: &kind, key: &key, object: target.object }).await;
         let Stated { created, body } = self.answered(&id, written, Missing::Place)?;
         Ok(Answer::Written { created, seen: seen(&body) })
     }

@@ -27,4 +27,4 @@ pub use refusal::Stop;
 pub use seen::seen;
 pub use takeover::taken_over;
 pub use worker::Worker;
-pub use write::{By, Place, check_merge};
+pub use write::{By, ObjectOnCluster, check_merge};

@@ -27,7 +27,7 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// One object, on one cluster.
 #[derive(Clone, Copy)]
-pub struct Place<'c> {
+pub struct ObjectOnCluster<'c> {
     pub(in crate::syncset) cluster: &'c Cluster,
     pub(in crate::syncset) kind: &'c Kind,
     pub(in crate::syncset) key: &'c ObjectKey,
@@ -41,7 +41,7 @@ pub struct By {
     pub(in crate::syncset) is_tried: bool,
 }
 
-impl Place<'_> {
+impl ObjectOnCluster<'_> {
     /// Applies the object.
     pub(super) async fn apply(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
         self.check_account(body, |_| false).await?;

@@ -107,7 +107,7 @@ impl World {
         self.preparer.prepare(snapshot, &plan, pass_plan, false, Progress::default(), &deletions).await
     }
 
-    /// By the pass_plan of the snapshot.
+    /// With the plan of the snapshot.
     async fn whole(&self, snapshot: &Snapshot) -> Result<Prepared, PrepareError> {
         self.prepared(snapshot, &pass_plan(snapshot)).await
     }

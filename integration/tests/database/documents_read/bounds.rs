@@ -3,8 +3,8 @@
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
 use towline::documents::{
-    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, ListError, ListQuery, Page, Places, Store, WatchQuery,
-    list, list_json,
+    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, Store,
+    WatchQuery, list, list_json,
 };
 
 use crate::documents_read::world::{LIMIT, World, put, run, write};
@@ -126,7 +126,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let data = json!({"text": "x".repeat(length)});
             world.put(number, Kind::Cluster, (name, "c"), &json!({}), &data).await;
         }
-        let (blocking, places) = (BlockingPool::default(), Places::new(9, 1 << 20));
+        let (blocking, slots) = (BlockingPool::default(), LargeSlots::new(9, 1 << 20));
         // As many as there are threads.
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         let mut ends = Vec::new();
@@ -150,10 +150,10 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             }
         };
         let listed = |namespace: &'static str| {
-            let (database, blocking, places) = (database.clone(), blocking.clone(), places.clone());
+            let (database, blocking, slots) = (database.clone(), blocking.clone(), slots.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
             async move {
-                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, &places)
+                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, &slots)
                     .await
                     .expect("a page")
                     .0

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towline::documents::{
-    BlockingPool, Ending, Fields, Filter, Key, Kind, ListError, ListQuery, Places, Store, Tail, Watch, WatchQuery,
+    BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Store, Tail, Watch, WatchQuery,
     list, list_json,
 };
 
@@ -100,7 +100,7 @@ async fn reads(world: &World) -> bool {
         Err(ListError::Restoring) => outcomes.push(false),
         Err(other) => panic!("{other}"),
     }
-    outcomes.push(list_json(&world.database, &BlockingPool::default(), &query, &Places::new(1, 0)).await.is_ok());
+    outcomes.push(list_json(&world.database, &BlockingPool::default(), &query, &LargeSlots::new(1, 0)).await.is_ok());
     for found in
         [store.get(&key).await.map(|found| found.is_some()), store.stored(&key).await.map(|found| found.is_some())]
     {

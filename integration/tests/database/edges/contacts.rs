@@ -12,7 +12,7 @@ use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName}
 use towline::syncset::rules::object::normalize;
 use towline::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
 use towline::syncset::rules::rows::AppliedRow;
-use towline::syncset::rules::spec::{Behavior, Desired, Header, Mode, Place, Rendered, Rendering};
+use towline::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
 use towline::syncset::rules::wanted::{Deletions, Live};
 use towline::syncset::work::{Client, Executor};
 
@@ -56,7 +56,7 @@ impl Applied {
             name: text("name"),
         };
         let desired = Desired {
-            place: Place::Resource(0),
+            place: Position::Resource(0),
             object,
             api_version: kind.resource.api_version.clone(),
             content: Digest([self.passes; 32]),

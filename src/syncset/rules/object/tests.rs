@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind};
-use crate::syncset::rules::spec::{Place, SecretSource};
+use crate::syncset::rules::spec::{Position, SecretSource};
 
 const ID: Uuid = Uuid::from_u128(0x1234);
 
@@ -158,7 +158,7 @@ fn dropping_the_namespace_keeps_the_content() {
         name: "a".to_owned(),
     };
     let desired = || Desired {
-        place: Place::Resource(0),
+        place: Position::Resource(0),
         object: object("b"),
         api_version: "v1".to_owned(),
         body: normalized(json!({"metadata": {"name": "a", "namespace": "b"}})).expect("an object"),
@@ -179,7 +179,7 @@ fn an_object_is_sent_with_the_mark_that_it_has_and_a_precondition() {
     let object =
         ObjectRef { group: String::new(), kind: "A".to_owned(), namespace: String::new(), name: "a".to_owned() };
     let desired = Desired {
-        place: Place::Resource(0),
+        place: Position::Resource(0),
         object,
         api_version: "v1".to_owned(),
         body: normalized(json!({"metadata": {"name": "a"}})).expect("an object"),

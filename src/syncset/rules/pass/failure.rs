@@ -5,22 +5,22 @@ use jiff::Timestamp;
 use super::step::{Ending, Refusal, Refused};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::Failure;
-use crate::syncset::rules::spec::Place;
+use crate::syncset::rules::spec::Position;
 use crate::syncset::rules::status::Reason;
 
 /// An object or a patch could not be sent.
-pub(super) fn of_place(place: Place, reason: Reason, message: &str) -> Failure {
+pub(super) fn of_place(place: Position, reason: Reason, message: &str) -> Failure {
     let (noun, position) = match place {
-        Place::Resource(position) => ("resource", position),
-        Place::Secret(position) => ("secret", position),
-        Place::Patch(position) => ("patch", position),
+        Position::Resource(position) => ("resource", position),
+        Position::Secret(position) => ("secret", position),
+        Position::Patch(position) => ("patch", position),
     };
     Failure { reason, message: format!("failed to apply {noun} {position}: {message}") }
 }
 
 /// The cluster refused an object or a patch.
-pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) -> Failure {
-    let is_patch = matches!(place, Place::Patch(_));
+pub(super) fn of_refusal(place: Position, object: &ObjectRef, refused: &Refused) -> Failure {
+    let is_patch = matches!(place, Position::Patch(_));
     let reason = match refused.refusal {
         Refusal::NotFound if is_patch => Reason::PatchTargetMissing,
         Refusal::NotFound if object.namespace.is_empty() => Reason::KindNotServed,
@@ -44,7 +44,7 @@ pub(super) fn of_refusal(place: Place, object: &ObjectRef, refused: &Refused) ->
 }
 
 /// An object was created in each of the last full passes, and was gone in the next one.
-pub(super) fn of_absence(place: Place, object: &ObjectRef) -> Failure {
+pub(super) fn of_absence(place: Position, object: &ObjectRef) -> Failure {
     let name = &object.name;
     let message =
         format!("{name} was gone again, and was created again: something on the cluster deletes it each time");
@@ -86,7 +86,7 @@ mod tests {
             namespace: namespace.to_owned(),
             name: "a".to_owned(),
         };
-        let (resource, patch) = (Place::Resource(0), Place::Patch(0));
+        let (resource, patch) = (Position::Resource(0), Position::Patch(0));
         for (refusal, place, namespace, reason) in [
             (Refusal::NotFound, resource, "n", Reason::NamespaceMissing),
             (Refusal::NotFound, resource, "", Reason::KindNotServed),

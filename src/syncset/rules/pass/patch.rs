@@ -6,14 +6,14 @@ use super::item::{PatchItem, Work};
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::rows::PatchedRow;
-use crate::syncset::rules::spec::{PatchType, Place};
+use crate::syncset::rules::spec::{PatchType, Position};
 use crate::syncset::rules::status::Reason;
 
 impl Pass {
     /// A patch's turn has come.
     pub(super) fn begin_patch(&mut self, mut patch: Box<PatchItem>) -> Option<Ask> {
         let key = (patch.desired.api_version.clone(), patch.desired.object.kind.clone());
-        let place = Place::Patch(patch.position);
+        let place = Position::Patch(patch.position);
         let failure = match self.kinds.get(&key) {
             Some(Ok(Resolution::Served { namespaced, .. })) => {
                 if *namespaced && patch.object.namespace.is_empty() {
@@ -74,7 +74,7 @@ impl Pass {
         match reply {
             Ok(Answer::Written { seen, .. }) if seen.is_terminating() => {
                 let message = "the object is being deleted";
-                let failure = failure::of_place(Place::Patch(patch.position), Reason::Terminating, message);
+                let failure = failure::of_place(Position::Patch(patch.position), Reason::Terminating, message);
                 self.note_patch(&patch, None);
                 self.fail(patch.syncset, failure);
             }
@@ -100,7 +100,7 @@ impl Pass {
 
     fn refuse_patch(&mut self, patch: &PatchItem, refused: &Refused) {
         self.note_patch(patch, None);
-        self.fail(patch.syncset, failure::of_refusal(Place::Patch(patch.position), &patch.object, refused));
+        self.fail(patch.syncset, failure::of_refusal(Position::Patch(patch.position), &patch.object, refused));
     }
 
     fn note_patch(&mut self, patch: &PatchItem, seen: Option<Seen>) {

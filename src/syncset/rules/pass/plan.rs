@@ -13,7 +13,7 @@ use super::step::{Release, Resolution, is_of_apply};
 use super::stored::{Facts, is_undetermined};
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
-use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Place, Rendered, Rendering};
+use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, Mode, Position, Rendered, Rendering};
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted, group_defined_by, is_namespace, placed};
 
@@ -84,7 +84,7 @@ impl Pass {
             if is_secret && !in_secrets {
                 (index, in_secrets) = (0, true);
             }
-            let place = if is_secret { Place::Secret(index) } else { Place::Resource(index) };
+            let place = if is_secret { Position::Secret(index) } else { Position::Resource(index) };
             index += 1;
             match rendering {
                 Rendering::Ready(desired) => {
@@ -106,7 +106,7 @@ impl Pass {
             match rendering {
                 Rendering::Ready(desired) => {
                     let patch = self.patch_item(position, index, desired);
-                    self.works.insert((position, Place::Patch(index)), Work::Patch(Box::new(patch)));
+                    self.works.insert((position, Position::Patch(index)), Work::Patch(Box::new(patch)));
                 }
                 Rendering::Failed { failure, .. } => {
                     self.left_out.entry(position).or_insert(failure);
@@ -416,7 +416,7 @@ impl Pass {
     }
 
     /// Why a kind can't be used for an object, if it can't.
-    pub(super) fn unserved(key: &KindKey, other: Option<&str>, place: Place) -> Failure {
+    pub(super) fn unserved(key: &KindKey, other: Option<&str>, place: Position) -> Failure {
         let (api_version, kind) = key;
         let mut message = format!("the cluster does not serve {kind} of {api_version}");
         if let Some(other) = other {

@@ -14,7 +14,7 @@ use super::step::{Answer, End, Outcome, Page, Progress, Refusal, Refused, Releas
 use super::stored::StoredRows;
 use crate::syncset::rules::name::ObjectRef;
 use crate::syncset::rules::rows::{Failure, ResultRow};
-use crate::syncset::rules::spec::Place;
+use crate::syncset::rules::spec::Position;
 use crate::syncset::rules::status::Retry;
 use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
 
@@ -52,7 +52,7 @@ pub struct Pass {
     pub(super) listings: VecDeque<Listing>,
     pub(super) unprepared: VecDeque<Box<Item>>,
     /// By syncset and place, so the first one belongs to the first syncset that is not done.
-    pub(super) works: BTreeMap<(usize, Place), Work>,
+    pub(super) works: BTreeMap<(usize, Position), Work>,
     /// Objects that syncsets want and others send, with the version under which they would be sent.
     pub(super) superseded: BTreeMap<(ObjectRef, usize), String>,
     /// Of syncsets that are gone.

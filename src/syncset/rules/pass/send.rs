@@ -8,7 +8,7 @@ use super::item::{Check, Item, ItemState, Work};
 use super::run::{Pass, unexpected};
 use super::step::{Answer, Refusal, Refused, Resolution, Seen};
 use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::{Behavior, Place};
+use crate::syncset::rules::spec::{Behavior, Position};
 use crate::syncset::rules::status::Reason;
 
 /// How often one object may be found to come and go while it is sent.
@@ -107,7 +107,8 @@ impl Pass {
     /// What has to be asked for other objects of the syncset that are not ready yet, so that all are stored at once.
     fn look_ahead(&mut self, syncset: usize) -> Option<Ask> {
         while self.ahead < MOST_AHEAD {
-            let mut works = self.works.range((syncset, Place::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+            let mut works =
+                self.works.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
             let is_next = |work: &Work| matches!(work, Work::Item(item) if self.may_be_served_now(item));
             let at = works.find(|(_, work)| is_next(work)).map(|(at, _)| *at)?;
             let Some(Work::Item(item)) = self.works.remove(&at) else { return None };
@@ -123,7 +124,7 @@ impl Pass {
     /// Stores the rows of all objects of the syncset that have become ready.
     fn store_late(&mut self, syncset: usize) -> Ask {
         (self.awaits_store, self.ahead) = (false, 0);
-        let works = self.works.range((syncset, Place::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+        let works = self.works.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
         let is_late = |work: &Work| matches!(work, Work::Item(item) if item.is_late && item.state == ItemState::Ready);
         let late: Vec<_> = works.filter(|(_, work)| is_late(work)).map(|(at, _)| *at).collect();
         for at in late {
@@ -360,7 +361,7 @@ impl Pass {
     }
 
     pub(super) fn refuse(&mut self, item: &Item, refused: &Refused) {
-        let is_copy = matches!(item.desired.place, Place::Secret(_)) && !item.desired.may_recreate;
+        let is_copy = matches!(item.desired.place, Position::Secret(_)) && !item.desired.may_recreate;
         if is_copy && refused.refusal == Refusal::Invalid {
             let message = format!("{}{RECREATE_A_COPY}", refused.message);
             let refused = Refused { refusal: refused.refusal, message };

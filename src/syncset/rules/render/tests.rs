@@ -90,7 +90,7 @@ fn texts_of_a_resource_are_rendered_and_neither_keys_nor_version_and_kind() {
     let rendered = resources(vec![resource]);
     let desired = ready(&rendered[0]);
     assert_eq!(desired.object, reference("apps", "Kind{{", "eu-1", "site-eu"));
-    assert_eq!((desired.api_version.as_str(), desired.place), ("apps/v1", Place::Resource(0)));
+    assert_eq!((desired.api_version.as_str(), desired.place), ("apps/v1", Position::Resource(0)));
     assert_eq!(desired.body["spec"], json!({region: [{"a": "eu", "kind": "eu"}, 1, "7"]}));
     let metadata = &desired.body["metadata"];
     assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!("site-eu"), &json!("eu-1")));
@@ -277,7 +277,7 @@ fn secrets_come_from_where_the_syncset_may_read() {
     let payload = Payload::default();
     let secrets = rendered(&header, &payload).secrets;
     let desired = ready(&secrets[0]);
-    assert_eq!((desired.place, &desired.object), (Place::Secret(0), &reference("", "Secret", "default", "copy")));
+    assert_eq!((desired.place, &desired.object), (Position::Secret(0), &reference("", "Secret", "default", "copy")));
     assert_eq!(desired.body["data"], json!({"key": "Y2FuYXJ5"}));
     assert_eq!(desired.body["metadata"]["labels"], json!({"hive.openshift.io/managed": "true"}));
     assert!(!format!("{desired:?}").contains("Y2FuYXJ5"));
@@ -319,8 +319,8 @@ fn patches_are_rendered_before_they_are_parsed() {
     let rendered = rendered(&header, &Payload { resources: Vec::new(), patches });
     let patches: Vec<_> = rendered.patches.iter().map(ready).collect();
     let object = |namespace: &str| reference("apps", "Deployment", namespace, "agent");
-    assert_eq!((patches[0].place, &patches[0].object), (Place::Patch(0), &object("default")));
-    assert_eq!((patches[1].place, &patches[1].object), (Place::Patch(1), &object("b")));
+    assert_eq!((patches[0].place, &patches[0].object), (Position::Patch(0), &object("default")));
+    assert_eq!((patches[1].place, &patches[1].object), (Position::Patch(1), &object("b")));
     assert_eq!(patches[0].body, json!({"spec": {"replicas": 3}}));
     assert_eq!(patches[1].body, json!({"a": [1]}));
     assert_eq!(patches[2].body, json!([{"op": "add", "path": "/a", "value": null}]));

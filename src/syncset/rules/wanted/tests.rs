@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
-use crate::syncset::rules::spec::{Behavior, Mode, Place};
+use crate::syncset::rules::spec::{Behavior, Mode, Position};
 use crate::syncset::rules::status::Reason;
 
 fn object(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
@@ -34,7 +34,7 @@ fn live(id: u128, rendered: Option<Vec<Rendering<Desired>>>) -> Live {
 
 fn ready(object: ObjectRef) -> Rendering<Desired> {
     Rendering::Ready(Desired {
-        place: Place::Resource(0),
+        place: Position::Resource(0),
         object,
         api_version: "v1".to_owned(),
         body: serde_json::Value::Null,

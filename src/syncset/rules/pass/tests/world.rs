@@ -13,7 +13,7 @@ use super::super::{
 use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::rules::rows::Failure;
 use crate::syncset::rules::spec::{
-    Behavior, Desired, DesiredPatch, Header, Known, Mode, PatchType, Place, Rendered, Rendering,
+    Behavior, Desired, DesiredPatch, Header, Known, Mode, PatchType, Position, Rendered, Rendering,
 };
 use crate::syncset::rules::status::Reason;
 use crate::syncset::rules::wanted::{Deletions, Live};
@@ -176,7 +176,7 @@ impl Set {
         digest(&format!("{} {}", self.id, self.generation))
     }
 
-    fn rendering(&self, place: Place, resource: &Resource) -> Rendering<Desired> {
+    fn rendering(&self, place: Position, resource: &Resource) -> Rendering<Desired> {
         match resource {
             Resource::Broken(known) => {
                 let failure = Failure { reason: Reason::TemplateInvalid, message: "failed to parameterize".to_owned() };
@@ -215,12 +215,12 @@ impl Set {
         let secrets = self.secrets.iter().enumerate();
         let patches = self.patches.iter().enumerate();
         Rendered {
-            resources: resources.map(|(at, resource)| self.rendering(Place::Resource(at), resource)).collect(),
-            secrets: secrets.map(|(at, resource)| self.rendering(Place::Secret(at), resource)).collect(),
+            resources: resources.map(|(at, resource)| self.rendering(Position::Resource(at), resource)).collect(),
+            secrets: secrets.map(|(at, resource)| self.rendering(Position::Secret(at), resource)).collect(),
             patches: patches
                 .map(|(at, (object, text))| {
                     Rendering::Ready(DesiredPatch {
-                        place: Place::Patch(at),
+                        place: Position::Patch(at),
                         object: object.clone(),
                         api_version: api_version(object),
                         patch_type: PatchType::Strategic,
