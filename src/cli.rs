@@ -21,7 +21,7 @@ use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
 use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
-pub use client::{AdminUrl, Error, InvalidUrl};
+pub use client::{AdminUrl, Error};
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]

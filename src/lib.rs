@@ -39,26 +39,39 @@
 //! Watchers are shared by cluster, kind and selector, so they belong to the cluster, not to a section. The order of
 //! the modules is in `ARCHITECTURE.md`, "Layers", and checked by `tests/layers.rs`.
 
-pub mod actor;
-pub mod amqp;
-pub mod app;
-pub mod check;
-pub mod cli;
-pub mod cluster;
-pub mod config;
-pub mod db;
-pub mod documents;
-pub mod election;
-pub mod http;
-pub mod hub;
-pub mod inventory;
-pub mod job;
-pub mod jobs;
-pub mod lease;
-pub mod process;
-pub mod resource_sync;
-pub mod state;
-pub mod status_sync;
-pub mod syncset;
-pub mod telemetry;
-pub mod yaml;
+// Without the feature, nothing uses what is only there for tests.
+#![cfg_attr(not(feature = "test-api"), allow(dead_code, unused_imports))]
+
+mod actor;
+mod amqp;
+mod app;
+mod check;
+mod cli;
+mod cluster;
+mod config;
+mod db;
+mod documents;
+mod election;
+mod http;
+mod hub;
+mod inventory;
+mod job;
+mod jobs;
+mod lease;
+mod process;
+mod resource_sync;
+mod state;
+mod status_sync;
+mod syncset;
+mod telemetry;
+#[cfg(feature = "test-api")]
+pub mod test_api;
+mod yaml;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Carries out a command line, whose first argument is the program.
+pub fn execute(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    process::execute(jobs::JOBS, arguments).into()
+}

@@ -12,7 +12,7 @@ use std::env;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use towline::actor::{self, Backoff, ChildSpec, ExitReason, RestartPolicy, Supervisor};
+use towline::test_api::actor::{self, Backoff, ChildSpec, ExitReason, RestartPolicy, Supervisor};
 
 const ROLE: &str = "TOWLINE_TEST_ROLE";
 

@@ -150,7 +150,8 @@ impl<F, O> Clone for Dispatcher<F, O> {
 }
 
 /// Runs a [`Dispatcher`] whose snapshot is not needed.
-pub async fn dispatch<K, F, O>(
+#[cfg(test)]
+async fn dispatch<K, F, O>(
     scope: Scope,
     inbox: KeyInbox<K>,
     factory: Arc<F>,

@@ -85,6 +85,7 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Reads the mailbox's counters without keeping an end of it open.
+    #[cfg(test)]
     pub fn gauge(&self) -> Arc<dyn Gauge> {
         Arc::clone(self.0.channel()) as Arc<dyn Gauge>
     }

@@ -126,19 +126,23 @@ mod supervisor;
 mod system;
 
 pub use backoff::Backoff;
-pub use channel::Closed;
 pub use child::ChildSpec;
-pub use control::StartError;
-pub use dispatcher::{Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot, dispatch};
+#[cfg(test)]
+use control::StartError;
+pub use dispatcher::{Dispatcher, Limits, Observe, Outcome, Reconciler, ReconcilerFactory, Snapshot};
 pub use exit::{BoxError, ExitReason};
 pub use gate::{Gate, GateHandle, GateState, gate};
 pub use handle::SupervisorHandle;
 pub use key_mailbox::{Key, KeyInbox, KeyMailbox, Requested, key_mailbox};
-pub use mailbox::{Inbox, Mailbox, Offered, mailbox};
+#[cfg(test)]
+use mailbox::Offered;
+pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use name::Name;
-pub use report::{ActorReport, DrainReport, Gauge, MailboxReading};
+#[cfg(test)]
+use report::DrainReport;
+pub use report::{ActorReport, Gauge};
 pub use restart::RestartPolicy;
-pub use scope::{Scope, WorkGuard};
+pub use scope::Scope;
 pub use supervisor::Supervisor;
 pub use system::{Liveness, run};
 

@@ -15,5 +15,5 @@ mod url;
 
 pub use error::Error;
 pub use link::Link;
-pub use source::{AmqpSource, UnusableUrl};
+pub use source::AmqpSource;
 pub use url::{AmqpUrl, InvalidUrl};

@@ -56,24 +56,24 @@ pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;
 pub use connection::PARTIAL_METADATA;
-pub use credentials::{NotAKubeconfig, Unusable, configured, kubeconfig_of};
+pub use credentials::{Unusable, configured, kubeconfig_of};
 pub use demand::Demand;
 pub use dynamic::{DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
 pub use identity::{Identity, Replaced};
 pub use kind::Kind;
-pub use kinds::{KEPT, KindError, KindId, Kinds};
+pub use kinds::{KindError, KindId, Kinds};
 pub use managers::shown_manager;
 pub use metadata::{Deletion, ManagedFields, Metadata};
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use pages::{Element, Pages};
 pub use reach::{Exchange, Urgency};
 pub use registry::WatchRegistry;
-pub use reply::{Readable, Stated};
+pub use reply::Stated;
 pub use request::{Payload, Propagation, Request};
 pub use sending::Written;
-pub use store::{Absence, ListMoment, Listed, Store, Tracker};
+pub use store::{ListMoment, Listed, Store, Tracker};
 pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
 
 /// The verb of a request, as in RBAC.

@@ -55,6 +55,7 @@ impl WatchRegistry {
 
     /// What else a user requires of a watch, where that refers to the watch itself, such as its followers. Watches start when the
     /// registry has become the actors of the tree, so a running watch is never changed.
+    #[expect(clippy::unused_self, reason = "who has the registry is early enough")]
     pub fn specify(&mut self, watch: &Arc<Watch>, spec: WatchSpec) {
         watch.specify(spec);
     }

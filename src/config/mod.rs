@@ -29,9 +29,11 @@ use std::num::NonZeroUsize;
 pub use clusters::{ClusterAccess, ClusterConfig, same_cluster};
 pub use daemon::{DaemonConfig, LogConfig, LogFormat};
 pub use election::ElectionConfig;
-pub use fault::{Error, Fault, Faults, Problem};
+#[cfg(test)]
+pub use fault::Problem;
+pub use fault::{Error, Fault};
 pub use names::{ClusterName, InvalidName, SectionName};
-pub use resource::{InvalidResource, ResourceId};
+pub use resource::ResourceId;
 pub use selector::{LabelSelector, Requirement, Test};
 
 /// Enough to hide the latency of a distant cluster (64 × 10 requests per second at 100 ms), and far below the 600 concurrent

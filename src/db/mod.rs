@@ -30,14 +30,14 @@ mod url;
 pub use connection::Connection;
 pub use error::{Error, ServerError, Source};
 pub use listener::{Listener, Subscriber};
-pub use pool::{Database, PoolState};
+pub use pool::Database;
 pub use session::{Messages, Session};
-pub use source::{DatabaseSource, UnusableUrl};
+pub use source::DatabaseSource;
 pub use statement::{Param, Rows, column};
+pub use tokio_postgres::Row;
 pub use tokio_postgres::types::{FromSql, Json, ToSql, Type};
-pub use tokio_postgres::{Notification, Row};
 pub use transaction::Transaction;
-pub use url::{DatabaseUrl, InvalidUrl, TlsMode};
+pub use url::{DatabaseUrl, InvalidUrl};
 
 /// Default deadline for the next row of a statement; after it the statement is cancelled.
 pub const ANSWER_WITHIN: Duration = Duration::from_mins(1);

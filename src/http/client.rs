@@ -156,8 +156,8 @@ impl Error {
         }
     }
 
-    /// The kind of error, for metrics.
-    pub fn kind(&self) -> &'static str {
+    #[cfg(test)]
+    fn kind(&self) -> &'static str {
         match self {
             Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => "settings",
             Self::Connect { .. } => "connect",

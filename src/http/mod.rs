@@ -19,13 +19,15 @@ mod tls;
 mod token;
 mod trust;
 
-pub use alive::{Alive, Answers, Counted, Heard};
-pub use client::{Answer, Ask, Client, ClientSettings, Error, Post, Retry};
-pub use connector::{Connector, Socket, Stream, Tcp, direct};
+pub use alive::{Alive, Answers};
+pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
+pub use connector::direct;
 pub use files::{FileWatch, Files, file_looks};
-pub use networks::{Checked, Denied, DeniedNetworks, LOCAL_NETWORKS, Network, NotANetwork, Resolver, Unresolved};
+#[cfg(test)]
+pub use networks::LOCAL_NETWORKS;
+pub use networks::{Denied, DeniedNetworks, Network, NotANetwork, Unresolved};
 pub use proxy::{Proxy, of_environment};
 pub use server::{Limits, Peer, Server};
-pub use tls::{CertificateError, CertificateFiles, ServerTls};
+pub use tls::{CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
 pub use trust::{TrustError, client_config_as};

@@ -115,6 +115,7 @@ impl ServerTls {
     }
 
     /// Why the current files can't be used; none while their certificate is in use.
+    #[cfg(test)]
     pub fn fault(&self) -> watch::Receiver<Option<Arc<CertificateError>>> {
         self.fault.subscribe()
     }

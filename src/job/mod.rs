@@ -32,7 +32,9 @@ pub use self::environment::Environment;
 pub use self::list::JobList;
 pub use self::not_listed::not_listed;
 use self::permission::{Kinds, Permission};
-pub use self::role::{Role, STATE, draw};
+#[cfg(test)]
+pub use self::role::draw;
+pub use self::role::{Role, STATE};
 use crate::actor::ChildSpec;
 use crate::cluster::{Fence, WatchRegistry};
 use crate::config::fault::Fault;

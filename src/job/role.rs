@@ -1,5 +1,6 @@
 //! The roles of actors: the list behind metrics, `/status` and the drawings of the actor tree.
 
+#[cfg(test)]
 use std::fmt::Write;
 
 /// A kind of actor. An actor's role is the first word of its name.
@@ -35,15 +36,18 @@ impl Role {
 pub const STATE: Role = Role::new("state", "", "reads and writes what the section remembers beyond its process");
 
 /// The column at which the descriptions begin.
+#[cfg(test)]
 const DESCRIPTIONS: usize = 37;
 
 /// Draws a tree, as the documents show it.
+#[cfg(test)]
 pub fn draw(root: &str, does: &str, roles: &[Role]) -> String {
     let mut text = line(root, does);
     draw_below("", roles, &mut text);
     text
 }
 
+#[cfg(test)]
 fn draw_below(indent: &str, roles: &[Role], text: &mut String) {
     for (position, role) in roles.iter().enumerate() {
         let (branch, below) = if position + 1 == roles.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -52,6 +56,7 @@ fn draw_below(indent: &str, roles: &[Role], text: &mut String) {
     }
 }
 
+#[cfg(test)]
 fn line(name: &str, does: &str) -> String {
     let mut line = String::new();
     // Writing to a string can't fail.

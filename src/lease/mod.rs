@@ -25,5 +25,3 @@ mod wiring;
 
 pub use job::{LeaseJob, sections};
 pub use metrics::LeaseMetrics;
-pub use report::LeaseReport;
-pub use side_car::LeaseFlags;

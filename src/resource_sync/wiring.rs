@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::actor::{Backoff, ChildSpec, Dispatcher, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
 use crate::cluster::{BuiltIn, Fence, WatchId, WatchRegistry, WatchSpec};
-use crate::config::{ClusterName, ResourceId, SectionName};
+use crate::config::{ClusterName, ResourceId};
 use crate::job::Wiring;
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::metrics::SyncMetrics;
@@ -108,10 +108,6 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
 }
 
 impl WiredSection {
-    pub fn name(&self) -> &SectionName {
-        self.section.name()
-    }
-
     /// Its report, for the admin server.
     pub fn report(&self) -> Arc<SyncReport> {
         Arc::clone(&self.report)

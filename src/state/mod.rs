@@ -23,8 +23,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use self::cached::StateReport;
-pub use self::content::{Daemon, Detached, GuardState, Identities, SectionState, Settings};
-pub use self::object::{MARK, is_state_object, needed_access};
+pub use self::content::{Daemon, Detached, GuardState, Identities};
+#[cfg(test)]
+use self::object::MARK;
+pub use self::object::{is_state_object, needed_access};
 pub use self::run::keep;
 pub use self::store::{NotDurable, Owner, StateStore};
 use crate::config::{DaemonConfig, ElectionConfig};

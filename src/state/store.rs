@@ -99,6 +99,7 @@ impl StateStore {
     }
 
     /// A copy of the state.
+    #[cfg(test)]
     pub fn current(&self) -> SectionState {
         self.look(SectionState::clone)
     }

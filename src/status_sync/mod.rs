@@ -27,4 +27,6 @@ pub mod wiring;
 
 pub use alone::alone;
 pub use job::{StatusSyncJob, section};
-pub use metrics::{StatusSyncMetrics, WriteOutcome};
+pub use metrics::StatusSyncMetrics;
+#[cfg(test)]
+pub use metrics::WriteOutcome;

@@ -25,4 +25,6 @@ pub mod work;
 
 pub use job::{SyncsetJob, section};
 pub use metrics::SyncsetMetrics;
-pub use overview::{Applied, Counted, DispatcherState, FailingSyncset, SelectorApplied, SyncState};
+#[cfg(test)]
+pub use overview::DispatcherState;
+pub use overview::{Applied, Counted, SelectorApplied, SyncState};

@@ -23,7 +23,9 @@ pub use admin::Admin;
 pub use condition::{ClusterState, ClusterStatus, Condition, Facts, NotReady, Purpose, SectionState, brief};
 pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
-pub use metrics::{InstallMetrics, Metric, MetricKind, install as install_metrics};
+#[cfg(test)]
+pub use metrics::MetricKind;
+pub use metrics::{InstallMetrics, Metric, install as install_metrics};
 #[cfg(test)]
 pub(crate) use metrics::{describe, recorder};
 pub use object_state::ObjectState;

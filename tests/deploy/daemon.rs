@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::config::ClusterAccess;
-use towline::job::Config;
-use towline::jobs::JOBS;
-use towline::resource_sync;
+use towline::test_api::config::ClusterAccess;
+use towline::test_api::job::Config;
+use towline::test_api::jobs::JOBS;
+use towline::test_api::resource_sync;
 
 use super::{document, elements, text, texts};
 
@@ -21,7 +21,7 @@ const ETC: &str = "/etc/towline";
 /// A configuration as the daemon reads it.
 pub(crate) fn configuration(file: &str) -> Config {
     JOBS.parse(&text(file), []).unwrap_or_else(|error| match error {
-        towline::config::Error::Invalid(faults) => panic!("{file}: {faults}"),
+        towline::test_api::config::Error::Invalid(faults) => panic!("{file}: {faults}"),
         other => panic!("{file}: {other}"),
     })
 }

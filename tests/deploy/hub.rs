@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::hub;
-use towline::jobs::JOBS;
-use towline::syncset;
-use towline::syncset::config::SyncsetsConfig;
+use towline::test_api::hub;
+use towline::test_api::jobs::JOBS;
+use towline::test_api::syncset;
+use towline::test_api::syncset::config::SyncsetsConfig;
 
 use super::{document, elements, text, texts};
 

@@ -48,7 +48,7 @@ fn the_token_comes_from_a_secret_and_two_processes_never_report_at_once() {
     }
     let spec = &document(DEPLOYMENT)["spec"];
     assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&1.into(), &"Recreate".into()));
-    let help = towline::jobs::JOBS.commands().find(|command| command.arguments.get_name() == "inventory");
+    let help = towline::test_api::jobs::JOBS.commands().find(|command| command.arguments.get_name() == "inventory");
     let help = help.expect("a command").arguments.render_long_help().to_string();
     for variable in elements(&container["env"]) {
         let name = variable["name"].as_str().expect("a name");

@@ -88,7 +88,7 @@ fn the_image_has_the_tag_of_this_version() {
         let images = elements(&kustomization["images"]);
         assert_eq!(images.len(), 1, "{directory}");
         assert_eq!(images[0]["name"], "towline", "{directory}");
-        assert_eq!(images[0]["newTag"], towline::telemetry::VERSION, "{directory}");
+        assert_eq!(images[0]["newTag"], towline::test_api::telemetry::VERSION, "{directory}");
     }
 }
 

@@ -114,7 +114,7 @@ fn what_the_guard_holds_is_on_the_dashboard_by_kind() {
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
     assert!(shown.contains("towline_sync_held_objects"));
     let kinds: BTreeSet<&str> = SERIES["towline_sync_held_objects"].iter().map(|labels| &*labels["kind"]).collect();
-    assert_eq!(kinds, BTreeSet::from(towline::resource_sync::HELD_KINDS));
+    assert_eq!(kinds, BTreeSet::from(towline::test_api::resource_sync::HELD_KINDS));
 }
 
 /// For whoever looks for a cause; nothing asks for them all the time.

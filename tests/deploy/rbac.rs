@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use towline::cluster::Kind;
-use towline::job::Config;
-use towline::job::permission::{Kinds, Place};
+use towline::test_api::cluster::Kind;
+use towline::test_api::job::Config;
+use towline::test_api::job::permission::{Kinds, Place};
 
 use super::daemon::configuration;
 use super::{document, documents, elements, texts};
@@ -53,8 +53,8 @@ fn table(rows: &[(&[&str], &str, &str, &str)]) -> BTreeSet<Permission> {
 #[test]
 fn the_role_of_the_election_grants_what_the_check_asks_for() {
     let file = "deploy/base/rbac/election.yaml";
-    let (plural, group) = towline::election::RESOURCE.split_once('.').expect("a resource with its group");
-    let verbs = towline::election::VERBS.map(towline::cluster::Verb::as_str);
+    let (plural, group) = towline::test_api::election::RESOURCE.split_once('.').expect("a resource with its group");
+    let verbs = towline::test_api::election::VERBS.map(towline::test_api::cluster::Verb::as_str);
     assert_eq!(granted(file), table(&[(&verbs, group, plural, "")]));
     assert_eq!(document(file)["kind"], "Role", "Leases of other namespaces are none of its business");
 }
@@ -63,7 +63,7 @@ fn the_role_of_the_election_grants_what_the_check_asks_for() {
 fn the_role_of_the_state_grants_what_the_check_asks_for() {
     let file = "deploy/base/rbac/state.yaml";
     let section = "databases".parse().expect("a name");
-    let needed = towline::state::needed_access(&section, "towline");
+    let needed = towline::test_api::state::needed_access(&section, "towline");
     let verbs: Vec<&str> = needed.iter().map(|request| request.verb.as_str()).collect();
     assert_eq!(granted(file), table(&[(&verbs, "", "configmaps", "")]));
     assert_eq!(document(file)["kind"], "Role", "ConfigMaps of other namespaces are none of its business");
@@ -106,7 +106,7 @@ fn cluster(name: &str) -> Place {
 #[test]
 fn the_roles_of_resource_sync_grant_what_the_check_asks_for() {
     let config = configuration("deploy/base/towline.toml");
-    let sections = towline::resource_sync::sections(&config);
+    let sections = towline::test_api::resource_sync::sections(&config);
     assert!(sections.iter().all(|section| section.write_back && !section.secret_names.is_empty()), "all of it is used");
     let (remote, local) = (sections[0].remote.as_str(), sections[0].local.as_str());
     assert_eq!(granted("deploy/base/rbac/resource-sync-local.yaml"), needed(&config, &cluster(local)));
@@ -117,7 +117,7 @@ fn the_roles_of_resource_sync_grant_what_the_check_asks_for() {
 #[test]
 fn what_resource_sync_asks_for_is_what_the_specification_lists() {
     let config = configuration("deploy/base/towline.toml");
-    let section = &towline::resource_sync::sections(&config)[0];
+    let section = &towline::test_api::resource_sync::sections(&config)[0];
     let local = table(&[
         (READ, "demo.towline.dev", "databases", ""),
         (&["create", "patch", "delete"], "demo.towline.dev", "databases", ""),
@@ -146,7 +146,7 @@ fn what_resource_sync_asks_for_is_what_the_specification_lists() {
 #[test]
 fn the_role_of_status_sync_grants_what_the_check_asks_for() {
     let config = configuration("config/status-sync.toml");
-    let section = towline::status_sync::section(&config).expect("status sync");
+    let section = towline::test_api::status_sync::section(&config).expect("status sync");
     assert_eq!(section.families.len(), 6, "all of it is used");
     let needed = needed(&config, &cluster(section.cluster.as_str()));
     assert_eq!(granted("deploy/base/rbac/status-sync.yaml"), needed);
@@ -173,7 +173,7 @@ fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
 fn the_role_of_the_inventory_in_config_maps_grants_what_the_check_asks_for() {
     const FILE: &str = "deploy/base/rbac/inventory-configmaps.yaml";
     let text = format!("{}helm_driver = \"configmap\"\n", super::text("config/inventory.toml"));
-    let config = towline::jobs::JOBS.parse(&text, []).expect("a configuration");
+    let config = towline::test_api::jobs::JOBS.parse(&text, []).expect("a configuration");
     assert_eq!(granted(FILE), needed(&config, &cluster("edge")));
     let of_secrets: Vec<Permission> =
         granted(FILE).into_iter().filter(|(_, _, resource, _)| resource == "secrets").collect();
@@ -184,7 +184,7 @@ fn the_role_of_the_inventory_in_config_maps_grants_what_the_check_asks_for() {
 #[test]
 fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let config = configuration("config/lease.toml");
-    let section = &towline::lease::sections(&config)[0];
+    let section = &towline::test_api::lease::sections(&config)[0];
     assert_eq!(granted("deploy/side-car/rbac.yaml"), needed(&config, &cluster(section.cluster.as_str())));
     // A Lease's name can't be granted before it is made; reading and renewing are granted for all of its namespace.
     let on_the_hub = needed(&config, &Place::HubOfSecret).into_iter();
@@ -195,10 +195,14 @@ fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
 #[test]
 fn the_roles_are_for_the_configured_kinds_and_secrets() {
     let config = configuration("deploy/base/towline.toml");
-    let kinds: BTreeSet<String> =
-        towline::resource_sync::sections(&config).iter().map(|section| section.resource.to_string()).collect();
-    let secrets: BTreeSet<String> =
-        towline::resource_sync::sections(&config).iter().flat_map(|section| section.secret_names.clone()).collect();
+    let kinds: BTreeSet<String> = towline::test_api::resource_sync::sections(&config)
+        .iter()
+        .map(|section| section.resource.to_string())
+        .collect();
+    let secrets: BTreeSet<String> = towline::test_api::resource_sync::sections(&config)
+        .iter()
+        .flat_map(|section| section.secret_names.clone())
+        .collect();
     for side in ["local", "remote"] {
         let granted = granted(&format!("deploy/base/rbac/resource-sync-{side}.yaml"));
         let granted_secrets: BTreeSet<String> = granted

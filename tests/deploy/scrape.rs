@@ -11,19 +11,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use towline::documents::{BusObserver, Purpose};
-use towline::hub::HubMetrics;
-use towline::inventory::InventoryMetrics;
-use towline::jobs::JOBS;
-use towline::lease::LeaseMetrics;
-use towline::resource_sync::{Direction, SyncMetrics};
-use towline::status_sync::StatusSyncMetrics;
-use towline::syncset::dispatch::{DispatchObserver, Turn};
-use towline::syncset::rules::pass::{End, Outcome, Progress, Writes};
-use towline::syncset::rules::spec::Behavior;
-use towline::syncset::work::{First, Visited, WorkObserver};
-use towline::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
-use towline::telemetry::{
+use towline::test_api::documents::{BusObserver, Purpose};
+use towline::test_api::hub::HubMetrics;
+use towline::test_api::inventory::InventoryMetrics;
+use towline::test_api::jobs::JOBS;
+use towline::test_api::lease::LeaseMetrics;
+use towline::test_api::resource_sync::{Direction, SyncMetrics};
+use towline::test_api::status_sync::StatusSyncMetrics;
+use towline::test_api::syncset::dispatch::{DispatchObserver, Turn};
+use towline::test_api::syncset::rules::pass::{End, Outcome, Progress, Writes};
+use towline::test_api::syncset::rules::spec::Behavior;
+use towline::test_api::syncset::work::{First, Visited, WorkObserver};
+use towline::test_api::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
+use towline::test_api::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
     cluster_new_credentials_fail, db_query, leader_election_master_status, section_well, state_undone,
 };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::status_sync;
+use towline::test_api::status_sync;
 
 use super::{document, documents, elements, texts};
 

@@ -22,12 +22,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use towline::job::JobList;
-use towline::job::command::Exit;
-use towline::lease::LeaseJob;
-use towline::process;
-use towline::resource_sync::SyncJob;
-use towline::status_sync::StatusSyncJob;
+use towline::test_api::job::JobList;
+use towline::test_api::job::command::Exit;
+use towline::test_api::lease::LeaseJob;
+use towline::test_api::process;
+use towline::test_api::resource_sync::SyncJob;
+use towline::test_api::status_sync::StatusSyncJob;
 
 use self::pulse::PulseJob;
 
@@ -187,6 +187,14 @@ fn it_runs_below_the_supervisor_and_shows_in_the_status_and_the_metrics() {
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
-    let written = std::fs::read_to_string(room.path.join("alive")).expect("the file");
-    assert!(written.parse::<u64>().is_ok_and(|beats| beats > 0), "{written}");
+    // It is empty for a moment whenever it is written.
+    let begun = Instant::now();
+    loop {
+        let written = std::fs::read_to_string(room.path.join("alive")).expect("the file");
+        if written.parse::<u64>().is_ok_and(|beats| beats > 0) {
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "waited for a number of beats; last seen: {written:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

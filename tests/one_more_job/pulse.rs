@@ -10,15 +10,15 @@ use futures::future::BoxFuture;
 use metrics::{Counter, counter};
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
-use towline::actor::{BoxError, ChildSpec, Scope};
-use towline::config::fields::Fields;
-use towline::config::setting::PositiveDuration;
-use towline::config::source::Node;
-use towline::config::{ClusterName, SectionName};
-use towline::job::check::{Surroundings, say};
-use towline::job::permission::{Kinds, Permission};
-use towline::job::{Job, Reading, Role, Sections, Wiring};
-use towline::telemetry::{Condition, Facts, Metric, NotReady, Overview, Readiness, Section};
+use towline::test_api::actor::{BoxError, ChildSpec, Scope};
+use towline::test_api::config::fields::Fields;
+use towline::test_api::config::setting::PositiveDuration;
+use towline::test_api::config::source::Node;
+use towline::test_api::config::{ClusterName, SectionName};
+use towline::test_api::job::check::{Surroundings, say};
+use towline::test_api::job::permission::{Kinds, Permission};
+use towline::test_api::job::{Job, Reading, Role, Sections, Wiring};
+use towline::test_api::telemetry::{Condition, Facts, Metric, NotReady, Overview, Readiness, Section};
 
 const BEATS_TOTAL: &str = "towline_pulse_beats_total";
 

@@ -17,7 +17,7 @@ use secrecy::SecretString;
 
 pub(super) use self::cache::{Change, CredentialCache};
 pub(super) use self::candidate::{PROBE_DEADLINE, accepted};
-pub use self::kubeconfig::{NotAKubeconfig, kubeconfig_of};
+pub use self::kubeconfig::kubeconfig_of;
 use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;

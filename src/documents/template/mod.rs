@@ -12,7 +12,7 @@ mod render;
 
 use std::fmt;
 
-pub use render::{TextBudget, Unrenderable};
+pub use render::TextBudget;
 
 /// A template that was parsed.
 #[derive(Clone, Debug, PartialEq)]

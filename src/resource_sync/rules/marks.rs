@@ -62,6 +62,12 @@ pub struct Marks {
     former_finalizers: Vec<Arc<str>>,
 }
 
+/// Whether an annotation stays on the local object although the remote object lacks it, also with `mirror`: this section
+/// wrote it, or it is a note of another section to which this object is the remote one.
+pub fn stays_on_local(annotation: &str) -> bool {
+    is_adopted_mark(annotation) || is_note(annotation)
+}
+
 impl Marks {
     pub fn new(config: &SyncConfig) -> Self {
         let mark = |name: &str| Arc::from(format!("{}/{name}", config.annotation_domain));
@@ -182,12 +188,6 @@ impl Marks {
     /// The object's annotation about a pause.
     pub fn pause<'a>(&self, object: &'a Object) -> Pause<'a> {
         object.annotation(&self.paused).map_or(Pause::No, Pause::of)
-    }
-
-    /// Whether an annotation stays on the local object although the remote object lacks it, also with `mirror`: this section
-    /// wrote it, or it is a note of another section to which this object is the remote one.
-    pub fn stays_on_local(&self, annotation: &str) -> bool {
-        is_adopted_mark(annotation) || is_note(annotation)
     }
 
     /// Whether the object's mark contains its own key, as every mark does that was not copied.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::conflicts::Contended;
 use super::elsewhere::Clusters;
-use super::marks::{is_adopted_mark, is_note, is_released_mark};
+use super::marks::{is_adopted_mark, is_note, is_released_mark, stays_on_local};
 use super::ownership::{self, is_ours};
 use super::plan::Policy;
 use super::server_result::{ServerResult, fingerprint};
@@ -211,7 +211,7 @@ pub fn local_change(
         ownership::owns_key(local, policy, |owned| owned.annotations.contains(key))
     });
     let is_stale = |key: &Arc<str>| policy.metadata == Metadata::Mirror && *key == policy.marks.remote_cluster;
-    change.annotations.retain(|key, value| value.is_some() || is_stale(key) || !policy.marks.stays_on_local(key));
+    change.annotations.retain(|key, value| value.is_some() || is_stale(key) || !stays_on_local(key));
     if change.is_empty() {
         return None;
     }

@@ -33,6 +33,7 @@ pub enum GuardedChange {
 }
 
 impl GuardedChange {
+    #[cfg(test)]
     pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
 
     /// The change in a sentence, after "objects to".

@@ -109,9 +109,6 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// All reasons, in the order of a report.
-    pub const ALL: [Self; 4] = [Self::Absent, Self::Ambiguous, Self::Foreign, Self::Leaving];
-
     /// The name in reports and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

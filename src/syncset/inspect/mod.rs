@@ -20,9 +20,9 @@ use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{BlockingPool, Keyring};
 use crate::syncset::store::{PassStore, StoredCluster};
 
-pub use compared::{ClusterReference, Compared, DiffedObject};
+pub use compared::ClusterReference;
 pub use diff::{Diff, ProposedSyncset, Undiffed};
-pub use explain::{Asked, Explanation, Unexplained, Wanting};
+pub use explain::{Asked, Explanation, Unexplained};
 
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

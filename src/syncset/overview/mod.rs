@@ -15,7 +15,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub use self::applied::{Applied, SelectorApplied};
-pub use self::counts::{Counted, DispatcherState, FailingSyncset, SyncState};
+#[cfg(test)]
+pub use self::counts::DispatcherState;
+pub use self::counts::{Counted, FailingSyncset, SyncState};
 pub(super) use self::counts::{UnreachableCluster, unreachable_within};
 use super::dispatch::DispatchError;
 use super::metrics::SyncsetMetrics;

@@ -90,6 +90,7 @@ pub struct Payload {
 }
 
 /// A patch of an object that exists.
+#[expect(clippy::struct_field_names, reason = "as manifests name it")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// `apps/v1`.

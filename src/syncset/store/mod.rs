@@ -20,10 +20,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::db::Database;
 
-pub use columns::UnreadableColumn;
 pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
 pub use error::StoreError;
-pub use proposal::{ClusterPlace, StoredSyncset};
+pub use proposal::ClusterPlace;
 pub use save::{Pace, Revision};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 

@@ -21,8 +21,8 @@ mod write;
 
 pub use executor::{Client, Executor};
 pub use observer::{First, Visited, WorkObserver};
-pub use plan::{LiveSyncset, Plan};
-pub use prepare::{NoClient, NoCredentials, OpenedKubeconfig, PrepareError, Prepared, Preparer};
+pub use plan::Plan;
+pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
 pub use refusal::Stop;
 pub use seen::seen;
 pub use takeover::taken_over;

@@ -1,6 +1,6 @@
 //! Towline and Go on the same templates.
 
-use towline::documents::{Template, TextBudget};
+use towline::test_api::documents::{Template, TextBudget};
 
 use crate::templates::drawn::Draw;
 use crate::templates::go::{self, LABELS};

@@ -1,7 +1,7 @@
 //! YAML as Towline reads it, against the decoder of kubectl.
 
 use serde_json::Value;
-use towline::yaml::{Error, documents};
+use towline::test_api::yaml::{Error, documents};
 
 use crate::templates::drawn::Draw;
 use crate::templates::go;

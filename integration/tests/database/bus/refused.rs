@@ -6,7 +6,7 @@ use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use serde_json::json;
-use towline::amqp::AmqpUrl;
+use towline::test_api::amqp::AmqpUrl;
 
 use crate::bus::consumer::{Mirror, Queue, connect, list};
 use crate::bus::world::{LIMIT, World, create, label, metric, ready, run, stands};

@@ -8,8 +8,8 @@ use integration::postgres::{self, ADMIN, HUB, Transport};
 use integration::{Postgres, RabbitMq, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use towline::db::DatabaseSource;
-use towline::documents;
+use towline::test_api::db::DatabaseSource;
+use towline::test_api::documents;
 
 pub(crate) use crate::run;
 

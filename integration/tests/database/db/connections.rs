@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use integration::postgres::{ADMIN, READER};
-use towline::db::{Database, Error};
+use towline::test_api::db::{Database, Error};
 
 use crate::db::world::{LIMIT, Stage, pid, run, source};
 
@@ -90,7 +90,10 @@ fn a_server_that_the_set_up_refuses_is_not_used() {
         let session = database.session("tail").await.map(drop).expect_err("no connection");
         for error in [pooled, beside, session] {
             assert_eq!(error.kind(), "set_up");
-            assert_eq!(error.server().map(towline::db::ServerError::message), Some("the server is in recovery"));
+            assert_eq!(
+                error.server().map(towline::test_api::db::ServerError::message),
+                Some("the server is in recovery")
+            );
         }
         let left = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'refused' AND pid <> pg_backend_pid()";
         stage.becomes("what was refused to hang up", left, 0).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use integration::Postgres;
 use integration::postgres::Transport;
 use tokio::sync::watch;
-use towline::db::{Error, Listener, Session, Subscriber};
+use towline::test_api::db::{Error, Listener, Session, Subscriber};
 
 use crate::db::world::{LIMIT, Stage, run};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towline::db::migrations::{Error, Migration, Migrations, Status};
+use towline::test_api::db::migrations::{Error, Migration, Migrations, Status};
 
 use crate::db::world::{LIMIT, Stage, run};
 
@@ -78,7 +78,7 @@ fn a_migration_that_fails_leaves_nothing_and_those_before_it_stay() {
         for _ in 0..2 {
             let error = broken.run(&database, LIMIT).await.expect_err("it divides by zero");
             let Error::Apply { number: 3, name: "fail", source } = &error else { panic!("{error:?}") };
-            assert_eq!(source.server().map(towline::db::ServerError::code), Some("22012"));
+            assert_eq!(source.server().map(towline::test_api::db::ServerError::code), Some("22012"));
             assert_eq!(applied(&stage).await, (vec![1, 2], 2));
             assert_eq!(stage.number("SELECT base FROM test_meta").await, 17);
             assert_eq!(stage.number("SELECT count(*) FROM pg_class WHERE relname = 'leftover'").await, 0);

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use towline::db::{Database, Error, Json, Row, Type};
+use towline::test_api::db::{Database, Error, Json, Row, Type};
 
 use crate::db::world::{Stage, run};
 
@@ -138,11 +138,11 @@ fn a_parameter_of_the_wrong_type_is_an_error_and_the_connection_is_kept() {
         let error = database.all("wrong", "SELECT $1", &[(&1_i64, Type::TEXT)]).await.expect_err("no text");
         assert_eq!((error.kind(), error.is_unreachable()), ("encode", false), "{error:?}");
         let rows = database.rows("wrong", "SELECT 'x'::text", &[]).await.expect("rows");
-        let error =
-            towline::db::column::<i64>("wrong", &rows.rest().await.expect("a row")[0], 0).expect_err("no number");
+        let error = towline::test_api::db::column::<i64>("wrong", &rows.rest().await.expect("a row")[0], 0)
+            .expect_err("no number");
         assert_eq!(error.kind(), "decode");
         let error = database.all("wrong", "SELECT $1::text::int8", &[(&"x", Type::TEXT)]).await.expect_err("no number");
-        assert_eq!(error.server().map(towline::db::ServerError::code), Some("22P02"), "{error:?}");
+        assert_eq!(error.server().map(towline::test_api::db::ServerError::code), Some("22P02"), "{error:?}");
         assert_eq!(error.to_string(), "statement wrong failed (22P02)");
         assert_eq!(crate::db::world::pid(&database).await, before);
     });
@@ -156,7 +156,7 @@ fn an_error_does_not_quote_the_row() {
         let database = stage.database("");
         let insert = "INSERT INTO kept VALUES ($1)";
         let error = database.execute("insert", insert, &[(&"hunter2", Type::TEXT)]).await.expect_err("the check");
-        assert_eq!(error.server().and_then(towline::db::ServerError::constraint), Some("kept_t_check"));
+        assert_eq!(error.server().and_then(towline::test_api::db::ServerError::constraint), Some("kept_t_check"));
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use towline::db::{Error, Type};
+use towline::test_api::db::{Error, Type};
 
 use crate::db::world::{LIMIT, Stage, pid, run};
 
@@ -68,7 +68,7 @@ fn a_transaction_with_a_failed_statement_can_not_be_committed() {
         let mut transaction = database.begin("write", LIMIT).await.expect("a transaction");
         transaction.execute("insert", INSERT, &[(&1_i64, Type::INT8)]).await.expect("it is done");
         let error = transaction.execute("insert", INSERT, &[(&1_i64, Type::INT8)]).await.expect_err("a double");
-        assert_eq!(error.server().map(towline::db::ServerError::code), Some("23505"));
+        assert_eq!(error.server().map(towline::test_api::db::ServerError::code), Some("23505"));
         // The server would answer COMMIT with ROLLBACK, which is no error to it.
         let error = transaction.commit().await.expect_err("nothing can be committed");
         assert!(matches!(error, Error::RolledBack { name: "write" }), "{error:?}");
@@ -93,7 +93,7 @@ fn a_commit_that_fails_is_an_error_and_its_connection_is_kept() {
             transaction.execute("insert", INSERT, &[(&1_i64, Type::INT8)]).await.expect("it is done");
         }
         let error = transaction.commit().await.expect_err("a double");
-        assert_eq!(error.server().map(towline::db::ServerError::code), Some("23505"));
+        assert_eq!(error.server().map(towline::test_api::db::ServerError::code), Some("23505"));
         assert_eq!((stage.number(COUNT).await, pid(&database).await), (0, before));
     });
 }

@@ -6,7 +6,7 @@ use integration::postgres::{self, ADMIN, Transport};
 use integration::{Postgres, eventually};
 use tokio::sync::OnceCell;
 use tokio_postgres::Client;
-use towline::db::{Database, DatabaseSource};
+use towline::test_api::db::{Database, DatabaseSource};
 
 pub(crate) use crate::run;
 

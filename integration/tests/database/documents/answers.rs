@@ -2,8 +2,8 @@
 
 use integration::postgres::{ADMIN, Transport};
 use integration::{Link, Postgres, eventually};
-use towline::actor::Scope;
-use towline::documents::{self, Change, Expected, Item, Outcome, Problem, ProblemKind, Tail, WriteError};
+use towline::test_api::actor::Scope;
+use towline::test_api::documents::{self, Change, Expected, Item, Outcome, Problem, ProblemKind, Tail, WriteError};
 
 use crate::documents::world::{LIMIT, Stage, Written, cluster, create, item, put, row, run, source};
 

@@ -1,8 +1,8 @@
 //! On how many clusters syncsets are applied, and that one which was never applied counts as unapplied.
 
 use serde_json::{Value, json};
-use towline::documents::Kind;
-use towline::syncset::{Applied, SelectorApplied};
+use towline::test_api::documents::Kind;
+use towline::test_api::syncset::{Applied, SelectorApplied};
 
 use crate::documents::dispatch::{document, removal};
 use crate::documents::world::{Stage, run};

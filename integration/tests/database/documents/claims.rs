@@ -3,9 +3,9 @@
 use integration::postgres::ADMIN;
 use integration::{Link, eventually};
 use tokio::task::JoinHandle;
-use towline::actor::Scope;
-use towline::cluster::Clock;
-use towline::documents::{self, Claims, Holder, Leadership, Role};
+use towline::test_api::actor::Scope;
+use towline::test_api::cluster::Clock;
+use towline::test_api::documents::{self, Claims, Holder, Leadership, Role};
 
 use crate::documents::world::{LIMIT, Stage, run, source};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use integration::postgres::ADMIN;
 use tokio::sync::mpsc;
-use towline::actor::Scope;
-use towline::cluster::Clock;
-use towline::documents::{
+use towline::test_api::actor::Scope;
+use towline::test_api::cluster::Clock;
+use towline::test_api::documents::{
     Change, Claims, Compacted, Compaction, CompactionObserver, Expected, Grant, Holder, Role, compact,
 };
 
@@ -184,7 +184,8 @@ fn the_base_never_goes_down_after_a_renumbering() {
         let stage = Stage::new("lifted").await;
         fill(&stage).await;
         stage.run(AGE).await;
-        let base = towline::documents::renumber(&stage.database(), true).await.expect("an answer").expect("a base");
+        let base =
+            towline::test_api::documents::renumber(&stage.database(), true).await.expect("an answer").expect("a base");
         // The 30 s in which nothing is granted are over.
         stage.run("update towline_claim set until = now() - interval '1 s'").await;
         let (_running, grant) = leader(&stage).await;
@@ -209,7 +210,7 @@ fn a_step_of_compaction_and_a_renumbering_do_not_block_each_other() {
             .await
             .expect("a lock");
         let database = stage.database();
-        let renumbering = tokio::spawn(async move { towline::documents::renumber(&database, true).await });
+        let renumbering = tokio::spawn(async move { towline::test_api::documents::renumber(&database, true).await });
         let waits = "select count(*) from pg_stat_activity where datname = current_database() \
              and wait_event_type = 'Lock' and query like '%towline_renumber%'";
         stage.becomes("the renumbering to wait for the claim", waits, 1).await;
@@ -238,7 +239,7 @@ fn compaction_and_renumbering_run_against_each_other_without_a_deadlock() {
         let sql = stage.place.client(ADMIN).await.expect("a connection");
         let lift = async {
             for _ in 0..ROUNDS {
-                towline::documents::renumber(&other, true).await.expect("no deadlock").expect("a base");
+                towline::test_api::documents::renumber(&other, true).await.expect("no deadlock").expect("a base");
             }
         };
         let step = async {

@@ -8,10 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::actor::Scope;
-use towline::cluster::Clock;
-use towline::documents::{Change, Claims, Expected, Grant, Holder, Item, Key, Kind, Role, Row, compact, renumber};
-use towline::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
+use towline::test_api::actor::Scope;
+use towline::test_api::cluster::Clock;
+use towline::test_api::documents::{
+    Change, Claims, Expected, Grant, Holder, Item, Key, Kind, Role, Row, compact, renumber,
+};
+use towline::test_api::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
 
 use crate::documents::claims::Running;
 use crate::documents::world::{LIMIT, Stage, Written, cluster, create, item, put, row, run};

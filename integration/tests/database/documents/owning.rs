@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use towline::documents::{Change, Expected, Key, Kind, WorkClaim};
-use towline::syncset::store::{PassStore, StoreError};
+use towline::test_api::documents::{Change, Expected, Key, Kind, WorkClaim};
+use towline::test_api::syncset::store::{PassStore, StoreError};
 
 use crate::documents::world::{Stage, item, row, run};
 

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
-use towline::cluster::Clock;
-use towline::documents::{Change, Claims, Expected, Holder, Kind, Role, Row, WorkClaim};
-use towline::syncset::dispatch::{Dispatch, Turn};
-use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use towline::syncset::rules::pass::Writes;
-use towline::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
-use towline::syncset::rules::status::Reason;
-use towline::syncset::store::{Pace, PassStore, Snapshot, StoreError};
+use towline::test_api::cluster::Clock;
+use towline::test_api::documents::{Change, Claims, Expected, Holder, Kind, Role, Row, WorkClaim};
+use towline::test_api::syncset::dispatch::{Dispatch, Turn};
+use towline::test_api::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use towline::test_api::syncset::rules::pass::Writes;
+use towline::test_api::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+use towline::test_api::syncset::rules::status::Reason;
+use towline::test_api::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::documents::claims::Running;
 use crate::documents::dispatch::document;
@@ -348,7 +348,7 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
             let labels = [("a", "b")].map(|(key, value): (&str, &str)| (key.to_owned(), value.to_owned())).into();
             let data = json!({"type": "Opaque", "dataGeneration": 7}).as_object().cloned().expect("an object");
             let row = Row { labels, data, sealed: Some(b"\0sealed".to_vec()), generation: 8, ..row() };
-            let key = towline::documents::Key::new(Kind::Secret, "foo", name);
+            let key = towline::test_api::documents::Key::new(Kind::Secret, "foo", name);
             writer.version(item(vec![Change::put(&key, Expected::Any, row)])).await;
         }
         let calls = async |beginning: &str| {

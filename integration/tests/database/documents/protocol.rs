@@ -1,6 +1,6 @@
 //! No client blocks the writers of others, wherever it stops.
 
-use towline::documents::{Item, Outcome};
+use towline::test_api::documents::{Item, Outcome};
 
 use crate::documents::raw::{Messages, Raw};
 use crate::documents::world::{Stage, create, put, run};

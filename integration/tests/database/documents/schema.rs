@@ -1,8 +1,8 @@
 //! The schema, and which servers are refused.
 
 use integration::postgres::ADMIN;
-use towline::db::migrations::Status;
-use towline::documents::{self, Key, Kind, Migrated, SCHEMA, Store};
+use towline::test_api::db::migrations::Status;
+use towline::test_api::documents::{self, Key, Kind, Migrated, SCHEMA, Store};
 
 use crate::documents::world::{LIMIT, Stage, create, run, server, source};
 

@@ -2,7 +2,7 @@
 
 use integration::postgres::{ADMIN, Transport};
 use integration::{Postgres, eventually};
-use towline::documents::{self, Claims, Expected, Holder, Item, Role, Store, WorkClaim};
+use towline::test_api::documents::{self, Claims, Expected, Holder, Item, Role, Store, WorkClaim};
 
 use crate::documents::claims::Running;
 use crate::documents::world::{LIMIT, Stage, Written, cluster, create, fresh_id, item, put, row, run, server};
@@ -31,7 +31,7 @@ fn a_restored_dump_is_renumbered_by_the_first_write_and_keeps_its_documents() {
         assert_eq!((one.min(other), one.max(other)), (base + 1, base + 2));
         assert!(base > lost && restored.number(SAME_ORIGIN).await == 1);
         // A decision that was made from a version of before is still good.
-        let again = towline::documents::Change::put(&cluster("c1"), Expected::Version(version), row());
+        let again = towline::test_api::documents::Change::put(&cluster("c1"), Expected::Version(version), row());
         assert_eq!(writers[0].version(item(vec![again])).await, base + 3);
         let found = Store::new(restored.database()).get(&cluster("c1")).await.expect("a read").expect("a document");
         assert_eq!(found.version, base + 3);
@@ -210,7 +210,7 @@ fn a_renumbering_ends_all_claims_with_a_higher_token_and_blocks_new_ones_for_30_
              update towline_claim set holder = 'somebody', token = 3, until = now() + interval '1 h', cursor = 41 where name = 'relay'"
         );
         stage.run(&work).await;
-        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::test_api::cluster::Clock::Boot);
         let mut leadership = claims.role(Role::Compaction);
         let running = Running::start(claims);
         let grant = leadership.granted().await;
@@ -242,7 +242,7 @@ fn nothing_is_granted_while_the_origin_differs() {
     run(async {
         let stage = Stage::new("differs").await;
         stage.run("update towline_meta set origin = 'elsewhere'").await;
-        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::cluster::Clock::Boot);
+        let claims = Claims::new(&stage.database(), Holder::of_this_process(), towline::test_api::cluster::Clock::Boot);
         let mut leadership = claims.role(Role::Compaction);
         let _running = Running::start(claims);
         let asked = "select count(*) from pg_stat_activity where datname = current_database() \

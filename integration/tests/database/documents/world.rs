@@ -11,9 +11,9 @@ use serde_json::{Map, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
-use towline::actor::Scope;
-use towline::db::{Database, DatabaseSource};
-use towline::documents::{
+use towline::test_api::actor::Scope;
+use towline::test_api::db::{Database, DatabaseSource};
+use towline::test_api::documents::{
     self, Change, Expected, Item, Key, Kind, Outcome, Row, Tail, Writer, WriterHandle, WriterObserver,
 };
 

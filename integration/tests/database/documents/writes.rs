@@ -2,7 +2,7 @@
 
 use integration::postgres::ADMIN;
 use serde_json::json;
-use towline::documents::{
+use towline::test_api::documents::{
     Change, Expected, Item, Key, Kind, Outcome, Problem, ProblemKind, Store, WorkClaim, WriteError,
 };
 

@@ -2,7 +2,7 @@
 
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
-use towline::documents::{
+use towline::test_api::documents::{
     BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, Store,
     WatchQuery, list, list_json,
 };

@@ -7,7 +7,7 @@ use integration::eventually;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-use towline::documents::{Event, Fields, Filter, Kind, ListError, Tail, Watch, WatchQuery};
+use towline::test_api::documents::{Event, Fields, Filter, Kind, ListError, Tail, Watch, WatchQuery};
 
 use crate::documents_read::world::{LIMIT, World, run};
 

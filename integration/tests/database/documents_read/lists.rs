@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use integration::soak::{Random, rounds, seed};
-use towline::documents::{Continue, Fields, Filter, Kind, ListError, ListQuery, list};
+use towline::test_api::documents::{Continue, Fields, Filter, Kind, ListError, ListQuery, list};
 
 use crate::documents_read::log::{Compaction, Key, Log, Writers, content};
 use crate::documents_read::world::{World, run};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use towline::documents::{Document, Filter, Kind};
+use towline::test_api::documents::{Document, Filter, Kind};
 
 use crate::documents_read::world::{LIMIT, World, delete, put, write};
 

@@ -1,7 +1,7 @@
 //! The ends of pages, what they show, and the versions at which they are refused.
 
 use serde_json::{Map, json};
-use towline::documents::{Continue, Document, Fields, Filter, Kind, ListError, ListQuery, Page, list};
+use towline::test_api::documents::{Continue, Document, Fields, Filter, Kind, ListError, ListQuery, Page, list};
 
 use crate::documents_read::world::{World, run};
 

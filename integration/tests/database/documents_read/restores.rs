@@ -1,7 +1,7 @@
 //! After a restore or a promotion, watches end with 410 and versions begin again above all earlier ones.
 
 use serde_json::json;
-use towline::documents::{
+use towline::test_api::documents::{
     BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Store, Tail, Watch, WatchQuery,
     list, list_json,
 };

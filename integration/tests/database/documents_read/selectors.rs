@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use integration::soak::{Random, rounds, seed};
 use serde_json::json;
-use towline::documents::{Fields, Filter, Kind, ListQuery, list};
+use towline::test_api::documents::{Fields, Filter, Kind, ListQuery, list};
 
 use crate::documents_read::log::Labels;
 use crate::documents_read::world::{World, put, run, write};

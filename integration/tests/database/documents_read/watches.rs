@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use integration::soak::{Random, rounds, seed};
 use tokio::task::JoinSet;
-use towline::documents::{Ending, Event, Fields, Filter, Kind, Object, Tail, WatchQuery};
+use towline::test_api::documents::{Ending, Event, Fields, Filter, Kind, Object, Tail, WatchQuery};
 
 use crate::documents_read::log::{Key, Log, Seen, Writers};
 use crate::documents_read::world::{LIMIT, World, run};
@@ -42,7 +42,12 @@ fn key(object: &Object) -> Key {
     (text("namespace"), text("name"))
 }
 
-async fn start(tails: &[Tail], random: &mut Random, filter: &Filter, from: Option<i64>) -> towline::documents::Watch {
+async fn start(
+    tails: &[Tail],
+    random: &mut Random,
+    filter: &Filter,
+    from: Option<i64>,
+) -> towline::test_api::documents::Watch {
     let query = WatchQuery { filter: filter.clone(), fields: Fields::All, from };
     let tail = &tails[random.index(tails.len())];
     tail.watch(query).await.unwrap_or_else(|error| panic!("from {from:?}: {error:?}"))

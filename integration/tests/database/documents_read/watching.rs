@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use towline::documents::{
+use towline::test_api::documents::{
     Ending, Event, Fields, Filter, Key, Kind, ListError, ListQuery, Object, Store, Tail, Watch, WatchQuery, list,
 };
 

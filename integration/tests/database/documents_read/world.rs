@@ -9,9 +9,9 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
-use towline::actor::Scope;
-use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Kind, Tail};
+use towline::test_api::actor::Scope;
+use towline::test_api::db::{Database, DatabaseSource};
+use towline::test_api::documents::{self, Kind, Tail};
 
 pub(crate) use crate::run;
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use towline::cluster::{Clock, DynamicCluster, Fence};
-use towline::syncset::rules::digest::inputs;
-use towline::syncset::rules::name::{SyncSetKind, SyncSetName};
-use towline::syncset::rules::parse::{self, Identity};
-use towline::syncset::rules::pass::{Answer, Input, Outcome, Pass, Progress, Step, Writes};
-use towline::syncset::rules::render::{UnreadableSecret, render};
-use towline::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
-use towline::syncset::rules::wanted::{Deletions, Live};
-use towline::syncset::work::{Client, Executor, Stop};
+use towline::test_api::cluster::{Clock, DynamicCluster, Fence};
+use towline::test_api::syncset::rules::digest::inputs;
+use towline::test_api::syncset::rules::name::{SyncSetKind, SyncSetName};
+use towline::test_api::syncset::rules::parse::{self, Identity};
+use towline::test_api::syncset::rules::pass::{Answer, Input, Outcome, Pass, Progress, Step, Writes};
+use towline::test_api::syncset::rules::render::{UnreadableSecret, render};
+use towline::test_api::syncset::rules::rows::{AppliedRow, PatchedRow, ResultRow};
+use towline::test_api::syncset::rules::wanted::{Deletions, Live};
+use towline::test_api::syncset::work::{Client, Executor, Stop};
 
 use crate::edges::world::LIMIT;
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 use integration::Filter;
 use integration::users::EDGE_CONTROLLER;
 use serde_json::{Value, json};
-use towline::cluster::{Clock, Error, Fence, Kind, Payload, Request};
-use towline::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use towline::syncset::rules::object::normalize;
-use towline::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
-use towline::syncset::rules::rows::AppliedRow;
-use towline::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
-use towline::syncset::rules::wanted::{Deletions, Live};
-use towline::syncset::work::{Client, Executor};
+use towline::test_api::cluster::{Clock, Error, Fence, Kind, Payload, Request};
+use towline::test_api::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use towline::test_api::syncset::rules::object::normalize;
+use towline::test_api::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
+use towline::test_api::syncset::rules::rows::AppliedRow;
+use towline::test_api::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
+use towline::test_api::syncset::rules::wanted::{Deletions, Live};
+use towline::test_api::syncset::work::{Client, Executor};
 
 use crate::edges::world::{Edge, LIMIT, config_maps, custom, run};
 

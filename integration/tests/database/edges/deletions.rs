@@ -1,7 +1,7 @@
 //! What the server answers to deletions, and of objects that are being deleted.
 
 use serde_json::json;
-use towline::cluster::{Error, ObjectKey, Payload, Request};
+use towline::test_api::cluster::{Error, ObjectKey, Payload, Request};
 
 use crate::edges::world::{Edge, config_maps, namespaces, run};
 

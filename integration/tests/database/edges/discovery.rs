@@ -7,7 +7,7 @@ use integration::users::{ADMIN, HUB_USER};
 use integration::{Filter, crds, eventually};
 use serde_json::json;
 use tokio::time::Instant;
-use towline::cluster::{Cluster, Kind, KindError, KindId, Kinds, Metadata, Pages};
+use towline::test_api::cluster::{Cluster, Kind, KindError, KindId, Kinds, Metadata, Pages};
 
 use crate::edges::world::{Edge, LIMIT, config_maps, custom, run};
 
@@ -104,8 +104,8 @@ fn an_api_service_that_is_down_leaves_its_kinds_unknown() {
             "metadata": {"name": "v1.down.test"},
             "spec": {"group": "down.test", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
                 "insecureSkipTLSVerify": true, "service": {"namespace": "down", "name": "nothing", "port": 443}}});
-        let key = towline::cluster::ObjectKey::new("", "v1.down.test");
-        let made = edge.cluster.change(towline::cluster::Request::create(&kind, &key, &body)).await.unwrap();
+        let key = towline::test_api::cluster::ObjectKey::new("", "v1.down.test");
+        let made = edge.cluster.change(towline::test_api::cluster::Request::create(&kind, &key, &body)).await.unwrap();
         let mut kinds = Kinds::default();
         let found = eventually("the group to be known", LIMIT, async || {
             match find(&mut kinds, &edge.cluster, "down.test/v1", "Thing").await {

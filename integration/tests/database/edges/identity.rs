@@ -3,7 +3,7 @@
 use integration::Filter;
 use integration::users::{ADMIN, STRANGER};
 use serde_json::{Value, json};
-use towline::cluster::{Error, Request};
+use towline::test_api::cluster::{Error, Request};
 
 use crate::edges::world::{Edge, LIMIT, config_maps, connect, kubeconfig, run};
 
@@ -35,13 +35,13 @@ fn a_user_is_impersonated_with_uid_groups_and_extra() {
         assert!(matches!(refused, Error::Forbidden { .. }) && refused.message().contains("\"robot\""), "{refused:?}");
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let reviews = {
-            let mut kind = towline::cluster::Kind::core("SelfSubjectReview", "selfsubjectreviews", false);
+            let mut kind = towline::test_api::cluster::Kind::core("SelfSubjectReview", "selfsubjectreviews", false);
             "authentication.k8s.io".clone_into(&mut kind.resource.group);
             "authentication.k8s.io/v1".clone_into(&mut kind.resource.api_version);
             kind
         };
         let connection = connect(&impersonating(&edge, &nobody)).session().unwrap().connection;
-        let myself = towline::cluster::ObjectKey::new("", "myself");
+        let myself = towline::test_api::cluster::ObjectKey::new("", "myself");
         let answer: Value =
             connection.send(Request::create(&reviews, &myself, &review), "application/json", LIMIT).await.unwrap().0;
         let user = &answer["status"]["userInfo"];

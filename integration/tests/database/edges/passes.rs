@@ -3,11 +3,11 @@
 use integration::users::{REPLICA, STRANGER};
 use integration::{Filter, eventually};
 use serde_json::{Value, json};
-use towline::cluster::{Kind, ObjectKey, Payload, Request};
-use towline::syncset::rules::pass::{End, Outcome, Release};
-use towline::syncset::rules::rows::Failure;
-use towline::syncset::rules::status::Reason;
-use towline::syncset::work::Stop;
+use towline::test_api::cluster::{Kind, ObjectKey, Payload, Request};
+use towline::test_api::syncset::rules::pass::{End, Outcome, Release};
+use towline::test_api::syncset::rules::rows::Failure;
+use towline::test_api::syncset::rules::status::Reason;
+use towline::test_api::syncset::work::Stop;
 
 use crate::edges::cluster_state::{Set, State};
 use crate::edges::world::{Edge, LIMIT, config_maps, connect, kubeconfig, run};

@@ -9,9 +9,9 @@ use integration::users::ADMIN;
 use integration::{ControlPlane, Options, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use towline::cluster::{DynamicCluster, DynamicClusters, Error, Kind, Metadata, ObjectKey, Request, Stated};
-use towline::http::DeniedNetworks;
-use towline::syncset::kubeconfig::{Allowed, read};
+use towline::test_api::cluster::{DynamicCluster, DynamicClusters, Error, Kind, Metadata, ObjectKey, Request, Stated};
+use towline::test_api::http::DeniedNetworks;
+use towline::test_api::syncset::kubeconfig::{Allowed, read};
 
 pub(crate) use crate::run;
 

@@ -3,7 +3,7 @@
 use integration::Filter;
 use integration::users::EDGE_CONTROLLER;
 use serde_json::{Value, json};
-use towline::cluster::{Error, Kind, ObjectKey, Payload, Request};
+use towline::test_api::cluster::{Error, Kind, ObjectKey, Payload, Request};
 
 use crate::edges::world::{Edge, config_maps, custom, namespaces, run};
 
@@ -37,7 +37,11 @@ fn every_verb_is_answered_with_metadata_only() {
         let body = edge.config_map("site", &json!({"large": "x".repeat(1 << 20)}));
         let client = edge.cluster.session().unwrap().connection;
         let read = async |request: Request<'_>| -> Value {
-            client.send(request, towline::cluster::PARTIAL_METADATA, crate::edges::world::LIMIT).await.unwrap().0
+            client
+                .send(request, towline::test_api::cluster::PARTIAL_METADATA, crate::edges::world::LIMIT)
+                .await
+                .unwrap()
+                .0
         };
         let patch = json!({"metadata": {"labels": {"b": "c"}}});
         for (verb, request) in [

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
-use towline::documents::{self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Writer};
+use towline::test_api::documents::{
+    self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Writer,
+};
 
 use crate::work::world::{END, LIMIT, Process, Running, Stage, clusters, id, in_a_century, open, run};
 

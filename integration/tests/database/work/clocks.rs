@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towline::documents::Role;
+use towline::test_api::documents::Role;
 
 use crate::work::world::{LIMIT, SHORT, Stage, run};
 

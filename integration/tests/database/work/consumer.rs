@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
-use towline::documents::{Finished, Work, WorkConsumer};
+use towline::test_api::documents::{Finished, Work, WorkConsumer};
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 

@@ -7,7 +7,7 @@ use integration::Link;
 use integration::postgres::HUB;
 use integration::soak::Random;
 use tokio::time::sleep;
-use towline::documents::WorkQueue;
+use towline::test_api::documents::WorkQueue;
 
 use crate::work::oracle::{Oracle, Sights};
 use crate::work::worker::Worker;

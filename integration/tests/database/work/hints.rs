@@ -7,7 +7,7 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
-use towline::documents::{Broker, Finished, Purpose, Work};
+use towline::test_api::documents::{Broker, Finished, Purpose, Work};
 
 use crate::work::consumer::Waiting;
 use crate::work::world::{LIMIT, Process, SHORT, Stage, broker, clusters, id, run, shared_broker, vhost};

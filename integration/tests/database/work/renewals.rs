@@ -2,7 +2,7 @@
 
 use integration::eventually;
 use integration::postgres::{ADMIN, HUB};
-use towline::documents::{Finished, Role};
+use towline::test_api::documents::{Finished, Role};
 
 use crate::work::world::{END, LIMIT, Process, SHORT, Stage, clusters, id, open, run};
 

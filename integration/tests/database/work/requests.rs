@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use integration::soak::Random;
-use towline::documents::{Finished, WorkQueue};
+use towline::test_api::documents::{Finished, WorkQueue};
 
 use crate::work::world::{LIMIT, Process, Stage, clusters, ids, run};
 

@@ -8,7 +8,7 @@ use integration::postgres::{ADMIN, HUB, Transport};
 use integration::soak::{Random, rounds, seed};
 use integration::{Postgres, RabbitMq};
 use tokio::time::sleep;
-use towline::documents::{Broker, WorkQueue};
+use towline::test_api::documents::{Broker, WorkQueue};
 
 use crate::work::oracle::Oracle;
 use crate::work::worker::{Worker, work};
@@ -44,7 +44,7 @@ const ALL: [Fault; 8] = [
 ];
 
 /// Changes a cluster and asks for a pass, in one transaction, and tells workers.
-async fn change(database: &towline::db::Database, broker: &Broker, cluster: u64, urgent: bool) -> Option<()> {
+async fn change(database: &towline::test_api::db::Database, broker: &Broker, cluster: u64, urgent: bool) -> Option<()> {
     let text: String = id(cluster);
     let mut transaction = database.begin("change", LIMIT).await.ok()?;
     let change = format!("update changes set number = number + 1 where cluster = '{text}'");

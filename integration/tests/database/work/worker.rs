@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
-use towline::db::Database;
-use towline::documents::{Broker, Work, WorkConsumer, WorkQueue};
+use towline::test_api::db::Database;
+use towline::test_api::documents::{Broker, Work, WorkConsumer, WorkQueue};
 
 use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, run};
 

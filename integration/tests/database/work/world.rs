@@ -11,11 +11,11 @@ use integration::{Postgres, RabbitMq, eventually};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
-use towline::actor::Scope;
-use towline::amqp::AmqpSource;
-use towline::cluster::Clock;
-use towline::db::{Database, DatabaseSource};
-use towline::documents::{self, Broker, Claims, Finished, Holder, Shares, Work, WorkQueue};
+use towline::test_api::actor::Scope;
+use towline::test_api::amqp::AmqpSource;
+use towline::test_api::cluster::Clock;
+use towline::test_api::db::{Database, DatabaseSource};
+use towline::test_api::documents::{self, Broker, Claims, Finished, Holder, Shares, Work, WorkQueue};
 
 pub(crate) use crate::run;
 

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 pub use self::compare::differs;
-pub use self::condition::{Condition, Conditions, Reachability, Unreachable, has_moved};
+pub use self::condition::{Conditions, Reachability, Unreachable, has_moved};
 pub use self::reason::{Reason, Retry};
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::ResultRow;

@@ -1,8 +1,8 @@
 //! What the guard costs, in statements and transactions.
 
 use serde_json::json;
-use towline::documents::Kind;
-use towline::syncset::dispatch::suspended;
+use towline::test_api::documents::Kind;
+use towline::test_api::syncset::dispatch::suspended;
 
 use super::{PROD, TEST, World, of_env, selector};
 use crate::documents::dispatch::{CURSOR, Leader, NEWEST, document, removal, statements};

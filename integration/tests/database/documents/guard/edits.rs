@@ -1,9 +1,9 @@
 //! Edits that drop objects, alone or together.
 
 use serde_json::json;
-use towline::syncset::dispatch::approve;
-use towline::syncset::rules::guard::Cause;
-use towline::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::dispatch::approve;
+use towline::test_api::syncset::rules::guard::Cause;
+use towline::test_api::syncset::rules::wanted::Deletions;
 
 use super::{World, annotated, map, namespace, of_env, selector, with};
 use crate::documents::dispatch::asked;

@@ -8,11 +8,11 @@ mod names;
 mod whole;
 
 use serde_json::{Value, json};
-use towline::documents::{Item, Kind};
-use towline::syncset::dispatch::{SuspendedSyncset, suspended};
-use towline::syncset::rules::guard::Cause;
-use towline::syncset::rules::wanted::Deletions;
-use towline::syncset::store::PassStore;
+use towline::test_api::documents::{Item, Kind};
+use towline::test_api::syncset::dispatch::{SuspendedSyncset, suspended};
+use towline::test_api::syncset::rules::guard::Cause;
+use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::store::PassStore;
 
 use crate::documents::dispatch::{Leader, document};
 use crate::documents::world::{Stage, Written};

@@ -1,10 +1,10 @@
 //! Clusters that still match after other labels have given objects other names.
 
 use serde_json::{Value, json};
-use towline::documents::{Item, Kind};
-use towline::syncset::dispatch::{approve, suspended};
-use towline::syncset::rules::guard::Cause;
-use towline::syncset::rules::wanted::Deletions;
+use towline::test_api::documents::{Item, Kind};
+use towline::test_api::syncset::dispatch::{approve, suspended};
+use towline::test_api::syncset::rules::guard::Cause;
+use towline::test_api::syncset::rules::wanted::Deletions;
 
 use super::{PROD, TEST, World, of_env, selector, with};
 use crate::documents::dispatch::{NEWEST, document};

@@ -1,10 +1,10 @@
 //! Syncsets that are checked as a whole: deleted, with another selector, unreadable, approved; and what no check has seen.
 
 use serde_json::{Value, json};
-use towline::documents::{Change, Expected, Kind};
-use towline::syncset::dispatch::{Dispatch, approve, suspended};
-use towline::syncset::rules::guard::Cause;
-use towline::syncset::rules::wanted::Deletions;
+use towline::test_api::documents::{Change, Expected, Kind};
+use towline::test_api::syncset::dispatch::{Dispatch, approve, suspended};
+use towline::test_api::syncset::rules::guard::Cause;
+use towline::test_api::syncset::rules::wanted::Deletions;
 
 use super::{PROD, TEST, World, annotated, of_env, selector};
 use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, removal};

@@ -1,0 +1,161 @@
+//! What tests outside this crate use of it: those that run the store, the dispatcher and passes on a real database, and those that read
+//! what jobs declare.
+
+pub mod actor {
+    pub use crate::actor::{Backoff, BoxError, ChildSpec, ExitReason, RestartPolicy, Scope, Supervisor, run};
+}
+pub mod amqp {
+    pub use crate::amqp::{AmqpSource, AmqpUrl};
+}
+pub mod cluster {
+    pub use crate::cluster::{
+        Clock, Cluster, DynamicCluster, DynamicClusters, Error, Fence, Kind, KindError, KindId, Kinds, Metadata,
+        ObjectKey, PARTIAL_METADATA, Pages, Payload, Request, Stated, Verb,
+    };
+}
+pub mod config {
+    pub use crate::config::{ClusterAccess, ClusterName, Error, SectionName};
+    pub mod fields {
+        pub use crate::config::fields::Fields;
+    }
+    pub mod setting {
+        pub use crate::config::setting::PositiveDuration;
+    }
+    pub mod source {
+        pub use crate::config::source::Node;
+    }
+}
+pub mod db {
+    pub use crate::db::{
+        Database, DatabaseSource, Error, Json, Listener, Row, ServerError, Session, Subscriber, Type, column,
+    };
+    pub mod migrations {
+        pub use crate::db::migrations::{Error, Migration, Migrations, Status};
+    }
+}
+pub mod documents {
+    pub use crate::documents::{
+        BlockingPool, Broker, BusObserver, Change, Claims, Compacted, Compaction, CompactionObserver, Continue, Counts,
+        Document, Ending, Event, Expected, Fields, Filter, Finished, Grant, Holder, Item, Key, Keyring, Kind,
+        LargeSlots, Leadership, ListError, ListQuery, Migrated, Object, Outcome, Page, Problem, ProblemKind, Purpose,
+        Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget, Turns, Watch, WatchQuery, Work, WorkClaim,
+        WorkConsumer, WorkQueue, WriteError, Writer, WriterHandle, WriterObserver, compact, list, list_json, migrate,
+        open, renumber,
+    };
+}
+pub mod election {
+    pub use crate::election::{RESOURCE, VERBS};
+}
+pub mod http {
+    pub use crate::http::DeniedNetworks;
+}
+pub mod hub {
+    pub use crate::hub::{HubMetrics, alone, section};
+}
+pub mod inventory {
+    pub use crate::inventory::InventoryMetrics;
+}
+pub mod job {
+    pub use crate::job::{Config, Job, JobList, Reading, Role, Sections, Wiring};
+    pub mod check {
+        pub use crate::job::check::{Surroundings, say};
+    }
+    pub mod command {
+        pub use crate::job::command::Exit;
+    }
+    pub mod permission {
+        pub use crate::job::permission::{Kinds, Permission, Place};
+    }
+}
+pub mod jobs {
+    pub use crate::jobs::JOBS;
+}
+pub mod lease {
+    pub use crate::lease::{LeaseJob, LeaseMetrics, sections};
+}
+pub mod process {
+    pub use crate::process::execute;
+}
+pub mod resource_sync {
+    pub use crate::resource_sync::{Direction, HELD_KINDS, SyncJob, SyncMetrics, sections};
+}
+pub mod state {
+    pub use crate::state::needed_access;
+}
+pub mod status_sync {
+    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, alone, section};
+}
+pub mod syncset {
+    pub use crate::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics, section};
+    pub mod config {
+        pub use crate::syncset::config::SyncsetsConfig;
+    }
+    pub mod dispatch {
+        pub use crate::syncset::dispatch::{
+            Dispatch, DispatchError, DispatchObserver, Dispatcher, SuspendedSyncset, Turn, approve, suspended,
+        };
+    }
+    pub mod kubeconfig {
+        pub use crate::syncset::kubeconfig::{Allowed, read};
+    }
+    pub mod payloads {
+        pub use crate::syncset::payloads::Payloads;
+    }
+    pub mod rules {
+        pub mod action {
+            pub use crate::syncset::rules::action::{Action, PassPlan};
+        }
+        pub mod digest {
+            pub use crate::syncset::rules::digest::inputs;
+        }
+        pub mod guard {
+            pub use crate::syncset::rules::guard::Cause;
+        }
+        pub mod name {
+            pub use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+        }
+        pub mod object {
+            pub use crate::syncset::rules::object::normalize;
+        }
+        pub mod parse {
+            pub use crate::syncset::rules::parse::{Identity, header, payload};
+        }
+        pub mod pass {
+            pub use crate::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Release, Step, Writes};
+        }
+        pub mod render {
+            pub use crate::syncset::rules::render::{UnreadableSecret, render};
+        }
+        pub mod rows {
+            pub use crate::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+        }
+        pub mod spec {
+            pub use crate::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
+        }
+        pub mod status {
+            pub use crate::syncset::rules::status::Reason;
+        }
+        pub mod wanted {
+            pub use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
+        }
+    }
+    pub mod store {
+        pub use crate::syncset::store::{MOST_ROWS, Pace, PassStore, Snapshot, StoreError, StoredCluster};
+    }
+    pub mod work {
+        pub use crate::syncset::work::{
+            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop, Visited,
+            WorkObserver,
+        };
+    }
+}
+pub mod telemetry {
+    pub use crate::telemetry::{
+        Admin, Condition, Facts, Metric, NotReady, Overview, Readiness, ReconcileResult, RestClientMetrics, Section,
+        Tree, VERSION, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail, db_query,
+        install_metrics, leader_election_master_status, render_families, section_well, serve, state_undone,
+    };
+}
+pub mod yaml {
+    pub use crate::yaml::{Error, documents};
+}
