@@ -31,7 +31,7 @@ const MOST_WRITTEN: usize = 10_000;
 /// What the guard has decided, as far as it is not written.
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
-    guards: Vec<GuardRow>,
+    guards: Vec<StoredGuard>,
     losses: Vec<LossRow>,
     edited: Vec<Uuid>,
     /// Syncsets whose deletions are suspended from now on.
@@ -70,7 +70,7 @@ pub(super) struct Subject {
 
 /// A row of `towline_guard`.
 #[derive(Debug, Serialize)]
-struct GuardRow {
+struct StoredGuard {
     syncset: Uuid,
     judged: i64,
     gone: bool,
@@ -251,7 +251,7 @@ impl DeletionGuard<'_> {
             None if was_suspended => decisions.released.push(Released::new(id, kind, &namespace, &name)),
             _ => {}
         }
-        decisions.guards.push(GuardRow {
+        decisions.guards.push(StoredGuard {
             syncset: id,
             judged: self.version,
             gone: subject.state == State::Gone,

@@ -164,6 +164,7 @@ impl Inspector {
             created_at: Timestamp::now(),
             is_being_deleted: false,
             bytes: proposed.kept.bytes,
+            objects: proposed.resources.len() + proposed.kept.payload.patches.len(),
             spec: without_clusters,
         };
         let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);

@@ -10,8 +10,9 @@ use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::rules::rows::{AppliedRow, PatchedRow};
 
 const QUERY: &str = "syncset_content";
-/// Most objects that may be noted as sent to a cluster, and most patches. What is noted of so many objects takes about 50 MiB.
-pub const MOST_ROWS: usize = 30_000;
+/// Most objects that may be noted as sent to a cluster, and most patches: more than twice as many as its syncsets may have, so that all may be
+/// replaced by others. What is noted of so many takes about 100 MiB.
+pub const MOST_ROWS: usize = 60_000;
 
 /// Content of syncsets, and what was sent to the cluster before.
 #[derive(Debug, Default)]

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub secrets: Vec<SecretFacts>,
     /// Outcomes of earlier passes.
     pub results: Vec<ResultRow>,
-    /// How many rows of applied objects the cluster has.
+    /// How many rows of applied objects and of patches the cluster has.
     pub rows: usize,
     /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
     pub with_applied: BTreeSet<Uuid>,
@@ -79,6 +79,8 @@ pub struct Candidate {
     pub is_being_deleted: bool,
     /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
     pub bytes: usize,
+    /// Its resources and patches.
+    pub objects: usize,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
     pub spec: Map<String, Value>,
 }
@@ -117,8 +119,13 @@ struct CandidateColumns {
     created_at: String,
     is_being_deleted: bool,
     bytes: usize,
+    objects: usize,
     spec: Map<String, Value>,
 }
+
+/// How many resources and patches a `spec` has, whatever it is.
+const COUNTED: &str = "case jsonb_typeof(d.spec->'resources') when 'array' then jsonb_array_length(d.spec->'resources') else 0 end \
+    + case jsonb_typeof(d.spec->'patches') when 'array' then jsonb_array_length(d.spec->'patches') else 0 end";
 
 /// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
 /// syncset that another release has written, in whatever form, does not keep the others from being read.
@@ -132,14 +139,14 @@ fn statement() -> String {
          candidate as materialized ( \
            select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
-             coalesce(pg_column_size(d.spec), 0) as bytes, \
+             coalesce(pg_column_size(d.spec), 0) as bytes, {COUNTED} as objects, \
              d.spec - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
              cross join lateral (select s.data->'spec' as spec offset 0) d \
            union all \
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, null, \
-             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), \
+             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), {COUNTED}, \
              case when jsonb_typeof(d.spec) = 'object' \
                then d.spec - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
@@ -168,7 +175,8 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
            (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
-           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select coalesce(sum(rows), 0) from applied)::bigint, \
+           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, ((select coalesce(sum(rows), 0) from applied) \
+             + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint, \
            (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
            (select o.name from target c join towline_identity i on i.cluster = c.id \
               join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
@@ -297,6 +305,7 @@ impl TryFrom<CandidateColumns> for Candidate {
             created_at: time(&columns.created_at)?,
             is_being_deleted: columns.is_being_deleted,
             bytes: columns.bytes,
+            objects: columns.objects,
             spec: columns.spec,
         })
     }

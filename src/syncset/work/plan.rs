@@ -19,6 +19,8 @@ use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
 /// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As
 /// values they usually take five to ten times as much in memory.
 pub(super) const MOST_BYTES: usize = 8 << 20;
+/// What an object, a patch and a copy of a Secret take at least: there are no more than 26,214.
+const OBJECT: usize = 320;
 
 /// What a snapshot says of a cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +40,7 @@ pub struct LiveSyncset {
     pub header: Header,
     /// What it would be applied with now.
     pub inputs: Digest,
-    /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping.
+    /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping, with [`OBJECT`] for each object.
     pub bytes: usize,
     /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
     pub undecodable: Option<Failure>,
@@ -156,7 +158,8 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources
     let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());
     let mapped: BTreeMap<Uuid, SecretSource> = copies().map(|facts| (facts.id, source(facts))).collect();
     let inputs = digest::inputs(&header, &cluster.labels, mapped.values());
-    let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>();
+    let objects = candidate.objects + header.secrets.len();
+    let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>() + objects * OBJECT;
     Some(LiveSyncset { header, inputs, bytes, undecodable })
 }
 

@@ -35,9 +35,11 @@ use crate::syncset::store::{Content, MOST_ROWS, PassStore, SecretFacts, Snapshot
 
 /// A pass is small if it takes at most so many bytes of a budget.
 const SMALL: usize = MOST_BYTES / 32;
+/// How many times as long a small pass waits for its share as another one: what it waits for is soon free.
+const PATIENCE_WHEN_SMALL: u32 = 5;
 /// The unit of the budgets, in bytes.
 const UNIT: usize = 1 << 10;
-/// An object that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
+/// An object or a patch that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
 /// five to ten times its size.
 const ROW: usize = 200;
 
@@ -51,7 +53,7 @@ pub struct Preparer {
     budgets: Budgets,
     allowed: Allowed,
     proposed: Option<Proposed>,
-    /// How long a pass waits for its share.
+    /// How long a large pass waits for its share.
     patience: Option<Duration>,
 }
 
@@ -94,7 +96,7 @@ pub enum PrepareError {
     /// Other passes have the budget, for longer than it was to wait for it.
     #[error("other passes take all the memory there is for syncsets of this size")]
     NoBudget,
-    /// Objects that syncsets had before, and which could not be deleted.
+    /// With objects that syncsets had before, and which could not be deleted.
     #[error("more than {MOST_ROWS} objects or patches are noted as sent to the cluster")]
     TooManyObjects,
 }
@@ -141,7 +143,7 @@ impl Preparer {
         Self { budgets: Budgets::default(), patience: None, ..self.clone() }
     }
 
-    /// The same, but no pass waits for its share for longer than this.
+    /// The same, but no large pass waits for its share for longer than this, and no small one for longer than five times this.
     #[must_use]
     pub fn waiting_at_most(&self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self.clone() }
@@ -238,11 +240,12 @@ impl Preparer {
     ) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
         let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
         let bytes = wanted.map(|live| live.bytes).sum::<usize>().saturating_add(snapshot.rows.saturating_mul(ROW));
-        let budget = if bytes <= SMALL { &self.budgets.small } else { &self.budgets.large };
+        let (budget, times) =
+            if bytes <= SMALL { (&self.budgets.small, PATIENCE_WHEN_SMALL) } else { (&self.budgets.large, 1) };
         let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let taking = Arc::clone(budget).acquire_many_owned(units);
         // The semaphores are never closed.
-        match self.patience {
+        match self.patience.map(|patience| patience.saturating_mul(times)) {
             Some(patience) => Ok(timeout(patience, taking).await.map_err(|_| PrepareError::NoBudget)?.ok()),
             None => Ok(taking.await.ok()),
         }

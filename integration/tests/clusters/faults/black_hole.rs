@@ -124,7 +124,7 @@ fn an_idle_watch_behind_a_proxy_that_stays_up_is_given_up_when_nothing_comes_bac
         lane.order_many("team", 3).await;
         let link = Link::to(lane.hub.address()).await.unwrap();
         let behind = lane.hub.kubeconfig_by(users::TOWLINE, link.address()).unwrap();
-        let config = "[daemon.log]\nfilter = \"info,towline::test_api::http=debug\"\n".to_owned()
+        let config = "[daemon.log]\nfilter = \"info,towline::http=debug\"\n".to_owned()
             + &Lane::cluster("behind", &behind)
             + &Lane::cluster("edge", &lane.edge.kubeconfig(users::TOWLINE).unwrap())
             + &lane.section_between("lane", "behind", "edge", "");

@@ -24,8 +24,8 @@ async fn wait_gone(lane: &Lane, name: &str) {
 #[test]
 fn the_last_living_remote_object_of_any_section_keeps_the_namespace() {
     run(async {
-        let first = Lane::shared("two", "databases").await;
-        let second = first.beside("two", "documents").await;
+        let first = Lane::shared("owners", "databases").await;
+        let second = first.beside("owners", "documents").await;
         let sections = first.section("first", "") + &second.section("second", "");
         // The same names in both kinds: only the mark's kind and section tell the owners apart.
         for (namespace, owner, other) in [("a", &first, &second), ("b", &second, &first)] {

@@ -33,6 +33,7 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         created_at: Timestamp::UNIX_EPOCH,
         is_being_deleted: false,
         bytes: usize::from(number) * 1_000,
+        objects: 1,
         spec: spec.as_object().cloned().expect("an object"),
     }
 }
@@ -136,7 +137,7 @@ fn a_syncset_that_can_not_be_read_is_alive_and_forgets_nothing() {
 /// What exceeds the room of a cluster, by sizes that are known before anything is read.
 #[test]
 fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they_have_room() {
-    let mib = |number: u8, name: &str, mib: usize| Candidate { bytes: mib << 20, ..syncset(number, name) };
+    let mib = |number: u8, name: &str, mib: usize| Candidate { bytes: mib << 20, objects: 0, ..syncset(number, name) };
     let mapping = |target: &str| json!({"sourceRef": {"name": "pull", "namespace": "team-a"}, "targetRef": {"name": target, "namespace": "b"}});
     let mappings = json!({"secretMappings": [mapping("a"), mapping("b")]});
     let mapping = candidate(4, SyncSetKind::SyncSet, "d", &mappings);
@@ -163,6 +164,11 @@ fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they
         let is_checked_anew = before.undecodable.is_some() != after.undecodable.is_some();
         assert_eq!(before.inputs != after.inputs, is_checked_anew, "{}", before.header.name);
     }
+    // However small its objects are.
+    let many = Candidate { objects: 26_215, ..mib(1, "a", 0) };
+    assert!(left_out(&Plan::of(&snapshot(vec![many.clone()]))).contains_key("a"));
+    let fewer = Candidate { objects: 26_214, ..many };
+    assert!(left_out(&Plan::of(&snapshot(vec![fewer]))).is_empty());
     let later = Candidate { generation: 6, ..mib(3, "c", 4) };
     let later = Plan::of(&snapshot(vec![mib(1, "a", 4), mib(2, "b", 1), later]));
     assert!(left_out(&later).contains_key("c"));
