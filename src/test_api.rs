@@ -2,7 +2,9 @@
 //! what jobs declare.
 
 pub mod actor {
-    pub use crate::actor::{Backoff, BoxError, ChildSpec, ExitReason, RestartPolicy, Scope, Supervisor, run};
+    pub use crate::actor::{
+        Backoff, BoxError, ChildSpec, ExitReason, Inbox, RestartPolicy, Scope, Supervisor, mailbox, run,
+    };
 }
 pub mod amqp {
     pub use crate::amqp::{AmqpSource, AmqpUrl};

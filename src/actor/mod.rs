@@ -5,7 +5,7 @@
 //! ```
 //! use std::process::ExitCode;
 //! use std::time::Duration;
-//! use towline::actor::{self, BoxError, ChildSpec, Inbox, RestartPolicy, Scope, Supervisor};
+//! use towline::test_api::actor::{self, BoxError, ChildSpec, Inbox, RestartPolicy, Scope, Supervisor};
 //!
 //! /// What the greeter reads.
 //! struct Greet {

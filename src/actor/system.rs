@@ -19,7 +19,7 @@ use tokio::time::Instant;
 ///
 /// ```no_run
 /// use std::process::ExitCode;
-/// use towline::actor::{self, RestartPolicy, Supervisor};
+/// use towline::test_api::actor::{self, RestartPolicy, Supervisor};
 ///
 /// fn main() -> std::io::Result<ExitCode> {
 ///     let reason = actor::run(None, |_liveness| async {
