@@ -38,7 +38,7 @@ pub struct ObjectRef {
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Another one for the same inputs: of what is not applied with them.
+    /// The digest of a syncset that is left out although it has these inputs: it differs from theirs, and changes when they change.
     #[must_use]
     pub fn inverted(self) -> Self {
         Self(self.0.map(|byte| !byte))

@@ -19,7 +19,7 @@ use crate::syncset::store::{Candidate, SecretFacts, Snapshot};
 /// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As
 /// values they usually take five to ten times as much in memory.
 pub(super) const MOST_BYTES: usize = 8 << 20;
-/// What an object, a patch and a copy of a Secret take at least: there are no more than 26,214.
+/// Each object, patch and copy of a Secret counts with so many bytes more, so a cluster has at most 26,214 of them, however small they are.
 const OBJECT: usize = 320;
 
 /// What a snapshot says of a cluster.
