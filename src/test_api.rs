@@ -52,7 +52,8 @@ pub mod http {
     pub use crate::http::DeniedNetworks;
 }
 pub mod hub {
-    pub use crate::hub::{HubMetrics, alone, section};
+    pub use crate::hub::job::alone;
+    pub use crate::hub::{HubMetrics, section};
 }
 pub mod inventory {
     pub use crate::inventory::InventoryMetrics;
@@ -85,7 +86,8 @@ pub mod state {
     pub use crate::state::needed_access;
 }
 pub mod status_sync {
-    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, alone, section};
+    pub use crate::status_sync::job::alone;
+    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, section};
 }
 pub mod syncset {
     pub use crate::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics, section};
@@ -93,7 +95,7 @@ pub mod syncset {
         pub use crate::syncset::config::SyncsetsConfig;
     }
     pub mod dispatch {
-        pub use crate::syncset::dispatch::{
+        pub use crate::syncset::run::dispatch::{
             Dispatch, DispatchError, DispatchObserver, Dispatcher, SuspendedSyncset, Turn, approve, suspended,
         };
     }
@@ -101,51 +103,51 @@ pub mod syncset {
         pub use crate::syncset::kubeconfig::{Allowed, read};
     }
     pub mod payloads {
-        pub use crate::syncset::payloads::Payloads;
+        pub use crate::syncset::run::payloads::Payloads;
     }
-    pub mod rules {
+    pub mod plan {
         pub mod action {
-            pub use crate::syncset::rules::action::{Action, PassPlan};
+            pub use crate::syncset::plan::action::{Action, PassPlan};
         }
         pub mod digest {
-            pub use crate::syncset::rules::digest::inputs;
+            pub use crate::syncset::plan::digest::inputs;
         }
         pub mod guard {
-            pub use crate::syncset::rules::guard::Cause;
+            pub use crate::syncset::plan::guard::Cause;
         }
         pub mod name {
-            pub use crate::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+            pub use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
         }
         pub mod object {
-            pub use crate::syncset::rules::object::normalize;
+            pub use crate::syncset::plan::object::normalize;
         }
         pub mod parse {
-            pub use crate::syncset::rules::parse::{Identity, header, payload};
+            pub use crate::syncset::plan::parse::{Identity, header, payload};
         }
         pub mod pass {
-            pub use crate::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Release, Step, Writes};
+            pub use crate::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Release, Step, Writes};
         }
         pub mod render {
-            pub use crate::syncset::rules::render::{UnreadableSecret, render};
+            pub use crate::syncset::plan::render::{UnreadableSecret, render};
         }
         pub mod rows {
-            pub use crate::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+            pub use crate::syncset::plan::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
         }
         pub mod spec {
-            pub use crate::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
+            pub use crate::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
         }
         pub mod status {
-            pub use crate::syncset::rules::status::Reason;
+            pub use crate::syncset::plan::status::Reason;
         }
         pub mod wanted {
-            pub use crate::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
+            pub use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};
         }
     }
     pub mod store {
-        pub use crate::syncset::store::{MOST_ROWS, Pace, PassStore, Snapshot, StoreError, StoredCluster};
+        pub use crate::syncset::run::store::{MOST_ROWS, Pace, PassStore, Snapshot, StoreError, StoredCluster};
     }
     pub mod work {
-        pub use crate::syncset::work::{
+        pub use crate::syncset::run::work::{
             Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop, Visited,
             WorkObserver,
         };

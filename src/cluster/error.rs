@@ -4,11 +4,11 @@ mod classify;
 
 use std::time::Duration;
 
-pub(super) use self::classify::{Asked, NO_STATUS, cautious_message};
-pub use self::classify::{Cause, full_text};
 use super::Verb;
 use super::fence::Expired;
 use crate::config::ClusterName;
+pub(super) use classify::{Asked, NO_STATUS, cautious_message};
+pub use classify::{Cause, full_text};
 
 /// Why a request to a cluster failed. Every variant has a way to retry ([`Error::retry`]) and a label for metrics
 /// ([`Error::kind`]).

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::decode::{Decoded, Managed};
+pub use decode::{Decoded, Managed};
 
 /// The field manager of every write, or the first part of it (`towline-<section>`).
 pub const FIELD_MANAGER: &str = "towline";

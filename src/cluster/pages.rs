@@ -7,11 +7,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 
-pub use self::elements::Element;
+pub use elements::Element;
 
-use self::elements::{Elements, LARGEST_ELEMENT};
 use super::reply::{Reading, Unreadable};
 use super::{Cluster, Error, Kind};
+use elements::{Elements, LARGEST_ELEMENT};
 
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// Objects a page.

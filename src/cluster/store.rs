@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use self::contents::{Contents, UidIndex};
 use super::object::{Object, ObjectKey, is_at_least};
+use contents::{Contents, UidIndex};
 
 /// Whether decisions can be based on the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]

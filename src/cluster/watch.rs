@@ -32,14 +32,14 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use self::definition::Definition;
-pub use self::id::WatchId;
-pub use self::spec::{Follower, Projection, WatchSpec};
 use super::client::Cluster;
 use super::demand::Demands;
 use super::kind::Kind;
 use super::store::Store;
 use crate::actor::Backoff;
+use definition::Definition;
+pub use id::WatchId;
+pub use spec::{Follower, Projection, WatchSpec};
 
 /// Back-off while a kind is missing or a permission denied; the cap is the spec's.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));

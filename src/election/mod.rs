@@ -22,14 +22,14 @@ mod view;
 
 use std::sync::Arc;
 
-use self::elector::Elector;
-use self::leases::Leases;
-use self::record::Acquisition;
-use self::section_lease::SectionLease;
-use self::view::LeaseView;
 use crate::actor::{ChildSpec, Gate};
 use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::{ElectionConfig, SectionName};
+use elector::Elector;
+use leases::Leases;
+use record::Acquisition;
+use section_lease::SectionLease;
+use view::LeaseView;
 
 pub use report::Elected;
 

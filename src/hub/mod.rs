@@ -3,36 +3,20 @@
 //! [`crate::documents`] holds the documents themselves: their validation, decisions, writes, lists and log. Here is what makes
 //! them a service:
 //!
-//! - [`config`] is the section `[hub]`, of which `bus` reads the message broker, and [`alone`] reads it from the environment.
-//! - [`tokens`] parses the grants of callers, and [`access`] decides who a request comes from and what it may do. [`reloaded`]
-//!   reads the files of tokens and keys again when they change.
-//! - [`api`] holds the routes, and answers requests. `problem` turns problems into answers.
-//! - `openapi` describes the API to programs, and shows the description with Swagger UI.
-//! - `wiring` builds the actors, `report` shows them to operators, `check` serves `towline check --connect`, and `job` makes all
-//!   this a job of the daemon.
-//! - `command` has the commands: `towline hub` and those that maintain its database, of which `rotate` changes the key of sealed
-//!   fields; `client` has those that call the API.
+//! - [`config`]: the keys of the section, the message broker's included.
+//! - [`plan`]: who a request comes from, and what that caller may do. Pure.
+//! - [`run`]: the routes, their description for programs and their answers; files that are read again; what an outage does.
+//! - `status`: what the section shows to operators; `metrics`: what it counts.
+//! - `job`: makes all this a job of the daemon: actors, permissions, checks, and its commands: `towline hub`, configured by
+//!   variables, those that maintain its database, and those that call its API.
 
-pub mod access;
-mod alone;
-pub mod api;
-mod bus;
-mod check;
-mod client;
-mod command;
 pub mod config;
 mod job;
-mod listing;
 mod metrics;
-mod openapi;
-mod outages;
-mod problem;
-pub mod reloaded;
-mod report;
-mod rotate;
-pub mod tokens;
-mod wiring;
+pub mod plan;
+pub mod run;
+mod status;
 
-pub use alone::alone;
+pub use job::command::alone;
 pub use job::{HubJob, section};
 pub use metrics::HubMetrics;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::Uri;
 use secrecy::SecretString;
 
-use super::rules::body::{Sender, target};
-use super::rules::index::{STATUS_BUDGET, Settings, Wire};
-use super::rules::release::Storage;
+use super::plan::body::{Sender, target};
+use super::plan::index::{STATUS_BUDGET, Settings, Wire};
+use super::plan::release::Storage;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
 use crate::config::{ClusterName, SectionName};

@@ -2,7 +2,7 @@
 
 use metrics::{Counter, Gauge, counter, gauge};
 
-use super::rules::index::{PostKey, Refusal, Summary};
+use super::plan::index::{PostKey, Refusal, Summary};
 use crate::telemetry::Metric;
 
 /// Releases of which something is to be sent.

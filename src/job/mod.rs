@@ -25,16 +25,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use self::command::JobCommand;
-pub use self::config::{Config, Reading, Whole};
-pub use self::database::database;
-pub use self::environment::Environment;
-pub use self::list::JobList;
-pub use self::not_listed::not_listed;
-use self::permission::{Kinds, Permission};
-#[cfg(test)]
-pub use self::role::draw;
-pub use self::role::{Role, STATE};
 use crate::actor::ChildSpec;
 use crate::cluster::{Fence, WatchRegistry};
 use crate::config::fault::Fault;
@@ -43,6 +33,16 @@ use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
 use crate::election::Election;
 use crate::state::Keeping;
 use crate::telemetry::{Metric, Section};
+use command::JobCommand;
+pub use config::{Config, Reading, Whole};
+pub use database::database;
+pub use environment::Environment;
+pub use list::JobList;
+pub use not_listed::not_listed;
+use permission::{Kinds, Permission};
+#[cfg(test)]
+pub use role::draw;
+pub use role::{Role, STATE};
 
 /// A job that the daemon can do.
 pub trait Job: Send + Sync {

@@ -22,14 +22,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use self::cached::StateReport;
-pub use self::content::{Daemon, Detached, GuardState, Identities};
-#[cfg(test)]
-use self::object::MARK;
-pub use self::object::{is_state_object, needed_access};
-pub use self::run::keep;
-pub use self::store::{NotDurable, Owner, StateStore};
 use crate::config::{DaemonConfig, ElectionConfig};
+pub use cached::StateReport;
+pub use content::{Daemon, Detached, GuardState, Identities};
+#[cfg(test)]
+use object::MARK;
+pub use object::{is_state_object, needed_access};
+pub use run::keep;
+pub use store::{NotDurable, Owner, StateStore};
 
 /// Adds to the answer to an operator's order whether it survives a restart (`remembered`), and if not, why.
 pub fn remembered(mut answer: Value, stored: Result<(), impl Display>) -> Value {

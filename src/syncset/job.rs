@@ -1,18 +1,31 @@
 //! Syncsets as a job of the daemon.
 
+mod command;
+
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::api::{self, SyncsetApi};
 use super::config::{SYNCSETS, SyncsetsConfig};
-use super::{command, metrics, wiring};
+use super::inspect::Inspector;
+use super::metrics::SyncsetMetrics;
+use super::run::dispatch::Dispatcher;
+use super::run::store::PassStore;
+use super::run::work::Worker;
+use super::status::SyncsetReport;
+use super::status::overview::Overview;
+use super::{kubeconfig, metrics};
+use crate::actor::{ChildSpec, RestartPolicy};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
+use crate::documents::{self, Shared, WorkQueue};
 use crate::job::check::Surroundings;
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
+use crate::job::routes::ApiRoutes;
 use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
@@ -100,7 +113,39 @@ impl Sections for SyncsetSection {
 
     fn wire(&self, wiring: &mut Wiring<'_>) {
         if let Some(section) = &self.0 {
-            wiring::wire(section, wiring);
+            wire(section, wiring);
         }
     }
+}
+
+/// Wires the section. It is wired after the hub, so it drains first, while what it needs still runs.
+fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
+    let Some(shared) = wiring.offered::<Shared>() else {
+        // The configuration was checked: there is a hub.
+        tracing::error!("the section [syncsets] has no hub");
+        return;
+    };
+    let metrics = Arc::new(SyncsetMetrics::new(&config.name));
+    let dispatcher = Dispatcher::new(
+        shared.database.clone(),
+        shared.claims.role(documents::Role::Dispatcher),
+        Arc::clone(&metrics) as _,
+    );
+    let dispatcher = dispatcher.over(shared.broker.clone());
+    let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
+    let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
+    let overview = Overview::new(&shared, metrics);
+    if let Some(mounted) = wiring.offered::<ApiRoutes>() {
+        let queue = WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone());
+        let database = shared.database.clone();
+        let inspector = Inspector::new(worker.store.clone(), &worker.preparer, Arc::clone(&worker.clusters), config);
+        let allowed = config.allowed;
+        mounted
+            .advise(Arc::new(move |text: &str| kubeconfig::read(text, allowed).err().map(|fault| fault.to_string())));
+        mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
+    }
+    let report = SyncsetReport::new(config.name.clone(), overview.clone());
+    // The dispatcher waits for its claim, which nobody is granted before the schema is there.
+    let children = move || vec![dispatcher.clone().child(), overview.clone().child(), worker.clone().child()];
+    wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", RestartPolicy::ACTOR, children));
 }

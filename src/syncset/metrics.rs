@@ -9,12 +9,13 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use super::dispatch::{DispatchObserver, Turn};
-use super::overview::{Applied, Counted, SelectorApplied};
-use super::rules::pass::Outcome;
-use super::rules::spec::Behavior;
-use super::rules::status::Retry;
-use super::work::{First, Visited, WorkObserver};
+use super::plan::pass::Outcome;
+use super::plan::spec::Behavior;
+use super::plan::status::Retry;
+use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
+use super::run::counts::Counted;
+use super::run::dispatch::{DispatchObserver, Turn};
+use super::run::work::{First, Visited, WorkObserver};
 use crate::config::SectionName;
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
@@ -90,8 +91,6 @@ pub(super) const ALL: &[Metric] = &[
     ),
 ];
 
-/// Most values of a label that users can choose.
-pub(super) const MOST_LABELS: usize = 1000;
 /// The value for the rest.
 const OTHER: &str = "other";
 /// The group of a `SyncSet` without the annotation, as Hive calls it.
@@ -231,10 +230,10 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
-    use crate::syncset::rules::pass::{End, Progress, Writes};
-    use crate::syncset::rules::rows::{Failure, ResultRow};
-    use crate::syncset::rules::status::Reason;
+    use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::plan::pass::{End, Progress, Writes};
+    use crate::syncset::plan::rows::{Failure, ResultRow};
+    use crate::syncset::plan::status::Reason;
 
     #[test]
     fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {

@@ -1,30 +1,28 @@
 //! Syncsets: what is written in `SyncSet`s and `SelectorSyncSet`s of the hub is applied to clusters, as `OpenShift` Hive does it.
 //!
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
-//! what differs, and sends it. What is decided is in [`rules`], and pure; [`store`] reads and writes what is stored, and [`kubeconfig`]
-//! reads what leads to a cluster. [`dispatch`] turns changes of documents into work, and [`slots`] bounds how much of it is done at once. [`api`]
-//! has routes for operators.
+//! what differs, and sends it.
+//!
+//! - [`config`]: the keys of the section; [`kubeconfig`]: what leads to a cluster.
+//! - [`plan`]: what syncsets mean, what a pass does next, what the guard suspends. Pure.
+//! - [`run`]: the dispatcher, the workers and what they store.
+//! - [`inspect`]: what operators ask about objects and syncsets; `api`: its routes.
+//! - `status`: what the section shows to operators; `metrics`: what it counts.
+//! - `job`: makes all this a job of the daemon: actors, permissions, checks, and the commands that call the routes.
 
 mod api;
-mod command;
 pub mod config;
-pub mod dispatch;
-pub mod idle;
 pub mod inspect;
 mod job;
 pub mod kubeconfig;
 mod metrics;
-mod overview;
-pub mod payloads;
-mod report;
-pub mod rules;
-pub mod slots;
-pub mod store;
-mod wiring;
-pub mod work;
+pub mod plan;
+pub mod run;
+mod status;
 
 pub use job::{SyncsetJob, section};
 pub use metrics::SyncsetMetrics;
+pub use run::applied::{Applied, SelectorApplied};
 #[cfg(test)]
-pub use overview::DispatcherState;
-pub use overview::{Applied, Counted, SelectorApplied, SyncState};
+pub use run::counts::DispatcherState;
+pub use run::counts::{Counted, SyncState};

@@ -19,8 +19,8 @@ use towline::test_api::lease::LeaseMetrics;
 use towline::test_api::resource_sync::{Direction, SyncMetrics};
 use towline::test_api::status_sync::StatusSyncMetrics;
 use towline::test_api::syncset::dispatch::{DispatchObserver, Turn};
-use towline::test_api::syncset::rules::pass::{End, Outcome, Progress, Writes};
-use towline::test_api::syncset::rules::spec::Behavior;
+use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
+use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, Visited, WorkObserver};
 use towline::test_api::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
 use towline::test_api::telemetry::{

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::object::{CanonicalJson, Object};
 
-pub use self::table::unsyncable;
+pub use table::unsyncable;
 
 /// A built-in kind whose objects are not portable as they are.
 #[derive(Debug)]

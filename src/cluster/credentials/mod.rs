@@ -15,14 +15,14 @@ use kube::Config;
 use kube::config::{AuthInfo, AuthProviderConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::SecretString;
 
-pub(super) use self::cache::{Change, CredentialCache};
-pub(super) use self::candidate::{PROBE_DEADLINE, accepted};
-pub use self::kubeconfig::kubeconfig_of;
-use self::plugin::Plugin;
 use super::error::full_text;
 use super::proxy;
 use crate::config::{ClusterAccess, ClusterConfig};
 use crate::http::{Files, Proxy, of_environment};
+pub(super) use cache::{Change, CredentialCache};
+pub(super) use candidate::{PROBE_DEADLINE, accepted};
+pub use kubeconfig::kubeconfig_of;
+use plugin::Plugin;
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -10,11 +10,11 @@ use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
-use crate::syncset::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
-use crate::syncset::rules::guard::Cause;
-use crate::syncset::rules::pass::{End, Outcome, Progress, Writes};
-use crate::syncset::rules::spec::Behavior;
-use crate::syncset::work::{First, Visited, WorkObserver};
+use crate::syncset::plan::guard::Cause;
+use crate::syncset::plan::pass::{End, Outcome, Progress, Writes};
+use crate::syncset::plan::spec::Behavior;
+use crate::syncset::run::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
+use crate::syncset::run::work::{First, Visited, WorkObserver};
 use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, SyncState, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,

@@ -11,8 +11,8 @@ use crate::config::setting::{Setting, Unfit, one_of};
 use crate::config::{ClusterName, LabelSelector, ResourceId, SectionName};
 use crate::state::Owner;
 
-pub use self::overlap::{Scope, conflicts};
-pub use self::pointer::{KeyPattern, SpecPointer};
+pub use overlap::{Scope, conflicts};
+pub use pointer::{KeyPattern, SpecPointer};
 
 /// A kind that is kept in step between a remote and a local cluster: `[[sync]]`.
 ///
@@ -289,11 +289,4 @@ impl Setting for Adopt {
     fn from_text(text: &str) -> Result<Self, Unfit> {
         one_of(text, &[Self::Always, Self::Equal, Self::Never].map(|adopt| (adopt.as_str(), adopt)))
     }
-}
-
-/// The first section of a configuration, for tests.
-#[cfg(test)]
-pub(crate) fn parsed(text: &str) -> Result<SyncConfig, crate::config::Error> {
-    let config = crate::job::Config::parse(text, [], &[&super::SyncJob])?;
-    Ok(super::sections(&config)[0].clone())
 }

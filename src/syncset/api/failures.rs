@@ -10,7 +10,7 @@ use crate::db::{Row, Type, column};
 use crate::documents::{IS_WHOLE, ListError, Problem};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::inspect::ClusterReference;
-use crate::syncset::overview::unreachable_within;
+use crate::syncset::run::counts::unreachable_within;
 
 const QUERY: &str = "syncset_failures";
 /// Groups of an answer unless its request says.

@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 
-use self::diff::SyncSetToCompare;
-use self::failures::SyncSetFailureList;
-use self::resync::ResyncRequested;
 use super::inspect::{Diff, Explanation, Inspector};
-use super::store::{PassStore, StoreError};
+use super::run::store::{PassStore, StoreError};
 use crate::config::names::is_label;
 use crate::db::Database;
 use crate::documents::{Problem, ProblemKind, WorkQueue};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
+use diff::SyncSetToCompare;
+use failures::SyncSetFailureList;
+use resync::ResyncRequested;
 
 /// The parameter of what concerns clusters of one namespace.
 const NAMESPACE: QueryParameter =

@@ -9,7 +9,7 @@ use super::{SELECTOR, SyncsetApi, namespace, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, not_found, selected_ids};
 use crate::job::routes::{ApiRequest, Right};
-use crate::syncset::store::StoreError;
+use crate::syncset::run::store::StoreError;
 
 /// What was requested.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]

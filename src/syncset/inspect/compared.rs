@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 use super::losses::Loss;
 use super::trial::DryRun;
 use crate::documents::FieldPointer;
-use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::rows::Failure;
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::rows::Failure;
 
 /// Most characters of a note.
 const LONGEST_NOTE: usize = 300;

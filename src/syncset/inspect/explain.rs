@@ -14,16 +14,16 @@ use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::FieldPointer;
-use crate::syncset::rules::action::{Action, PassPlan};
-use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::{left_alone, may_end_by_itself};
-use crate::syncset::rules::ownership::without;
-use crate::syncset::rules::pass::{Input, Manager, PRUNE, Progress, Seen};
-use crate::syncset::rules::rows::{AppliedRow, Failure, PaceRow, ResultRow};
-use crate::syncset::rules::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
-use crate::syncset::rules::wanted::{Deletions, Live, Scope, placed};
-use crate::syncset::store::{Snapshot, StoreError, StoredCluster};
-use crate::syncset::work::{Plan, PrepareError, seen};
+use crate::syncset::plan::action::{Action, PassPlan};
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::object::{left_alone, may_end_by_itself};
+use crate::syncset::plan::ownership::without;
+use crate::syncset::plan::pass::{Input, Manager, PRUNE, Progress, Seen};
+use crate::syncset::plan::rows::{AppliedRow, Failure, PaceRow, ResultRow};
+use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
+use crate::syncset::plan::wanted::{Deletions, Live, Scope, placed};
+use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
+use crate::syncset::run::work::{Plan, PrepareError, seen};
 
 /// Longest wait for a slot: others may look at clusters that do not answer.
 const TURN_WITHIN: Duration = Duration::from_secs(5);

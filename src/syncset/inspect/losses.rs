@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use super::ANSWER_WITHIN;
 use super::trial::says_nothing_of_objects;
 use crate::cluster::{Error, Kind, KindError, KindId};
-use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::MANAGED;
-use crate::syncset::rules::pass::{PRUNE, Release};
-use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::Mode;
-use crate::syncset::rules::wanted::{Live, Wanted, group_defined_by, is_definition_of, is_namespace, is_within};
-use crate::syncset::work::{Client, seen};
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::object::MANAGED;
+use crate::syncset::plan::pass::{PRUNE, Release};
+use crate::syncset::plan::rows::AppliedRow;
+use crate::syncset::plan::spec::Mode;
+use crate::syncset::plan::wanted::{Live, Wanted, group_defined_by, is_definition_of, is_namespace, is_within};
+use crate::syncset::run::work::{Client, seen};
 
 /// What would become of an object that nobody wants any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::config::SyncsetsConfig;
-use super::work::{Client, NoClient, Preparer};
+use super::run::work::{Client, NoClient, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{BlockingPool, Keyring};
-use crate::syncset::store::{PassStore, StoredCluster};
+use crate::syncset::run::store::{PassStore, StoredCluster};
 
 pub use compared::ClusterReference;
 pub use diff::{Diff, ProposedSyncset, Undiffed};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::compared::ClusterReference;
-use crate::syncset::rules::matching::Audience;
-use crate::syncset::store::ClusterPlace;
+use crate::syncset::plan::matching::Audience;
+use crate::syncset::run::store::ClusterPlace;
 
 /// The clusters of a syncset.
 #[derive(Default)]
@@ -59,7 +59,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::syncset::rules::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 
     fn place(name: &str, env: &str) -> ClusterPlace {
         let labels = BTreeMap::from([("env".to_owned(), env.to_owned())]);

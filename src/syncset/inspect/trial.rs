@@ -15,17 +15,17 @@ use jiff::Timestamp;
 use super::conflict::{conflicts, told};
 use super::fields::taken;
 use crate::cluster::{Cluster, Error, Kind, KindError, KindId, ManagedFields, Metadata, ObjectKey, Request, full_text};
-use crate::syncset::rules::name::ObjectRef;
-use crate::syncset::rules::object::left_alone;
-use crate::syncset::rules::ownership::without;
-use crate::syncset::rules::pass::{Manager, Release, Seen, telling};
-use crate::syncset::rules::render::DEFAULT_NAMESPACE;
-use crate::syncset::rules::rows::AppliedRow;
-use crate::syncset::rules::spec::{Behavior, Desired, DesiredPatch, PatchType, Position, Rendered, Rendering};
-use crate::syncset::rules::unions;
-use crate::syncset::rules::wanted::{Scope, Wanted, group_defined_by, is_namespace};
-use crate::syncset::store::{PassStore, Snapshot, StoreError};
-use crate::syncset::work::{By, ObjectOnCluster, check_merge, seen, taken_over};
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::object::left_alone;
+use crate::syncset::plan::ownership::without;
+use crate::syncset::plan::pass::{Manager, Release, Seen, telling};
+use crate::syncset::plan::render::DEFAULT_NAMESPACE;
+use crate::syncset::plan::rows::AppliedRow;
+use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch, PatchType, Position, Rendered, Rendering};
+use crate::syncset::plan::unions;
+use crate::syncset::plan::wanted::{Scope, Wanted, group_defined_by, is_namespace};
+use crate::syncset::run::store::{PassStore, Snapshot, StoreError};
+use crate::syncset::run::work::{By, ObjectOnCluster, check_merge, seen, taken_over};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;

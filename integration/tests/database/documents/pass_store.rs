@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use towline::test_api::cluster::Clock;
 use towline::test_api::documents::{Change, Claims, Expected, Holder, Kind, Role, Row, WorkClaim};
 use towline::test_api::syncset::dispatch::{Dispatch, Turn};
-use towline::test_api::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use towline::test_api::syncset::rules::pass::Writes;
-use towline::test_api::syncset::rules::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
-use towline::test_api::syncset::rules::status::Reason;
+use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use towline::test_api::syncset::plan::pass::Writes;
+use towline::test_api::syncset::plan::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+use towline::test_api::syncset::plan::status::Reason;
 use towline::test_api::syncset::store::{Pace, PassStore, Snapshot, StoreError};
 
 use crate::documents::claims::Running;

@@ -14,13 +14,13 @@ use towline::test_api::documents::{Change, Expected, Key, Keyring, Kind, Row, Wo
 use towline::test_api::http::DeniedNetworks;
 use towline::test_api::syncset::kubeconfig::Allowed;
 use towline::test_api::syncset::payloads::Payloads;
-use towline::test_api::syncset::rules::action::{Action, PassPlan};
-use towline::test_api::syncset::rules::name::ObjectRef;
-use towline::test_api::syncset::rules::pass::{Progress, Writes};
-use towline::test_api::syncset::rules::rows::{AppliedRow, ResultRow};
-use towline::test_api::syncset::rules::spec::Rendering;
-use towline::test_api::syncset::rules::status::Reason;
-use towline::test_api::syncset::rules::wanted::{Deletions, Live, Scope, Wanted};
+use towline::test_api::syncset::plan::action::{Action, PassPlan};
+use towline::test_api::syncset::plan::name::ObjectRef;
+use towline::test_api::syncset::plan::pass::{Progress, Writes};
+use towline::test_api::syncset::plan::rows::{AppliedRow, ResultRow};
+use towline::test_api::syncset::plan::spec::Rendering;
+use towline::test_api::syncset::plan::status::Reason;
+use towline::test_api::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};
 use towline::test_api::syncset::store::{MOST_ROWS, PassStore, Snapshot, StoredCluster};
 use towline::test_api::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
 

@@ -8,12 +8,12 @@ use integration::Filter;
 use integration::users::EDGE_CONTROLLER;
 use serde_json::{Value, json};
 use towline::test_api::cluster::{Clock, Error, Fence, Kind, Payload, Request};
-use towline::test_api::syncset::rules::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use towline::test_api::syncset::rules::object::normalize;
-use towline::test_api::syncset::rules::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
-use towline::test_api::syncset::rules::rows::AppliedRow;
-use towline::test_api::syncset::rules::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
-use towline::test_api::syncset::rules::wanted::{Deletions, Live};
+use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use towline::test_api::syncset::plan::object::normalize;
+use towline::test_api::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
+use towline::test_api::syncset::plan::rows::AppliedRow;
+use towline::test_api::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
+use towline::test_api::syncset::plan::wanted::{Deletions, Live};
 use towline::test_api::syncset::work::{Client, Executor};
 
 use crate::edges::world::{Edge, LIMIT, config_maps, custom, run};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use futures::FutureExt;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use self::world::{LIMITS, OPEN, Rig, World};
 use super::super::key_mailbox;
 use super::super::tests::until;
 use super::*;
+use world::{LIMITS, OPEN, Rig, World};
 
 mod world;
 

@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::super::{KeyMailbox, key_mailbox};
 use super::*;
+use crate::actor::{KeyMailbox, key_mailbox};
 
 /// What the tests see of one key.
 #[derive(Default)]

@@ -17,9 +17,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::plan::{Closures, Step, kinds};
-use self::publish::{Published, Publisher};
-use self::read::Read;
 use super::broker::{Broker, Pauses};
 use super::connection_state::{ConnectionState, Purpose};
 use super::message::Message;
@@ -31,6 +28,9 @@ use crate::documents::blocking::BlockingPool;
 use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
 use crate::documents::renumber::renumber;
+use plan::{Closures, Step, kinds};
+use publish::{Published, Publisher};
+use read::Read;
 
 /// The channel that every write notifies.
 const CHANNEL: &str = "towline";

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use integration::postgres::ADMIN;
 use towline::test_api::documents::{Kind, open};
 use towline::test_api::syncset::dispatch::{DispatchError, SuspendedSyncset, approve, suspended};
-use towline::test_api::syncset::rules::guard::Cause;
-use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::wanted::Deletions;
 
 use super::{TEST, World, annotated, map, of_env, selector};
 use crate::documents::dispatch::removal;

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use towline::test_api::syncset::dispatch::approve;
-use towline::test_api::syncset::rules::guard::Cause;
-use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::wanted::Deletions;
 
 use super::{World, annotated, map, namespace, of_env, selector, with};
 use crate::documents::dispatch::asked;

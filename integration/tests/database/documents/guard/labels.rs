@@ -1,8 +1,8 @@
 //! Clusters that get other labels, one by one and at once.
 
 use towline::test_api::syncset::dispatch::approve;
-use towline::test_api::syncset::rules::guard::Cause;
-use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::wanted::Deletions;
 
 use super::{PROD, TEST, World, of_env, selector};
 use crate::documents::dispatch::asked;

@@ -10,8 +10,8 @@ mod whole;
 use serde_json::{Value, json};
 use towline::test_api::documents::{Item, Kind};
 use towline::test_api::syncset::dispatch::{SuspendedSyncset, suspended};
-use towline::test_api::syncset::rules::guard::Cause;
-use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::wanted::Deletions;
 use towline::test_api::syncset::store::PassStore;
 
 use crate::documents::dispatch::{Leader, document};

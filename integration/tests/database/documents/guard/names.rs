@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use towline::test_api::documents::{Item, Kind};
 use towline::test_api::syncset::dispatch::{approve, suspended};
-use towline::test_api::syncset::rules::guard::Cause;
-use towline::test_api::syncset::rules::wanted::Deletions;
+use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::wanted::Deletions;
 
 use super::{PROD, TEST, World, of_env, selector, with};
 use crate::documents::dispatch::{NEWEST, document};

@@ -1,0 +1,303 @@
+//! Answers to requests that change documents.
+
+use std::sync::Arc;
+
+use axum::body::Body as HttpBody;
+use axum::response::Response;
+use http::header::{ETAG, IF_MATCH, LOCATION, WARNING};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+
+use super::bodies;
+use super::lists::{document_answer, json};
+use super::media::{self, Media};
+use super::routes::Action;
+use super::{Api, Asked};
+use crate::documents::{
+    self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
+    ProblemKind, Request, manifests_of_json, manifests_of_yaml,
+};
+use crate::hub::run::problem::{ProblemBody, body as problem_body};
+
+/// Any change of a single document.
+pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: HttpBody) -> Result<Response, Problem> {
+    let action = asked.operation.action;
+    let dry_run = asked.parameters().dry_run()?;
+    // The rights of all but a POST are known before its body is.
+    let key = if action == Action::Create { None } else { Some(asked.key(kind)?) };
+    let condition = if_match(&asked.parts.headers)?;
+    let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
+    let known = if action == Action::Delete { None } else { Some(media()?) };
+    let (text, slot) = bodies::read(api.documents.slots(), body).await?;
+    let media = match known {
+        Some(known) => known,
+        // It may have no body.
+        None if text.is_empty() => Media::Json,
+        None => media()?,
+    };
+    let bytes = text.len();
+    let wanted = api.documents.blocking().run(bytes, move || wanted(action, media, &text)).await?;
+    let key = match (key, &wanted) {
+        (Some(key), _) => key,
+        (None, documents::Action::Create(body)) => new_key(api, &asked, kind, body).await?,
+        // Only a new document's key is in its body.
+        (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
+    };
+    let request = Request { key, action: wanted, condition, dry_run };
+    let done = api.documents.change(request, bytes, slot).await?;
+    let status = match done.effect {
+        Effect::Created if !dry_run => StatusCode::CREATED,
+        Effect::Deleting => StatusCode::ACCEPTED,
+        Effect::Created | Effect::Changed | Effect::Unchanged | Effect::Deleted => StatusCode::OK,
+    };
+    let (effect, version, key) = (done.effect, done.document.version, done.document.key());
+    let (json, slot) = done.print(api.documents.blocking()).await?;
+    let mut answer = document_answer(status, version, bodies::answer(json, slot));
+    if effect == Effect::Created && dry_run {
+        // It has no version.
+        answer.headers_mut().remove(ETAG);
+    }
+    if status == StatusCode::CREATED {
+        let location = HeaderValue::try_from(format!("/v1/{key}"));
+        // Names of documents are letters of a path.
+        answer.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
+    }
+    Ok(answer)
+}
+
+/// What a body asks for.
+fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action, Problem> {
+    let part = match action {
+        Action::ReplaceStatus | Action::PatchStatus => Part::Status,
+        _ => Part::Document,
+    };
+    Ok(match (action, media) {
+        (Action::Delete, _) if text.is_empty() => documents::Action::Delete(None),
+        (Action::Delete, _) => documents::Action::Delete(Some(Body::from_json(text)?)),
+        (Action::Create, _) => documents::Action::Create(Body::from_json(text)?),
+        (_, Media::MergePatch) => documents::Action::Merge(part, Body::from_json(text)?),
+        (_, Media::JsonPatch) => documents::Action::Patch(part, Operations::from_json(text)?),
+        (_, Media::Json | Media::Yaml) => documents::Action::Replace(part, Body::from_json(text)?),
+    })
+}
+
+/// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
+/// nothing to a caller without rights.
+async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
+    let key = api.documents.key_of(kind, body).await;
+    if let Ok(key) = &key {
+        asked.permit(kind, &key.namespace)?;
+    }
+    key
+}
+
+fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
+    let mut given = headers.get_all(IF_MATCH).iter();
+    let (first, second) = (given.next(), given.next());
+    let malformed = || Problem::new(ProblemKind::Malformed, "the header If-Match is repeated or not valid");
+    match (first, second) {
+        (None, _) => Ok(None),
+        (Some(value), None) => IfMatch::parse(value.to_str().map_err(|_| malformed())?).map(Some),
+        (Some(_), Some(_)) => Err(malformed()),
+    }
+}
+
+/// Most faults that an apply tells of all its documents together, beside the first one of each: of a body of a few MiB there may be a hundred
+/// thousand, and their text takes many times as much.
+const MOST_FAULTS: usize = 1_000;
+/// Most warnings in the head of an answer, which clients limit.
+const MOST_WARNINGS: usize = 20;
+/// A longer text is no name.
+const LONGEST_NAME: usize = 253;
+
+/// The result of an apply for one document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct AllApplied<'a> {
+    items: Vec<Applied<'a>>,
+}
+
+/// What became of one document of an apply. The document itself is not kept: a thousand of them may be large.
+struct Outcome {
+    named: Named,
+    result: Result<(Effect, i64), Problem>,
+    /// What the sender should know although the apply succeeded.
+    warning: Option<String>,
+}
+
+/// What an apply calls a document, as far as it is known.
+#[derive(Default)]
+struct Named {
+    kind: Option<&'static str>,
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl Named {
+    /// A document that may not be valid.
+    fn of(kind: Kind, body: &Body) -> Self {
+        let text = |field| body.text(field).filter(|text| (1..=LONGEST_NAME).contains(&text.len())).map(str::to_owned);
+        Self { kind: Some(kind.name()), namespace: text("namespace"), name: text("name") }
+    }
+}
+
+/// `POST /v1/apply`: one document after the other, in their order, without a common transaction.
+pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
+    let dry_run = asked.parameters().dry_run()?;
+    let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
+    let (text, mut slot) = bodies::read(api.documents.slots(), body).await?;
+    // Aliases may make much of a short text.
+    if media == Media::Yaml && text.contains(&b'&') && !slot.is_for_large() {
+        slot = api.documents.slots().take().await?;
+    }
+    let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
+    let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
+    for manifest in manifests {
+        let mut outcome = match manifest {
+            Err(problem) => Outcome { named: Named::default(), result: Err(problem), warning: None },
+            Ok(manifest) => {
+                let kubeconfig = manifest.body.text("kubeconfig").filter(|_| manifest.kind == Kind::Cluster);
+                let warning = kubeconfig.and_then(|kubeconfig| api.advice.as_ref()?(kubeconfig));
+                let named = Named::of(manifest.kind, &manifest.body);
+                let result = if is_away {
+                    Err(not_tried())
+                } else {
+                    apply_one(api, &asked, manifest, dry_run, slot.clone()).await
+                };
+                let warning = warning.filter(|_| result.is_ok());
+                Outcome { named, result, warning }
+            }
+        };
+        if let Err(problem) = &mut outcome.result {
+            problem.faults.truncate(faults_left.max(1));
+            problem.faults.shrink_to_fit();
+            faults_left = faults_left.saturating_sub(problem.faults.len());
+            api.outages.note(problem);
+            is_away |= problem.cause.as_ref().is_some_and(Cause::is_outage);
+        }
+        outcomes.push(outcome);
+    }
+    let mut answer = json(&AllApplied { items: outcomes.iter().map(applied).collect() });
+    for warning in outcomes.iter().filter_map(warning).take(MOST_WARNINGS) {
+        answer.headers_mut().append(WARNING, warning);
+    }
+    Ok(answer)
+}
+
+/// As API servers of Kubernetes warn: `299 - "text"`.
+fn warning(outcome: &Outcome) -> Option<HeaderValue> {
+    let (Named { namespace, name, .. }, text) = (&outcome.named, outcome.warning.as_ref()?);
+    let (namespace, name) = (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
+    let text = format!("Cluster/{namespace}/{name}: the kubeconfig will be refused: {text}");
+    HeaderValue::try_from(format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))).ok()
+}
+
+/// How the documents of an apply are read from a text.
+type Read = fn(&[u8]) -> Result<Vec<Result<Manifest, Problem>>, Problem>;
+
+/// Reads the documents of an apply, of which the text has so many bytes. The length of YAML does not say how long that takes: its
+/// aliases may make 4 MiB of a short text.
+async fn read_manifests(
+    blocking: &BlockingPool,
+    media: Media,
+    bytes: usize,
+    read: impl FnOnce(Read) -> Result<Vec<Result<Manifest, Problem>>, Problem> + Send + 'static,
+) -> Result<Vec<Result<Manifest, Problem>>, Problem> {
+    if media == Media::Yaml {
+        blocking.apart(move || read(manifests_of_yaml)).await
+    } else {
+        blocking.run(bytes, move || read(manifests_of_json)).await
+    }
+}
+
+async fn apply_one(
+    api: &Arc<Api>,
+    asked: &Asked<'_>,
+    manifest: Manifest,
+    dry_run: bool,
+    slot: LargeSlot,
+) -> Result<(Effect, i64), Problem> {
+    let Manifest { kind, body, bytes } = manifest;
+    if !kind.is_written_by_clients() {
+        return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
+    }
+    let key = new_key(api, asked, kind, &body).await?;
+    let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
+    let done = api.documents.change(request, bytes, slot).await?;
+    Ok((done.effect, done.document.version))
+}
+
+/// The problem of the documents after one that the database has not taken: each would wait for it as long.
+fn not_tried() -> Problem {
+    Problem::new(ProblemKind::Unavailable, "not tried, since the database has failed at an earlier document")
+}
+
+fn applied(outcome: &Outcome) -> Applied<'_> {
+    let Outcome { named: Named { kind, namespace, name }, result, .. } = outcome;
+    let (result, version, problem) = match result {
+        Ok((effect, version)) => (word(*effect), Some(version.to_string()), None),
+        Err(problem) => ("failed", None, Some(problem_body(problem))),
+    };
+    Applied {
+        kind: *kind,
+        namespace: namespace.as_deref(),
+        name: name.as_deref(),
+        result,
+        resource_version: version,
+        problem,
+    }
+}
+
+fn word(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Created => "created",
+        Effect::Changed | Effect::Deleted | Effect::Deleting => "configured",
+        Effect::Unchanged => "unchanged",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn yaml_is_read_on_a_blocking_thread_however_short_it_is() {
+        let blocking = BlockingPool::default();
+        let aliases = format!(
+            "{{kind: Secret, name: a, namespace: b, type: &a {}, x: [{}1]}}",
+            "x".repeat(100),
+            "*a, ".repeat(1000)
+        );
+        let json = r#"{"kind": "Secret", "name": "a", "namespace": "b"}"#.to_owned();
+        for (media, text, is_aside) in [(Media::Yaml, aliases, true), (Media::Json, json, false)] {
+            let bytes = text.len();
+            let read = move |read: Read| read(text.as_bytes());
+            let mut reading = Box::pin(read_manifests(&blocking, media, bytes, read));
+            let at_once = reading.as_mut().now_or_never();
+            assert_eq!(at_once.is_none(), is_aside, "{media:?}");
+            let manifests = match at_once {
+                Some(manifests) => manifests,
+                None => reading.await,
+            };
+            assert_eq!(manifests.map(|manifests| manifests.len()), Ok(1));
+        }
+    }
+}

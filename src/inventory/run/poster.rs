@@ -1,0 +1,282 @@
+//! The actor that posts to the API.
+//!
+//! State it owns: the client, the token, and the posts under way. The reconciler sends it [`Deliver`]; each carries the way for its
+//! answer. It sends nothing else, and publishes how often the token has changed. Full mailbox: the reconciler never has more posts under
+//! way than there is room for. Restart: the answers of the posts under way are lost, which counts as no answer, so that they are
+//! repeated under their keys. Drain: it ends at once, since the reconciler has waited for its posts before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{oneshot, watch};
+
+use super::super::config::{ApiUrl, InventoryConfig, TokenSource};
+use super::super::metrics::InventoryMetrics;
+use super::super::plan::index::{Post, Refusal, Wire};
+use crate::actor::{BoxError, Inbox, Scope};
+use crate::cluster::{Fence, full_text};
+use crate::http::{BearerToken, Client, ClientSettings, Error, FileWatch, Files, Post as HttpPost, Retry};
+
+/// An answer that has not come by then does not come.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The most bytes that are read of an answer.
+const LARGEST_ANSWER: usize = 64 << 10;
+/// The header with the key of a post.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+pub struct Deliver {
+    /// The body and where it goes.
+    pub post: Post,
+    /// The way for its answer.
+    pub reply: oneshot::Sender<Delivered>,
+}
+
+/// How a post has ended.
+pub struct Delivered {
+    pub outcome: Result<(), Refusal>,
+    /// How often the token had changed when it was sent.
+    pub token: u64,
+}
+
+/// The poster: what all its runs have in common.
+pub struct Poster {
+    api: ApiUrl,
+    wire: Wire,
+    source: TokenSource,
+    fence: Option<Fence>,
+    metrics: Arc<InventoryMetrics>,
+    /// How often the token has changed.
+    changes: watch::Sender<u64>,
+}
+
+/// What every post needs.
+#[derive(Clone)]
+struct Means {
+    client: Client,
+    authorization: Option<HeaderValue>,
+    token: u64,
+}
+
+impl Poster {
+    pub fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
+        Self {
+            api: config.api_url.clone(),
+            wire: config.wire,
+            source: config.token.clone(),
+            fence,
+            metrics,
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    /// Follows how often the token has changed.
+    pub fn token_changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub async fn run(self: Arc<Self>, scope: Scope, mut inbox: Inbox<Deliver>) -> Result<(), BoxError> {
+        // Recorded before the file is read: what changes in between is read again.
+        let mut files = FileWatch::new(self.files());
+        let mut authorization = self.authorization().await;
+        let mut client = None;
+        let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                // The reconciler is drained before: nobody waits for what is still under way.
+                () = scope.draining() => return Ok(()),
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                deliver = inbox.next() => {
+                    let Some(deliver) = deliver else { return Ok(()) };
+                    if client.is_none() {
+                        client = self.connect().await;
+                    }
+                    let token = *self.changes.borrow();
+                    if let Some(client) = &client {
+                        let means = Means { client: client.clone(), authorization: authorization.clone(), token };
+                        under_way.push(Box::pin(Arc::clone(&self).deliver(means, deliver)));
+                    } else {
+                        let outcome = Err(Refusal::Later { reason: "NoClient".to_owned(), after: None, may_have_arrived: false });
+                        // Nobody waits for it if the reconciler has ended.
+                        let _ = deliver.reply.send(Delivered { outcome, token });
+                    }
+                }
+                () = files.changed() => {
+                    files.see();
+                    authorization = self.authorization().await;
+                    self.changes.send_modify(|changes| *changes += 1);
+                }
+            }
+        }
+    }
+
+    fn files(&self) -> Files {
+        match &self.source {
+            TokenSource::File(path) => Files::of(vec![path.clone()]),
+            TokenSource::Given(_) => Files::of(Vec::new()),
+        }
+    }
+
+    /// The header with the token; none if there is no usable one.
+    async fn authorization(&self) -> Option<HeaderValue> {
+        let token = match &self.source {
+            TokenSource::Given(token) => token.clone(),
+            TokenSource::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) => SecretString::from(text),
+                Err(error) => {
+                    tracing::error!(file = %path.display(), %error, "failed to read the token");
+                    return None;
+                }
+            },
+        };
+        let header = header(self.wire, &token);
+        if header.is_none() {
+            tracing::error!("the token is empty or contains invalid characters");
+        }
+        header
+    }
+
+    async fn connect(&self) -> Option<Client> {
+        let settings =
+            ClientSettings { server: self.api.uri().clone(), authorities: None, largest_answer: LARGEST_ANSWER };
+        match Client::new(settings).await {
+            Ok(client) => Some(client),
+            Err(error) => {
+                tracing::error!(error = %full_text(&error), "failed to set up the client of the API");
+                None
+            }
+        }
+    }
+
+    async fn deliver(self: Arc<Self>, means: Means, Deliver { post, reply }: Deliver) {
+        let token = means.token;
+        let outcome = self.send(means, &post).await;
+        self.metrics.posted(&post.key, &outcome);
+        // Nobody waits for it if the reconciler has ended.
+        let _ = reply.send(Delivered { outcome, token });
+    }
+
+    async fn send(&self, means: Means, post: &Post) -> Result<(), Refusal> {
+        let Some(authorization) = means.authorization else { return Err(Refusal::Unauthorized) };
+        let Ok(claim) = self.fence.as_ref().map(Fence::claim).transpose() else { return Err(Refusal::NotSent) };
+        // In the last second of a lease, nothing begins.
+        if claim.as_ref().is_some_and(|claim| claim.left_for_a_request().is_err()) {
+            return Err(Refusal::NotSent);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, authorization);
+        // Hexadecimal digits.
+        headers.extend(HeaderValue::try_from(&post.idempotency_key).ok().map(|key| (IDEMPOTENCY_KEY, key)));
+        let body = post.body.clone().into();
+        let request = HttpPost { path: &post.path, headers, token: None, body, deadline: ANSWER_WITHIN };
+        let expired = async {
+            match &claim {
+                Some(claim) => drop(claim.expired().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = expired => Err(Refusal::Interrupted),
+            answer = means.client.post(request) => match answer {
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    tracing::debug!(error = %full_text(&error), "post failed");
+                    Err(refusal(&error))
+                }
+            }
+        }
+    }
+}
+
+/// `Bearer TOKEN`, or `Basic TOKEN` with the token as it is.
+fn header(wire: Wire, token: &SecretString) -> Option<HeaderValue> {
+    match wire {
+        Wire::Instances => BearerToken::new(token).ok().map(BearerToken::into_header),
+        Wire::Single => {
+            let token = token.expose_secret().trim();
+            let mut value = HeaderValue::try_from(format!("Basic {token}")).ok().filter(|_| !token.is_empty())?;
+            value.set_sensitive(true);
+            Some(value)
+        }
+    }
+}
+
+/// Whether the API may have taken a post that ended so. One that is too much for it (429) it has not, nor one that no connection was
+/// made for; a server that fails, or a proxy before it, can have.
+fn may_have_arrived(error: &Error) -> bool {
+    match error {
+        Error::Refused { status, .. } => status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT,
+        Error::Exchange { .. } | Error::NoAnswer { .. } => true,
+        Error::Address | Error::Proxy | Error::Trust(_) | Error::Build(_) | Error::Connect { .. } => false,
+    }
+}
+
+/// What an error says of the next try.
+fn refusal(error: &Error) -> Refusal {
+    let reason = match error {
+        Error::Refused { status, .. } => format!("HTTP{}", status.as_u16()),
+        _ => "NoAnswer".to_owned(),
+    };
+    let may_have_arrived = may_have_arrived(error);
+    match error.retry() {
+        Retry::Backoff => Refusal::Later { reason, after: None, may_have_arrived },
+        Retry::After(after) => Refusal::Later { reason, after: Some(after), may_have_arrived },
+        Retry::WithOtherCredentials => Refusal::Unauthorized,
+        Retry::Never => Refusal::Rejected { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn later(reason: &str, after: Option<Duration>, may_have_arrived: bool) -> Refusal {
+        Refusal::Later { reason: reason.to_owned(), after, may_have_arrived }
+    }
+
+    fn of(status: u16, retry_after: Option<Duration>) -> Refusal {
+        let status = StatusCode::from_u16(status).unwrap();
+        refusal(&Error::Refused { server: "api".into(), status, retry_after })
+    }
+
+    #[test]
+    fn every_answer_has_its_next_try() {
+        for status in [500, 502, 503, 504, 408, 429] {
+            assert_eq!(of(status, None), later(&format!("HTTP{status}"), None, status != 429));
+        }
+        let after = Some(Duration::from_secs(7));
+        assert_eq!((of(429, after), of(503, after)), (later("HTTP429", after, false), later("HTTP503", after, true)));
+        for status in [401, 403] {
+            assert_eq!(of(status, None), Refusal::Unauthorized);
+        }
+        for status in [400, 404, 409, 410, 413, 422, 301, 302, 307] {
+            assert_eq!(of(status, None), Refusal::Rejected { reason: format!("HTTP{status}") });
+        }
+        let lost = Error::NoAnswer { server: "api".into(), within: ANSWER_WITHIN };
+        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        let lost = Error::Exchange { server: "api".into(), source: "reset".into() };
+        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        let unconnected = Error::Connect { server: "api".into(), source: "refused".into() };
+        assert_eq!(refusal(&unconnected), later("NoAnswer", None, false), "nothing was sent");
+    }
+
+    #[test]
+    fn each_wire_has_its_header() {
+        let text = |wire, token: &str| {
+            let header = header(wire, &SecretString::from(token))?;
+            assert!(header.is_sensitive());
+            header.to_str().ok().map(str::to_owned)
+        };
+        assert_eq!(text(Wire::Instances, "hunter2\n").as_deref(), Some("Bearer hunter2"));
+        assert_eq!(text(Wire::Single, "dTpw\n").as_deref(), Some("Basic dTpw"));
+        for wire in [Wire::Instances, Wire::Single] {
+            assert_eq!((text(wire, " \n"), text(wire, "a\nb")), (None, None));
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Conflicts: what we write is undone again and again, most often by another client.
+//!
+//! No write of ours is repeated without bound, whoever makes it necessary. A write is a rewrite if the same part was written
+//! before and nothing new was asked for since: neither has the remote object changed ([`order`]), nor what is copied from the
+//! local side ([`Effect`]). What it was undone with, and on which object, does not count: another client may undo something else
+//! each time, or make the object anew. Each part of a pair that can be undone has a conflict of its own, so that a contended part
+//! does not delay the others. The first three rewrites within a minute are sent at once. From then on one is sent every 30
+//! seconds, until no rewrite was needed for a minute. Pure: the caller passes the time in.
+//!
+//! Status sync has a tracker of its own, since it never delays a write and only reports: it counts corrections whose distance
+//! is at most a minute or three intervals of its passes, whichever is longer, where this one counts within a window.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::next::{Observed, Policy, Step};
+use super::patch::{LocalChange, desired_metadata};
+use super::renewal::Place;
+use super::unkept;
+use crate::cluster::Object;
+use crate::resource_sync::metrics::Direction;
+
+/// After this many rewrites within [`WITHIN`] the next one has to wait for [`PAUSE`].
+const REWRITES: usize = 3;
+const WITHIN: Duration = Duration::from_mins(1);
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A part of a pair that another client can undo.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Contended {
+    /// The content of the local object.
+    Content,
+    /// Labels and annotations of the local object.
+    Metadata,
+    /// The status of the remote object.
+    Status,
+    /// Our finalizer on the remote object.
+    Finalizer,
+    /// The generations that are noted on the remote object.
+    Generations,
+    /// The removal of the error annotation from the remote object.
+    SyncError,
+    /// The error annotation, which is written for each other rejection.
+    Rejection,
+    /// The adoption of the local object, which is made anew.
+    Adoption,
+    /// The name of our finalizer, or the source of a namespace: another daemon still writes the former one.
+    Marks(Place),
+    /// The remote copy of the local secret of this name.
+    Secret(Arc<str>),
+    /// The hash that is noted on the local secret of this name.
+    SecretHash(Arc<str>),
+    /// The local object, which is deleted and created again.
+    Object,
+    /// The local namespace, which is deleted and created again.
+    Namespace,
+    /// What a step takes away from one of the two sides, by the step's name.
+    Removal(&'static str),
+}
+
+/// For the text of an Event: what the other client does.
+impl fmt::Display for Contended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content => formatter.write_str("keeps changing fields that the remote object sets"),
+            Self::Metadata => formatter.write_str("keeps changing labels or annotations that the remote object sets"),
+            Self::Status => formatter.write_str("keeps changing the status of the remote object"),
+            Self::Finalizer => formatter.write_str("keeps changing the finalizers of the remote object"),
+            Self::Generations => {
+                formatter.write_str("keeps raising the generation of the remote object, or changing its notes")
+            }
+            Self::SyncError => formatter.write_str("keeps changing the error annotation of the remote object"),
+            Self::Rejection => formatter.write_str("keeps rejecting the object for different reasons"),
+            Self::Adoption => formatter.write_str("keeps replacing the object, or removing this section's marks"),
+            Self::Marks(_) => formatter.write_str("keeps changing this section's marks"),
+            Self::Secret(name) => write!(formatter, "keeps changing the remote copy of secret {name}"),
+            Self::SecretHash(name) => write!(formatter, "keeps changing the hash annotation of secret {name}"),
+            Self::Object => formatter.write_str("keeps deleting the object"),
+            Self::Namespace => formatter.write_str("keeps deleting the namespace"),
+            Self::Removal(step) => write!(formatter, "keeps undoing the step {step}"),
+        }
+    }
+}
+
+impl Contended {
+    /// The action of its Event. Events with the same reason and action form one series.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Content => "Sync",
+            Self::Metadata => "SyncMetadata",
+            Self::Status => "SyncStatus",
+            Self::Finalizer => "HoldRemote",
+            Self::Generations => "NoteGenerations",
+            Self::SyncError | Self::Rejection => "NoteError",
+            Self::Adoption => "Adopt",
+            Self::Marks(_) => "RenewMarks",
+            Self::Secret(_) => "UploadSecret",
+            Self::SecretHash(_) => "NoteSecretHash",
+            Self::Object => "Create",
+            Self::Namespace => "CreateNamespace",
+            Self::Removal(_) => "Remove",
+        }
+    }
+
+    /// The direction of the write that is undone.
+    pub fn direction(&self) -> Direction {
+        match self {
+            Self::Status
+            | Self::Finalizer
+            | Self::Generations
+            | Self::SyncError
+            | Self::Rejection
+            | Self::Secret(_)
+            | Self::Marks(Place::Remote) => Direction::Status,
+            Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
+            Self::Content
+            | Self::Metadata
+            | Self::Marks(Place::Namespace)
+            | Self::SecretHash(_)
+            | Self::Object
+            | Self::Adoption
+            | Self::Namespace
+            | Self::Removal(_) => Direction::Spec,
+        }
+    }
+
+    /// The fields that differ now, in words; empty where the part itself says it.
+    pub fn fields(&self, step: &Step, observed: &Observed, policy: &Policy) -> String {
+        let (Some(remote), Some(local)) = (observed.remote_object(), observed.local.as_ref()) else {
+            return String::new();
+        };
+        match (self, step) {
+            (Self::Content, _) => {
+                let of = |one: &Object, other: &Object| {
+                    unkept::of_content(&one.content, &other.content, &policy.local_fields)
+                };
+                of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
+            }
+            (Self::Status, _) => {
+                let (written, shown) = (observed.status_to_write(policy), remote.status.as_ref());
+                let of = unkept::of_status;
+                let fields = of(written.as_ref(), shown).or_else(|| of(shown, written.as_ref()));
+                fields.map_or_else(String::new, |fields| fields.list())
+            }
+            (Self::Metadata, Step::PatchLocal(LocalChange { labels, annotations, .. })) => {
+                let labels = labels.keys().map(|key| format!("label {key}"));
+                labels.chain(annotations.keys().map(|key| format!("annotation {key}"))).collect::<Vec<_>>().join(", ")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// What a step writes, as far as it can be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    pub what: Contended,
+    /// Hash of what is copied, where that can change while the remote object stays as it is.
+    source: u64,
+    /// This reconciler has not written it before, and it is a rewrite all the same: the server's result has changed.
+    drifted: bool,
+    /// It is written for a reason of our own, and is never a rewrite.
+    ours: bool,
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Hash of what the remote object orders, as the cache shows it: nothing that a section writes is in it.
+pub fn order(observed: &Observed) -> u64 {
+    hash_of(observed.remote_object().map(|remote| (&remote.uid, remote.deleting, &remote.content)))
+}
+
+pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
+    let server_result = &observed.server_result;
+    let copied = |what, source| Effect { what, source, drifted: false, ours: false };
+    let ordered = |what| vec![copied(what, 0)];
+    let uid = observed.remote_object().map(|remote| &remote.uid);
+    let metadata = || {
+        let of = |remote: &Arc<Object>| desired_metadata(remote, &observed.pair.local, policy, &observed.clusters);
+        hash_of(observed.remote_object().map(of))
+    };
+    match step {
+        Step::PatchLocal(change) => {
+            let Some(remote) = observed.remote_object() else { return Vec::new() };
+            let content = change.content.as_ref().map(|_| Effect {
+                drifted: server_result.is_rewrite(remote),
+                ours: server_result.content_is_written_again(),
+                ..copied(Contended::Content, 0)
+            });
+            let metadata = (!change.labels.is_empty() || !change.annotations.is_empty())
+                .then(|| copied(Contended::Metadata, metadata()));
+            content.into_iter().chain(metadata).collect()
+        }
+        Step::WriteRemoteStatus => vec![Effect {
+            ours: server_result.status_is_written_again(),
+            ..copied(Contended::Status, hash_of((uid, observed.status_to_write(policy))))
+        }],
+        Step::AddFinalizer => ordered(Contended::Finalizer),
+        // The remote generation is no reason for another note: an API server may raise it because of the note.
+        Step::NoteGenerations { local, .. } => vec![copied(Contended::Generations, hash_of(local))],
+        Step::CreateLocal => ordered(Contended::Object),
+        Step::CreateNamespace => ordered(Contended::Namespace),
+        Step::AdoptLocal(_) => ordered(Contended::Adoption),
+        Step::NoteError(None) => ordered(Contended::SyncError),
+        Step::NoteError(Some(_)) => vec![copied(Contended::Rejection, metadata())],
+        Step::RenewMarks(renewal) => ordered(Contended::Marks(renewal.place)),
+        Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
+            let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
+            let what = match step {
+                Step::UploadSecret(_) => Contended::Secret(Arc::clone(name)),
+                _ => Contended::SecretHash(Arc::clone(name)),
+            };
+            vec![Effect { ours: secret.is_refresh(), ..copied(what, hash_of((uid, &secret.hash))) }]
+        }
+        Step::RemoveFinalizer
+        | Step::ReleaseLocal(_)
+        | Step::DeleteLocal
+        | Step::DeleteNamespace
+        | Step::ReleaseNamespace => ordered(Contended::Removal(step.name())),
+    }
+}
+
+/// The history of one part.
+#[derive(Debug, Default)]
+struct Conflict {
+    /// What was copied by the last write for the present order.
+    source: Option<u64>,
+    rewrites: VecDeque<Instant>,
+    is_slow: bool,
+}
+
+impl Conflict {
+    fn is_rewrite(&self, effect: &Effect) -> bool {
+        !effect.ours && (effect.drifted || self.source == Some(effect.source))
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let is_old = |when: &Instant| now.saturating_duration_since(*when) > WITHIN;
+        if self.rewrites.back().is_some_and(is_old) {
+            self.is_slow = false;
+        }
+        while self.rewrites.front().is_some_and(is_old) {
+            self.rewrites.pop_front();
+        }
+        self.is_slow |= self.rewrites.len() >= REWRITES;
+    }
+}
+
+/// The conflicts of one pair.
+#[derive(Debug, Default)]
+pub struct ConflictTracker {
+    /// What the remote object orders.
+    order: u64,
+    parts: BTreeMap<Contended, Conflict>,
+}
+
+impl ConflictTracker {
+    /// Records what the remote object orders now. Whatever another order makes necessary is no rewrite; what is copied from the
+    /// local side does not depend on it.
+    pub fn ordered(&mut self, order: u64) {
+        if std::mem::replace(&mut self.order, order) == order {
+            return;
+        }
+        for (what, conflict) in &mut self.parts {
+            if !matches!(what, Contended::Status | Contended::Secret(_) | Contended::SecretHash(_)) {
+                conflict.source = None;
+            }
+        }
+    }
+
+    /// How long a write has to wait; `None` if it may be sent.
+    pub fn wait(&mut self, effect: &Effect, now: Instant) -> Option<Duration> {
+        let conflict = self.parts.get_mut(&effect.what)?;
+        conflict.expire(now);
+        if !conflict.is_rewrite(effect) || !conflict.is_slow {
+            return None;
+        }
+        let left = (*conflict.rewrites.back()? + PAUSE).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether the part is contended if the write is sent now. `None` if it is no rewrite.
+    pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
+        let conflict = self.parts.entry(effect.what.clone()).or_default();
+        conflict.expire(now);
+        conflict.is_rewrite(effect).then(|| conflict.is_slow || conflict.rewrites.len() + 1 >= REWRITES)
+    }
+
+    /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
+    pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
+        let is_contended = self.would_contend(effect, now)?;
+        let conflict = self.parts.entry(effect.what.clone()).or_default();
+        if conflict.rewrites.len() >= REWRITES {
+            conflict.rewrites.pop_front();
+        }
+        conflict.rewrites.push_back(now);
+        conflict.is_slow = is_contended;
+        Some(is_contended)
+    }
+
+    /// Records that a write was acknowledged.
+    pub fn wrote(&mut self, effect: &Effect) {
+        self.parts.entry(effect.what.clone()).or_default().source = Some(effect.source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(what: Contended, source: u64) -> Effect {
+        Effect { what, source, drifted: false, ours: false }
+    }
+
+    /// Another client undoes every write at once. Returns the seconds of our writes.
+    fn contend(
+        conflicts: &mut ConflictTracker,
+        what: &Contended,
+        begun: Instant,
+        seconds: std::ops::Range<u64>,
+    ) -> Vec<u64> {
+        let effect = effect(what.clone(), 7);
+        seconds
+            .filter(|second| {
+                let now = begun + Duration::from_secs(*second);
+                let goes = conflicts.wait(&effect, now).is_none();
+                if goes {
+                    conflicts.sent(&effect, now);
+                    conflicts.wrote(&effect);
+                }
+                goes
+            })
+            .collect()
+    }
+
+    #[test]
+    fn three_rewrites_go_at_once_and_then_one_in_half_a_minute_as_long_as_it_lasts() {
+        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        let goes = contend(&mut conflicts, &Contended::Status, begun, 0..200);
+        // The first is no rewrite.
+        assert_eq!(goes, [0, 1, 2, 3, 33, 63, 93, 123, 153, 183]);
+        let calm = contend(&mut conflicts, &Contended::Status, begun, 244..280);
+        assert_eq!(calm, [244, 245, 246, 276], "after a minute without one it begins anew");
+    }
+
+    #[test]
+    fn the_third_rewrite_is_a_conflict() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let finalizer = effect(Contended::Finalizer, 1);
+        let found: Vec<Option<bool>> = (0..4)
+            .map(|second| {
+                let at = now + Duration::from_secs(second * 19);
+                // However often it is only asked.
+                let asked = [(); 3].map(|()| conflicts.would_contend(&finalizer, at));
+                let is_conflict = conflicts.sent(&finalizer, at);
+                assert_eq!(asked, [is_conflict; 3]);
+                conflicts.wrote(&finalizer);
+                is_conflict
+            })
+            .collect();
+        assert_eq!(found, [None, Some(false), Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn a_rewrite_now_and_then_is_no_conflict() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let secret = effect(Contended::Secret("one".into()), 1);
+        for minute in 0..20 {
+            let now = now + Duration::from_secs(minute * 31);
+            assert_eq!(conflicts.wait(&secret, now), None);
+            assert_ne!(conflicts.sent(&secret, now), Some(true));
+            conflicts.wrote(&secret);
+        }
+    }
+
+    #[test]
+    fn parts_that_are_not_contended_are_written() {
+        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        contend(&mut conflicts, &Contended::Status, begun, 0..10);
+        let now = begun + Duration::from_secs(10);
+        assert!(conflicts.wait(&effect(Contended::Status, 7), now).is_some());
+        assert_eq!(conflicts.wait(&effect(Contended::Status, 8), now), None, "a new status is no rewrite");
+        for other in [Contended::Content, Contended::Generations, Contended::Secret("one".into())] {
+            assert_eq!(conflicts.wait(&effect(other, 7), now), None);
+        }
+    }
+
+    #[test]
+    fn what_is_made_and_removed_in_turns_is_no_conflict_by_order_and_one_without() {
+        let turns = |order: fn(u64) -> u64| -> Vec<Option<bool>> {
+            let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+            let (made, removed) = (effect(Contended::Object, 0), effect(Contended::Removal("delete_local"), 0));
+            (0..8)
+                .map(|turn| {
+                    conflicts.ordered(order(turn));
+                    let effect = if turn % 2 == 0 { &made } else { &removed };
+                    let found = conflicts.sent(effect, now);
+                    conflicts.wrote(effect);
+                    found
+                })
+                .collect()
+        };
+        assert_eq!(turns(|turn| turn % 2), [None; 8], "another order before each");
+        let again = Some(false);
+        assert_eq!(turns(|_| 7), [None, None, again, again, again, again, Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn another_order_and_what_we_write_for_a_reason_of_our_own_are_no_rewrites() {
+        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        conflicts.wrote(&effect(Contended::Status, 1));
+        for order in 1..9 {
+            for what in [Contended::Content, Contended::Metadata, Contended::Rejection] {
+                let effect = effect(what, 1);
+                conflicts.ordered(order);
+                assert_eq!((conflicts.wait(&effect, now), conflicts.sent(&effect, now)), (None, None));
+                conflicts.wrote(&effect);
+            }
+        }
+        assert_eq!(
+            conflicts.sent(&effect(Contended::Status, 1), now),
+            Some(false),
+            "no order is a reason for a status"
+        );
+        let hourly = Effect { ours: true, drifted: true, ..effect(Contended::Content, 1) };
+        for _ in 0..5 {
+            assert_eq!((conflicts.wait(&hourly, now), conflicts.sent(&hourly, now)), (None, None));
+            conflicts.wrote(&hourly);
+        }
+        let drifted = Effect { drifted: true, ..effect(Contended::Object, 1) };
+        assert_eq!(conflicts.sent(&drifted, now), Some(false), "what another reconciler had written");
+    }
+}

@@ -1,0 +1,534 @@
+//! The records of a section's pairs: what the caches do not hold, and what is reported.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::pairs::Pairs;
+use crate::cluster::ObjectKey;
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::plan::conflicts::Contended;
+use crate::resource_sync::plan::names::PairKey;
+use crate::resource_sync::plan::next::LeftOut;
+use crate::resource_sync::plan::server_result::ServerResult;
+use crate::resource_sync::plan::waits::Waits;
+use crate::telemetry::ObjectState as PairState;
+
+/// A contention is over when nothing of the pair had to be written again for this long.
+const CALM: Duration = Duration::from_mins(1);
+/// How many failures are kept for the report.
+const FAILURES: usize = 20;
+
+/// A failed step, for the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Failure {
+    /// The local key.
+    pub(crate) key: ObjectKey,
+    pub(crate) step: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) reason: String,
+}
+
+/// Another client keeps undoing what the section writes for a pair.
+#[derive(Debug)]
+pub(crate) struct Contention {
+    since: Instant,
+    /// When a part was last written again, or left out.
+    last: Instant,
+    /// Who does what, by the contended part.
+    deeds: BTreeMap<Contended, String>,
+}
+
+impl Contention {
+    fn lasts(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) < CALM
+    }
+
+    /// Who does what, in one sentence.
+    pub(crate) fn cause(&self) -> String {
+        self.deeds.values().map(String::as_str).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Pair {
+    /// The API servers' results of our writes.
+    pub(crate) server_result: ServerResult,
+    /// Its state after the last run; [`Pair::shown`] is the state to report.
+    pub(crate) state: PairState,
+    /// Since when it is in this state.
+    pub(crate) state_since: Instant,
+    /// Why it is not in step, where that is known.
+    pub(crate) waits: Option<Box<Waits>>,
+    /// Since when the remote has had a change that is not written to the local object.
+    pub(crate) spec_since: Option<Instant>,
+    /// Since when the local side has had a change that is not written to the remote.
+    pub(crate) status_since: Option<Instant>,
+    /// The failures of the last run, which were reported in Events: steps and kinds of errors.
+    pub(crate) told_failures: Vec<(&'static str, &'static str)>,
+    /// The rejection that was last reported on the remote object: a hash of its content, the step and the status code.
+    pub(crate) told_rejection: Option<(u64, &'static str, u16)>,
+    /// What another client keeps undoing.
+    contention: Option<Box<Contention>>,
+    /// Since when it has failed again and again.
+    failing_since: Option<Instant>,
+    /// Our finalizer may be on the remote object: it was seen or added, and has not been removed since.
+    pub(crate) holds_remote: bool,
+    /// The local object existed already when the section was about to create it, so that the pair was not in step before, whatever
+    /// the remote object says.
+    pub(crate) local_was_there: bool,
+    /// When each secret was last written to the remote, by name.
+    pub(crate) uploads: BTreeMap<Arc<str>, Instant>,
+    /// When the fields that a server did not keep are written again. The first check that finds them sets it.
+    pub(super) again_at: Option<Instant>,
+    /// Hash of the fields that were reported last.
+    pub(super) told_unkept: Option<u64>,
+}
+
+impl Pair {
+    /// A pair that was not observed yet.
+    fn new(now: Instant) -> Self {
+        Self {
+            server_result: ServerResult::default(),
+            state: PairState::Pending,
+            state_since: now,
+            waits: None,
+            spec_since: None,
+            status_since: None,
+            told_failures: Vec::new(),
+            told_rejection: None,
+            contention: None,
+            failing_since: None,
+            holds_remote: false,
+            local_was_there: false,
+            uploads: BTreeMap::new(),
+            again_at: None,
+            told_unkept: None,
+        }
+    }
+
+    /// The state to report, and since when. A pair that was in step and has changed since is pending, and so is one that is in
+    /// step only until another client undoes the last write.
+    pub(crate) fn shown(&self, now: Instant) -> (PairState, Instant) {
+        let changed = self.spec_since.into_iter().chain(self.status_since).min();
+        match (self.state, self.contention(now), changed) {
+            (PairState::InStep | PairState::Pending, Some(contention), _) => (PairState::Pending, contention.since),
+            (PairState::InStep, None, Some(changed)) => (PairState::Pending, changed),
+            (state, ..) => (state, self.state_since),
+        }
+    }
+
+    /// What another client keeps undoing, while it does.
+    pub(crate) fn contention(&self, now: Instant) -> Option<&Contention> {
+        self.contention.as_deref().filter(|contention| contention.lasts(now))
+    }
+
+    /// Since when a part is contended that is written in this direction.
+    fn contended_since(&self, direction: Direction, now: Instant) -> Option<Instant> {
+        let contention = self.contention(now)?;
+        contention.deeds.keys().any(|what| what.direction() == direction).then_some(contention.since)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(super) pairs: Pairs<Pair>,
+    failures: VecDeque<(Instant, Failure)>,
+    /// Why objects are never synced, by their local key.
+    left_out: BTreeMap<ObjectKey, &'static str>,
+    planned: BTreeMap<&'static str, u64>,
+    /// How many objects were reported because of fields that were not kept.
+    pub(super) told_unkept: usize,
+}
+
+/// How long changes wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Lags {
+    /// Of changes on the remote.
+    pub(crate) spec: Option<Duration>,
+    /// Of local statuses.
+    pub(crate) status: Option<Duration>,
+}
+
+impl Table {
+    /// The record of a pair, created on first use.
+    pub(crate) fn pair(&mut self, key: &PairKey, now: Instant) -> &mut Pair {
+        self.pairs.get_or_insert_with(key, || Pair::new(now))
+    }
+
+    /// The record of a pair, if there is one.
+    pub(crate) fn get(&mut self, key: &PairKey) -> Option<&mut Pair> {
+        self.pairs.get_mut(key)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &PairKey> {
+        self.pairs.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&PairKey, &Pair)> {
+        self.pairs.iter()
+    }
+
+    /// The keys of one local namespace.
+    pub(crate) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
+        self.pairs.keys_in(namespace)
+    }
+
+    /// The pairs whose remote object may have our finalizer.
+    pub(crate) fn holding(&self) -> Vec<PairKey> {
+        self.pairs.iter().filter(|(_, pair)| pair.holds_remote).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Removes a pair that is gone on both sides. One that another client makes anew again and again stays as long as it is
+    /// contended, and for so long is returned.
+    pub(crate) fn forget(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
+        let contention = self.get(key).and_then(|pair| pair.contention.take());
+        self.pairs.remove(key);
+        self.left_out.remove(&key.local);
+        self.mended(&key.local);
+        let contention = contention.filter(|contention| contention.lasts(now))?;
+        let calm_in = (contention.last + CALM).saturating_duration_since(now);
+        self.pair(key, now).contention = Some(contention);
+        Some(calm_in)
+    }
+
+    /// Records that a change was written to the local side. Returns how long that took since it arrived.
+    pub(crate) fn spec_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
+        self.get(key)?.spec_since.take().map(|since| now.saturating_duration_since(since))
+    }
+
+    /// Records that a status was written to the remote. Returns how long that took since it arrived.
+    pub(crate) fn status_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
+        self.get(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
+    }
+
+    /// Records that a reconcile which read the caches at `looked` has ended in this state. If the pair is in step, changes that
+    /// had arrived until then were echoes of our own writes; later ones are for the next reconcile.
+    pub(crate) fn ended(
+        &mut self,
+        key: &PairKey,
+        state: PairState,
+        looked: Instant,
+        waits: Option<Waits>,
+        now: Instant,
+    ) {
+        let pair = self.pair(key, now);
+        // Between two failures a pair may wait for a cache, for example, which does not make the failure younger.
+        pair.failing_since = match state {
+            PairState::Failing => Some(pair.failing_since.unwrap_or(now)),
+            PairState::Pending => pair.failing_since,
+            _ => None,
+        };
+        if pair.state != state {
+            pair.state = state;
+            pair.state_since = pair.failing_since.unwrap_or(now);
+        }
+        pair.waits = waits.map(Box::new);
+        if state == PairState::InStep {
+            for since in [&mut pair.spec_since, &mut pair.status_since] {
+                *since = since.filter(|since| *since > looked);
+            }
+        }
+        if !matches!(state, PairState::Failing | PairState::Pending) {
+            self.mended(&key.local);
+        }
+    }
+
+    /// Records that a contended part is written again. Returns whether this is new.
+    pub(crate) fn contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
+        let pair = self.pair(key, now);
+        if pair.contention(now).is_none() {
+            pair.contention = None;
+        }
+        let begin = || Box::new(Contention { since: now, last: now, deeds: BTreeMap::new() });
+        let contention = pair.contention.get_or_insert_with(begin);
+        contention.last = now;
+        let is_new = !contention.deeds.contains_key(what);
+        if is_new {
+            contention.deeds.insert(what.clone(), format!("another client {what}"));
+        }
+        is_new
+    }
+
+    /// Whether it is recorded that this part is contended.
+    pub(crate) fn is_told_as_contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
+        let contention = self.get(key).and_then(|pair| pair.contention(now));
+        contention.is_some_and(|contention| contention.deeds.contains_key(what))
+    }
+
+    /// Records that contended parts were left out.
+    pub(crate) fn is_still_contended(&mut self, key: &PairKey, now: Instant) {
+        if let Some(contention) = self.get(key).and_then(|pair| pair.contention.as_mut()) {
+            contention.last = now;
+        }
+    }
+
+    /// Records who does what.
+    pub(crate) fn contender_found(&mut self, key: &PairKey, what: &Contended, deed: String) {
+        let contention = self.get(key).and_then(|pair| pair.contention.as_mut());
+        if let Some(known) = contention.and_then(|contention| contention.deeds.get_mut(what)) {
+            *known = deed;
+        }
+    }
+
+    /// Removes the failure of an object.
+    fn mended(&mut self, key: &ObjectKey) {
+        self.failures.retain(|(_, failure)| failure.key != *key);
+    }
+
+    /// The pairs with a secret whose last upload is at least that old.
+    pub(crate) fn with_uploads_before(&self, now: Instant, interval: Duration) -> Vec<PairKey> {
+        let is_due = |uploaded: &Instant| now.saturating_duration_since(*uploaded) >= interval;
+        self.pairs.iter().filter(|(_, pair)| pair.uploads.values().any(is_due)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Has all statuses compared anew, because the kind is served in another way.
+    pub(crate) fn forget_statuses(&mut self) {
+        self.pairs.iter_mut().for_each(|(_, pair)| pair.server_result.forget_status());
+    }
+
+    /// Records the failures of a run for this local object.
+    pub(crate) fn failed(&mut self, key: &ObjectKey, failures: Vec<Failure>, now: Instant) {
+        // An earlier step of the pair has succeeded since, or will be reported again.
+        self.mended(key);
+        for failure in failures {
+            if self.failures.len() == FAILURES {
+                self.failures.pop_front();
+            }
+            self.failures.push_back((now, failure));
+        }
+    }
+
+    /// Counts a step that a dry run would have carried out.
+    pub(crate) fn planned(&mut self, step: &'static str) {
+        *self.planned.entry(step).or_default() += 1;
+    }
+
+    /// How many pairs are in each state.
+    pub(crate) fn states(&self, now: Instant) -> BTreeMap<PairState, usize> {
+        let mut states: BTreeMap<_, _> = PairState::ALL.into_iter().map(|state| (state, 0)).collect();
+        for pair in self.pairs.values() {
+            *states.entry(pair.shown(now).0).or_default() += 1;
+        }
+        states
+    }
+
+    /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, at most
+    /// `most`.
+    pub(crate) fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&PairKey, &Pair, PairState, Duration)> {
+        let mut found: Vec<_> = self
+            .pairs
+            .iter()
+            .filter_map(|(key, pair)| {
+                let (state, since) = pair.shown(now);
+                let age = now.saturating_duration_since(since);
+                let (rank, after) = state.listed_after()?;
+                (age >= after).then_some((rank, age, key, pair, state))
+            })
+            .collect();
+        found.sort_by(|one, other| (one.0, other.1, one.2).cmp(&(other.0, one.1, other.2)));
+        found.truncate(most);
+        found.into_iter().map(|(_, age, key, pair, state)| (key, pair, state, age)).collect()
+    }
+
+    /// How long the oldest change has waited, in each direction.
+    pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
+        let oldest = |direction: Direction| {
+            let since = |pair: &Pair| {
+                let changed = match direction {
+                    Direction::Spec => pair.spec_since,
+                    Direction::Status => pair.status_since,
+                };
+                changed.into_iter().chain(pair.contended_since(direction, now)).min()
+            };
+            let waiting = self.pairs.values().filter(|pair| pair.state != PairState::Paused);
+            waiting.filter_map(since).min().map(|since| now.saturating_duration_since(since))
+        };
+        Lags { spec: oldest(Direction::Spec), status: oldest(Direction::Status) }
+    }
+
+    /// For how long the pair that has failed for the longest time has done so.
+    pub(crate) fn longest_failing(&self, now: Instant) -> Option<Duration> {
+        let since = self.pairs.values().filter_map(|pair| pair.failing_since).min();
+        since.map(|since| now.saturating_duration_since(since))
+    }
+
+    /// Records that an object is never synced. Returns whether that is new, and for how long it stays contended.
+    pub(crate) fn leave_out(&mut self, key: &PairKey, why: LeftOut, now: Instant) -> (bool, Option<Duration>) {
+        let was_known = self.left_out.contains_key(&key.local);
+        let calm_in = self.forget(key, now);
+        self.left_out.insert(key.local.clone(), why.reason());
+        (!was_known, calm_in)
+    }
+
+    /// The objects that are never synced, and why: the first `most` of them, and how many there are.
+    pub(crate) fn left_out(&self, most: usize) -> (Vec<(ObjectKey, &'static str)>, usize) {
+        let first = self.left_out.iter().take(most).map(|(key, why)| (key.clone(), *why)).collect();
+        (first, self.left_out.len())
+    }
+
+    /// The last failures, newest first, with their age.
+    pub(crate) fn failures(&self, now: Instant) -> Vec<(Duration, Failure)> {
+        self.failures
+            .iter()
+            .rev()
+            .map(|(when, failure)| (now.saturating_duration_since(*when), failure.clone()))
+            .collect()
+    }
+
+    /// The steps of a dry run, by name.
+    pub(crate) fn planned_steps(&self) -> BTreeMap<&'static str, u64> {
+        self.planned.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_runs_from_the_first_change_to_its_write() {
+        let mut table = Table::default();
+        let key = PairKey::alike("n", "a");
+        let start = Instant::now();
+        table.pair(&key, start).spec_since = Some(start);
+        table.ended(&key, PairState::Failing, start, None, start);
+        assert_eq!(table.oldest_pending(start + Duration::from_secs(2)).spec, Some(Duration::from_secs(2)));
+        assert_eq!(table.spec_written(&key, start + Duration::from_secs(3)), Some(Duration::from_secs(3)));
+        assert_eq!(table.spec_written(&key, start + Duration::from_secs(4)), None, "an echo is no change");
+        table.pair(&key, start).status_since = Some(start);
+        table.ended(&key, PairState::InStep, start, None, start);
+        assert_eq!(table.oldest_pending(start), Lags::default());
+        assert_eq!(table.states(start)[&PairState::InStep], 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_changed_is_pending_until_a_reconcile_has_looked_at_it() {
+        let mut table = Table::default();
+        let key = PairKey::alike("n", "a");
+        let start = Instant::now();
+        table.ended(&key, PairState::InStep, start, None, start);
+        let changed = start + Duration::from_secs(1);
+        table.pair(&key, start).spec_since = Some(changed);
+        assert_eq!(table.pair(&key, start).shown(start), (PairState::Pending, changed));
+        // One that had looked before does not know of it.
+        table.ended(&key, PairState::InStep, start, None, start);
+        assert_eq!(table.states(start)[&PairState::Pending], 1);
+        table.ended(&key, PairState::InStep, changed, None, changed);
+        assert_eq!((table.states(start)[&PairState::Pending], table.states(start)[&PairState::InStep]), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contended_pair_is_pending_from_the_first_contended_write_until_a_calm_minute() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(table.contended(&key, &Contended::Content, at(0)));
+        assert!(!table.contended(&key, &Contended::Content, at(1)), "it is told once");
+        for round in 0..5 {
+            // The write puts the pair in step until the other client undoes it.
+            table.ended(&key, PairState::InStep, at(30 * round), None, at(30 * round));
+            let seen = at(30 * round + 20);
+            assert_eq!(table.pair(&key, seen).shown(seen), (PairState::Pending, start));
+            assert_eq!(table.oldest_pending(seen).spec, Some(seen - start));
+            assert_eq!(table.oldest_pending(seen).status, None);
+            table.ended(&key, PairState::Pending, seen, None, seen);
+            table.is_still_contended(&key, seen);
+        }
+        table.contender_found(&key, &Contended::Content, "kubectl keeps changing spec.size".to_owned());
+        let cause = table.pair(&key, at(140)).contention(at(140)).map(Contention::cause);
+        assert_eq!(cause.as_deref(), Some("kubectl keeps changing spec.size"));
+        table.ended(&key, PairState::InStep, at(150), None, at(150));
+        assert_eq!(table.pair(&key, at(199)).shown(at(199)).0, PairState::Pending);
+        assert_eq!(table.pair(&key, at(201)).shown(at(201)).0, PairState::InStep);
+        assert!(table.contended(&key, &Contended::Content, at(300)), "told again");
+        assert_eq!(table.pair(&key, at(301)).shown(at(301)), (PairState::Pending, at(300)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contended_pair_that_is_gone_is_remembered_until_a_calm_minute() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let deletion = Contended::Removal("delete_local");
+        assert!(table.contended(&key, &deletion, at(0)));
+        for round in 0..5 {
+            table.pair(&key, at(30 * round)).status_since = Some(at(30 * round));
+            assert_eq!(table.forget(&key, at(30 * round + 1)), Some(CALM.checked_sub(Duration::from_secs(1)).unwrap()));
+            assert_eq!(table.pair(&key, at(0)).shown(at(30 * round + 1)), (PairState::Pending, start));
+            assert_eq!(table.oldest_pending(at(30 * round + 1)).status, None, "nothing is left to write");
+            assert!(!table.contended(&key, &deletion, at(30 * round + 30)), "it is told once");
+        }
+        assert_eq!(table.forget(&key, at(210)), None);
+        assert_eq!(table.keys().count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_pair_keeps_its_age_over_what_happens_between_two_failures() {
+        let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
+        for second in 1..20 {
+            let state = if second % 3 == 0 { PairState::Pending } else { PairState::Failing };
+            let now = start + Duration::from_secs(second);
+            table.ended(&key, state, now, None, now);
+            assert_eq!(table.pair(&key, now).shown(now), (state, start + Duration::from_secs(1)));
+            assert_eq!(table.longest_failing(now), Some(Duration::from_secs(second - 1)));
+        }
+        table.ended(&key, PairState::InStep, start, None, start);
+        assert_eq!(table.longest_failing(start), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_or_waits_is_listed_the_most_urgent_and_oldest_first_and_healthy_ones_never() {
+        let mut table = Table::default();
+        let start = Instant::now();
+        let states = [
+            ("step", PairState::InStep),
+            ("going", PairState::Deleting),
+            ("paused", PairState::Paused),
+            ("failing", PairState::Failing),
+            ("held", PairState::Held),
+            ("moving", PairState::Pending),
+        ];
+        for (name, state) in states {
+            table.ended(&PairKey::alike("n", name), state, start, None, start);
+        }
+        let listed = |table: &Table, after: u64, most: usize| -> Vec<String> {
+            let found = table.not_in_step(start + Duration::from_secs(after), most);
+            found.into_iter().map(|(key, ..)| key.local.name.to_string()).collect()
+        };
+        // What is paused comes last: nobody has to act.
+        assert_eq!(listed(&table, 0, 9), ["held", "failing", "paused"]);
+        assert_eq!(listed(&table, 10, 9), ["held", "failing", "moving", "paused"]);
+        assert_eq!(listed(&table, 60, 9), ["held", "failing", "going", "moving", "paused"]);
+        assert_eq!(listed(&table, 60, 2), ["held", "failing"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_twenty_failures_are_kept_those_of_one_run_for_each_key_until_they_are_mended() {
+        let mut table = Table::default();
+        let failure = |number: usize, reason: &str| Failure {
+            key: ObjectKey::new("n", number.to_string()),
+            step: "create_local",
+            kind: "rejected",
+            reason: reason.into(),
+        };
+        for number in 0..30 {
+            table.failed(&ObjectKey::new("n", number.to_string()), vec![failure(number, "first")], Instant::now());
+        }
+        table.failed(&ObjectKey::new("n", "29"), vec![failure(29, "again")], Instant::now());
+        let failures = table.failures(Instant::now());
+        assert_eq!(failures.len(), 20);
+        assert_eq!(failures[0].1.reason, "again");
+        assert_eq!(failures[19].1.key, ObjectKey::new("n", "10"));
+        let mut left = |number: usize, state| {
+            table.ended(&PairKey::alike("n", &number.to_string()), state, Instant::now(), None, Instant::now());
+            table.failures(Instant::now()).len()
+        };
+        assert_eq!(left(29, PairState::Pending), 20, "it is tried again");
+        assert_eq!(left(29, PairState::InStep), 19);
+        assert_eq!(left(28, PairState::Deleting), 18);
+        table.forget(&PairKey::alike("n", "27"), Instant::now());
+        assert_eq!(table.failures(Instant::now()).len(), 17);
+    }
+}

@@ -1,0 +1,65 @@
+//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain`, `diff` and `failures`.
+
+use http::StatusCode;
+
+mod diff;
+mod explain;
+mod failures;
+mod pause;
+mod resync;
+mod which;
+
+use crate::job::client::{Error, task, task_or};
+use crate::job::command::{Exit, JobCommand, Load};
+
+/// The part of `--help` about the annotations.
+const ANNOTATIONS: &str = "\
+A cluster is paused by its field `paused`, or with --for by its annotation towline.dev/pause-until. The annotation
+towline.dev/pause-reason has the reason, which the condition `Paused` of its ClusterSync shows.";
+
+/// The same command for Helm releases, which the daemon answers and not the hub.
+const RESYNC_INVENTORY: &str = "\
+Helm releases: `towline resync inventory [NAMESPACE/NAME]` sends one again, or all; see `towline resync inventory --help`.";
+const EXPLAIN_INVENTORY: &str = "\
+Helm releases: `towline explain inventory NAMESPACE/NAME` shows what one waits for; see `towline explain inventory --help`.";
+const EXIT_CODES: &str = "\
+Exit codes: 0 nothing would change; 1 something would; 2 something could not be compared or would be refused, or the command failed.";
+
+/// The commands, for the job's list of commands.
+pub fn commands() -> Vec<JobCommand> {
+    let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
+    let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
+    let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
+    let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
+    let diff = |command: diff::DiffCommand, _: &Load| Ok(task_or(Exit::Uncompared, diff::diff(command)));
+    let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
+    vec![
+        JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync)
+            .after_help(RESYNC_INVENTORY),
+        JobCommand::new("pause", "Apply nothing to clusters, for a time or until they are resumed", pause)
+            .after_help(ANNOTATIONS),
+        JobCommand::new("resume", "End the pauses of clusters that pause has made", resume),
+        JobCommand::new(
+            "explain",
+            "Show which syncsets want an object on a cluster, which one sends it, and its state there",
+            explain,
+        )
+        .after_help(EXPLAIN_INVENTORY),
+        JobCommand::new("diff", "Show what syncsets in a file would do on their clusters, without doing it", diff)
+            .after_help(EXIT_CODES),
+        JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
+    ]
+}
+
+/// The error of a route that only a hub with `[syncsets]` has.
+fn of_mounted(error: Error) -> Error {
+    match error {
+        Error::Problem { status: StatusCode::NOT_FOUND, told } => {
+            let told = format!(
+                "{told}: the hub applies no syncsets, its configuration has no [syncsets] (`towline hub`: set SYNCSET_REAPPLY_INTERVAL)"
+            );
+            Error::Problem { status: StatusCode::NOT_FOUND, told }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,305 @@
+//! Lists that are read at once.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::super::{Answer, End, Input, Outcome, Page, Pass, Progress, Refusal, Refused, Step};
+use super::store::{Store, pass, run};
+use super::throttling;
+use super::world::{Set, World, object, refused, set};
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::name::SyncSetKind::SyncSet;
+use crate::syncset::plan::spec::Behavior;
+
+/// An object of one of many kinds.
+fn of(kind: usize, name: usize) -> ObjectRef {
+    object("", &format!("K{kind}"), "default", &format!("o{name}"))
+}
+
+/// A cluster that has so many objects of each kind.
+fn with(counts: &[usize], behavior: Behavior) -> (World, Store, Set) {
+    let objects = counts.iter().enumerate().flat_map(|(kind, count)| (0..*count).map(move |name| of(kind, name)));
+    let sets = set(SyncSet, "base").behavior(behavior).objects(&objects.collect::<Vec<_>>());
+    let (mut world, mut store) = (World::new(), Store::default());
+    for kind in 0..counts.len() {
+        world.kinds.insert(("v1".to_owned(), format!("K{kind}")), true);
+    }
+    pass(&mut world, &mut store, std::slice::from_ref(&sets), false);
+    world.log.clear();
+    (world, store, sets)
+}
+
+fn full(store: &Store, sets: &Set, progress: Progress) -> Input {
+    Input { progress, ..store.input(std::slice::from_ref(sets), true).expect("it is full") }
+}
+
+/// The lists of each step of a full pass.
+fn steps(world: &mut World, input: Input) -> Vec<Vec<String>> {
+    let (mut pass, mut steps) = (Pass::new(input), Vec::new());
+    loop {
+        let before = world.log.len();
+        let (is_list, answer) = match pass.next(Duration::ZERO) {
+            Step::Done(_) => return steps,
+            Step::Store(_) => (false, Ok(Answer::Stored)),
+            step => (matches!(step, Step::Lists(_)), world.perform(step)),
+        };
+        if is_list {
+            steps.push(world.log[before..].to_vec());
+        }
+        pass.reply(answer);
+    }
+}
+
+#[test]
+fn four_lists_are_read_at_once_and_the_next_takes_the_place_of_one_that_has_ended() {
+    // Two objects are on a page.
+    let (mut world, store, sets) = with(&[3, 5, 4, 3, 3, 4, 2], Behavior::Apply);
+    world.refusals.insert("LIST K3 0".to_owned(), Refusal::Forbidden);
+    let expected = [
+        vec!["LIST K0 0", "LIST K1 0", "LIST K2 0", "LIST K3 0"],
+        vec!["LIST K0 1", "LIST K1 1", "LIST K2 1", "LIST K4 0"],
+        vec!["LIST K1 2", "LIST K4 1", "LIST K5 0"],
+        vec!["LIST K5 1"],
+    ];
+    assert_eq!(steps(&mut world, full(&store, &sets, Progress::default())), expected);
+    // What can't be listed is looked at, and so is what is not worth a list.
+    let looks = ["o0", "o1"].map(|name| format!("GET K6 default/{name}"));
+    let forbidden = ["o0", "o1", "o2"].map(|name| format!("GET K3 default/{name}"));
+    assert_eq!(world.log[12..], [&looks[..], &forbidden].concat());
+}
+
+#[test]
+fn each_page_counts_and_of_lists_without_end_each_takes_one_pass() {
+    let (mut world, mut store, sets) = with(&[3, 3, 3], Behavior::Apply);
+    world.endless_lists = true;
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for pages in [[167, 167, 166], [0, 250, 250], [0, 0, 500], [0, 0, 0]] {
+        world.log.clear();
+        let progress = outcomes.last().map(|last| last.progress.clone()).unwrap_or_default();
+        let input = full(&store, &sets, progress);
+        outcomes.push(run(&mut world, &mut store, input));
+        let count = |kind| world.log.iter().filter(|line| line.starts_with(&format!("LIST K{kind} "))).count();
+        assert_eq!([0, 1, 2].map(count), pages);
+    }
+    let ended: Vec<_> = outcomes.iter().map(|outcome| (outcome.requests, outcome.end)).collect();
+    let yielded = (500, End::Yielded);
+    assert_eq!(ended, [yielded, yielded, yielded, (9, End::Finished)]);
+}
+
+#[test]
+fn of_an_interrupted_pass_only_the_longest_list_is_not_begun_again() {
+    let (mut world, store, sets) = with(&[5, 7, 5], Behavior::Apply);
+    let mut first = Pass::new(full(&store, &sets, Progress::default()));
+    while !matches!(first.next(Duration::ZERO), Step::Lists(_)) {
+        first.reply(Ok(Answer::Kind(super::super::Resolution::Served { namespaced: true, plural: "ks".to_owned() })));
+    }
+    let answer = world.perform(first.next(Duration::ZERO));
+    first.reply(answer);
+    let progress = first.interrupt().progress;
+    world.log.clear();
+    // Two of each are known to be in step.
+    assert_eq!(
+        steps(&mut world, full(&store, &sets, progress)),
+        [["LIST K1 0", "LIST K2 0"], ["LIST K1 1", "LIST K2 1"], ["LIST K1 2", "LIST K2 2"]]
+            .map(Vec::from)
+            .into_iter()
+            .chain([vec!["LIST K1 3"]])
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_list_that_is_throttled_alone_ends_two_passes_and_what_the_others_bring_is_not_asked_for_again() {
+    let (mut world, mut store, sets) = with(&[4, 3, 4, 4, 4], Behavior::Apply);
+    let throttled = "LIST K1 0";
+    world.refusals.insert(throttled.to_owned(), Refusal::Throttled);
+    let mut progress = Progress::default();
+    let looks = |kinds: &[usize], names: [usize; 2]| -> Vec<String> {
+        kinds.iter().flat_map(|kind| names.map(|name| format!("GET {}", of(*kind, name)))).collect()
+    };
+    let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let rest = [looks(&[0, 2, 3, 4], [2, 3]), looks(&[1], [0, 1]), vec![format!("GET {}", of(1, 2))]].concat();
+    for (round, (end, expected)) in [
+        (End::Interrupted, lines(&["LIST K0 0", "LIST K1 0", "LIST K2 0", "LIST K3 0"])),
+        // Two objects of each are left, which is too few for a list.
+        (End::Interrupted, lines(&["LIST K1 0", "LIST K4 0"])),
+        (End::Finished, [lines(&["LIST K1 0"]), rest].concat()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        world.log.clear();
+        let input = full(&store, &sets, progress);
+        let outcome = throttling::run(&mut world, &mut store, input, &[throttled], true);
+        assert_eq!((outcome.end, &world.log, outcome.requests), (end, &expected, expected.len()), "round {round}");
+        progress = outcome.progress;
+    }
+    // Once it is answered, it has to be throttled as often again.
+    world.refusals.clear();
+    let input = full(&store, &sets, progress);
+    let outcome = throttling::run(&mut world, &mut store, input, &[], true);
+    world.refusals.insert(throttled.to_owned(), Refusal::Throttled);
+    let input = full(&store, &sets, outcome.progress);
+    assert_eq!(throttling::run(&mut world, &mut store, input, &[throttled], true).end, End::Interrupted);
+}
+
+#[test]
+fn lists_that_were_not_asked_for_since_another_was_throttled_are_not_lost_and_not_counted() {
+    let (mut world, store, sets) = with(&[3, 3, 3], Behavior::Apply);
+    let mut progress = Progress::default();
+    for round in 0..3 {
+        let mut pass = Pass::new(full(&store, &sets, std::mem::take(&mut progress)));
+        let mut is_first = true;
+        let outcome = loop {
+            let mut answer = match pass.next(Duration::ZERO) {
+                Step::Done(outcome) => break *outcome,
+                Step::Store(_) => Ok(Answer::Stored),
+                Step::Lists(lists) if std::mem::take(&mut is_first) => {
+                    assert_eq!(lists.len(), 3);
+                    Err(refused(Refusal::Throttled))
+                }
+                step => world.perform(step),
+            };
+            if answer.is_err() {
+                if !pass.throttled(vec![Err(refused(Refusal::Throttled))]) {
+                    break pass.interrupt();
+                }
+                answer = Err(refused(Refusal::Throttled));
+            }
+            pass.reply(answer);
+        };
+        let expected = if round < 2 { (End::Interrupted, 1) } else { (End::Finished, 1 + 4 + 3) };
+        assert_eq!((outcome.end, outcome.requests), expected, "round {round}");
+        progress = outcome.progress;
+    }
+    let lists = ["LIST K1 0", "LIST K2 0", "LIST K1 1", "LIST K2 1"];
+    assert_eq!(world.log[..4], lists);
+}
+
+#[test]
+fn lists_that_were_not_asked_for_since_the_cluster_had_not_answered_yet_are_asked_for_then() {
+    let (mut world, mut store, sets) = with(&[3, 3, 3, 3, 3], Behavior::Apply);
+    let mut pass = Pass::new(full(&store, &sets, Progress::default()));
+    let mut steps = Vec::new();
+    let outcome = loop {
+        let answer = match pass.next(Duration::ZERO) {
+            Step::Done(outcome) => break *outcome,
+            Step::Store(writes) => {
+                store.write(writes);
+                Ok(Answer::Stored)
+            }
+            Step::Lists(mut lists) => {
+                lists.truncate(if steps.is_empty() { 1 } else { 4 });
+                steps.push(lists.len());
+                world.perform(Step::Lists(lists))
+            }
+            step => world.perform(step),
+        };
+        pass.reply(answer);
+    };
+    assert_eq!((outcome.end, outcome.requests, world.log.len()), (End::Finished, 10, 10), "{:?}", world.log);
+    // The second page of the first one, and three others.
+    assert_eq!(steps, [1, 4, 4, 1]);
+}
+
+/// What somebody does to an object.
+fn change(world: &mut World, object: &ObjectRef, what: u8) {
+    match what {
+        0 => {}
+        1 => world.touch(object, false),
+        2 => world.touch(object, true),
+        3 => drop(world.objects.remove(object)),
+        4 => {
+            world.objects.get_mut(object).expect("it is there").labels.clear();
+            world.touch(object, true);
+        }
+        _ => drop(world.create(object)),
+    }
+}
+
+const BEHAVIORS: &[Behavior] = &[Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// A list is a cheaper way to look at each object, whatever becomes of the others that are read beside it.
+    #[test]
+    fn lists_come_to_what_looks_come_to(
+        kinds in vec((vec(0..6_u8, 1..7), option::of((0..2_usize, select(vec![Refusal::Forbidden, Refusal::Server])))), 1..8),
+        throttled in vec(any::<bool>(), 8),
+        behavior in select(BEHAVIORS),
+    ) {
+        let counts: Vec<usize> = kinds.iter().map(|(changes, _)| changes.len()).collect();
+        let (mut world, store, sets) = with(&counts, behavior);
+        for (kind, (changes, _)) in kinds.iter().enumerate() {
+            for (name, what) in changes.iter().enumerate() {
+                change(&mut world, &of(kind, name), *what);
+            }
+        }
+        let list = |kind: usize, page: usize| format!("LIST K{kind} {page}");
+        let (mut looked, mut by_looks) = (world.clone(), store.clone());
+        looked.refusals.extend((0..counts.len()).map(|kind| (list(kind, 0), Refusal::Forbidden)));
+        let outcome = run(&mut looked, &mut by_looks, full(&store, &sets, Progress::default()));
+
+        let (mut listed, mut by_lists) = (world.clone(), store.clone());
+        for (kind, (_, refusal)) in kinds.iter().enumerate() {
+            listed.refusals.extend(refusal.map(|(page, refusal)| (list(kind, page), refusal)));
+        }
+        let at_once = run(&mut listed, &mut by_lists, full(&store, &sets, Progress::default()));
+        prop_assert_eq!(&listed.objects, &looked.objects);
+        prop_assert_eq!(&by_lists, &by_looks);
+        prop_assert_eq!((at_once.end, at_once.contended), (outcome.end, outcome.contended));
+
+        // Kinds that can't be listed for a 429 cost two more passes.
+        let (mut lazy, mut by_passes) = (world, store);
+        let lines: Vec<String> = (0..counts.len()).filter(|kind| throttled[*kind]).map(|kind| list(kind, 0)).collect();
+        lazy.refusals.extend(lines.iter().map(|line| (line.clone(), Refusal::Throttled)));
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let (mut progress, mut passes) = (Progress::default(), 0);
+        loop {
+            let input = full(&by_passes, &sets, progress);
+            let outcome = throttling::run(&mut lazy, &mut by_passes, input, &lines, true);
+            passes += 1;
+            if outcome.end == End::Finished {
+                break;
+            }
+            prop_assert!(passes <= 2 * lines.len(), "two for each kind at most");
+            progress = outcome.progress;
+        }
+        let contents = |world: &World| {
+            let objects = world.objects.iter();
+            objects.map(|(object, found)| (object.clone(), found.uid, found.data.clone(), found.annotations.clone())).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(contents(&lazy), contents(&looked));
+    }
+}
+
+/// Answers that are none: each list is replaced by looks.
+#[test]
+fn lists_without_an_answer_of_their_own_are_replaced_by_looks() {
+    let unexpected: [Result<Answer, Refused>; 4] = [
+        Ok(Answer::Deleted(None)),
+        Err(refused(Refusal::Server)),
+        Ok(Answer::Pages(Vec::new())),
+        Ok(Answer::Pages(vec![Ok(Page { objects: Vec::new(), more: false }); 9])),
+    ];
+    for reply in unexpected {
+        let (mut world, store, sets) = with(&[3, 3], Behavior::Apply);
+        let mut pass = Pass::new(full(&store, &sets, Progress::default()));
+        loop {
+            let answer = match pass.next(Duration::ZERO) {
+                Step::Done(_) => break,
+                Step::Store(_) => Ok(Answer::Stored),
+                Step::Lists(_) => reply.clone(),
+                step => world.perform(step),
+            };
+            pass.reply(answer);
+        }
+        assert_eq!(world.log.len(), 6, "{reply:?}: {:?}", world.log);
+        assert!(world.log.iter().all(|line| line.starts_with("GET")), "{:?}", world.log);
+    }
+}

@@ -1,0 +1,185 @@
+//! The conditions of a cluster.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::shown as time;
+use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+
+const CONDITIONS: &str = "conditions";
+const ANOTHER_CLUSTER: &str = "AnotherCluster";
+/// A reason of the condition `Unreachable`.
+pub(super) const DUPLICATE: &str = "Duplicate";
+
+/// What conditions are made of, beside the outcomes of syncsets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Whether the cluster answers.
+    pub reachability: Reachability,
+    /// Why it is paused, if it is.
+    pub paused: Option<String>,
+    /// The syncsets whose deletions are suspended, in their order.
+    pub suspended: Vec<SyncSetName>,
+    /// Whether the kubeconfig leads to another cluster than before.
+    pub has_moved: bool,
+}
+
+/// Whether a cluster answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reachability {
+    /// It was never asked.
+    #[default]
+    Unknown,
+    /// It does.
+    Reachable,
+    /// It does not, or not as it should.
+    Unreachable {
+        /// In a word.
+        reason: Unreachable,
+        /// In a sentence.
+        message: String,
+    },
+}
+
+/// Why a cluster can't be worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// No connection, no answer, or a failure of TLS.
+    ErrorConnectingToCluster,
+    /// It does not accept the credentials.
+    Unauthorized,
+    /// The kubeconfig can't be used.
+    KubeconfigInvalid,
+    /// Its account may not read which cluster it is.
+    Forbidden,
+    /// Another document of the namespace owns it.
+    Duplicate,
+}
+
+/// A condition as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Unreachable {
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::ErrorConnectingToCluster, Self::Unauthorized, Self::KubeconfigInvalid, Self::Forbidden, Self::Duplicate]
+            .into_iter()
+            .find(|reason| reason.as_str() == name)
+    }
+
+    /// As conditions and metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrorConnectingToCluster => "ErrorConnectingToCluster",
+            Self::Unauthorized => "Unauthorized",
+            Self::KubeconfigInvalid => "KubeconfigInvalid",
+            Self::Forbidden => "Forbidden",
+            Self::Duplicate => DUPLICATE,
+        }
+    }
+
+    /// What an operator can do about it.
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::ErrorConnectingToCluster => "see whether its API server can be reached from here",
+            Self::Unauthorized => "give its document a kubeconfig with valid credentials",
+            Self::KubeconfigInvalid => "give its document a kubeconfig that is allowed, or extend `syncsets.allow`",
+            Self::Forbidden => "grant the account of its kubeconfig `get` of the namespace kube-system",
+            Self::Duplicate => "delete this document or the one that owns the cluster, or correct the kubeconfig",
+        }
+    }
+}
+
+/// The conditions in the order of their types. One whose status is that of the previous one keeps its time. `is_applied`: each
+/// syncset of the cluster has an outcome.
+pub(super) fn shown(
+    conditions: &Conditions,
+    failing: &[&SyncSetName],
+    is_applied: bool,
+    previous: &Map<String, Value>,
+    now: Timestamp,
+) -> Value {
+    let mut all = vec![failed(failing, is_applied), unreachable(&conditions.reachability)];
+    all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
+    if !conditions.suspended.is_empty() {
+        let suspended: Vec<&SyncSetName> = conditions.suspended.iter().collect();
+        let message = format!("deletions of {} are held until they are approved", listed(&suspended));
+        all.push(Condition::when("Held", "MassDeletion", message));
+    }
+    if conditions.has_moved {
+        let message = "the kubeconfig leads to another cluster than before, since its namespace kube-system has another UID: nothing is \
+             deleted there because of what was applied to the cluster before";
+        all.push(Condition::when(ANOTHER_CLUSTER, "IdentityChanged", message.to_owned()));
+    }
+    all.sort_by_key(|condition| condition.kind);
+    all.into_iter().map(|condition| condition.since(previous, now)).collect()
+}
+
+/// Whether a status says that the kubeconfig leads to another cluster, as it does for so long after that was found out. It is stored
+/// nowhere else.
+pub fn has_moved(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> bool {
+    let conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    let mut moved =
+        conditions.filter(|condition| condition["type"] == ANOTHER_CLUSTER && condition["status"] == "True");
+    moved.any(|condition| {
+        let since = condition["lastTransitionTime"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
+        since.is_some_and(|since| now.duration_since(since) < shown_for)
+    })
+}
+
+impl Condition {
+    /// One that exists only while it is true.
+    fn when(kind: &'static str, reason: &'static str, message: String) -> Self {
+        Self { kind, status: "True", reason, message }
+    }
+
+    fn since(self, previous: &Map<String, Value>, now: Timestamp) -> Value {
+        let before = previous.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+        let before = before.into_iter().find(|before| before["type"] == self.kind && before["status"] == self.status);
+        let since = before.and_then(|before| before.get("lastTransitionTime")).filter(|since| since.is_string());
+        json!({
+            "type": self.kind, "status": self.status, "reason": self.reason, "message": self.message,
+            "lastTransitionTime": since.cloned().unwrap_or_else(|| time(now)),
+        })
+    }
+}
+
+fn failed(failing: &[&SyncSetName], is_applied: bool) -> Condition {
+    const KIND: &str = "Failed";
+    if failing.is_empty() && !is_applied {
+        let message = "not all SyncSets and SelectorSyncSets have been applied to the cluster yet".to_owned();
+        return Condition { kind: KIND, status: "Unknown", reason: "Pending", message };
+    }
+    if failing.is_empty() {
+        let message = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
+        return Condition { kind: KIND, status: "False", reason: "Success", message };
+    }
+    let verb = if failing.len() == 1 { "is" } else { "are" };
+    Condition::when(KIND, "Failure", format!("{} {verb} failing", listed(failing)))
+}
+
+fn unreachable(reachability: &Reachability) -> Condition {
+    let (status, reason, message) = match reachability {
+        Reachability::Unknown => ("Unknown", "NotContacted", "the cluster has not been contacted yet".to_owned()),
+        Reachability::Reachable => ("False", "ClusterReachable", "cluster is reachable".to_owned()),
+        Reachability::Unreachable { reason, message } => ("True", reason.as_str(), message.clone()),
+    };
+    Condition { kind: "Unreachable", status, reason, message }
+}
+
+/// `SyncSets a, b and SelectorSyncSet c`. The namespace is the cluster's.
+fn listed(names: &[&SyncSetName]) -> String {
+    let of_kind = |kind: SyncSetKind| {
+        let of_kind: Vec<&str> = names.iter().filter(|name| name.kind == kind).map(|name| name.name.as_str()).collect();
+        let plural = if of_kind.len() == 1 { "" } else { "s" };
+        (!of_kind.is_empty()).then(|| format!("{}{plural} {}", kind.as_str(), of_kind.join(", ")))
+    };
+    let parts: Vec<String> =
+        [SyncSetKind::SyncSet, SyncSetKind::SelectorSyncSet].into_iter().filter_map(of_kind).collect();
+    parts.join(" and ")
+}

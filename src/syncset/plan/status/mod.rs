@@ -1,0 +1,126 @@
+//! What the `ClusterSync` of a cluster shows.
+//!
+//! ```json
+//! {"conditions": [{"type": "Failed", "status": "True", "reason": "Failure", "message": "SyncSet base is failing", "lastTransitionTime": "…"}],
+//!  "controlledBy": "towline-1", "firstSuccessTime": "…",
+//!  "syncSets": [{"name": "base", "observedGeneration": 4, "result": "Failure", "reason": "Forbidden", "failureMessage": "…", "lastTransitionTime": "…"}],
+//!  "selectorSyncSets": [{"name": "monitoring", "observedGeneration": 1, "result": "Success", "lastTransitionTime": "…", "firstSuccessTime": "…"}]}
+//! ```
+
+mod compare;
+mod condition;
+mod reason;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::name::{SyncSetKind, SyncSetName};
+use super::rows::ResultRow;
+pub use compare::differs;
+pub use condition::{Conditions, Reachability, Unreachable, has_moved};
+pub use reason::{Reason, Retry};
+
+/// What a status is made of.
+#[derive(Clone, Debug)]
+pub struct Observed<'o> {
+    /// The outcomes of the cluster's syncsets, also of those that are gone and not cleaned up yet.
+    pub results: &'o [ResultRow],
+    /// The syncsets that are to be applied to the cluster.
+    pub live: &'o BTreeSet<Uuid>,
+    /// Syncsets that are gone and whose objects are all being deleted: that is no failure. None if that was not found out to the end.
+    pub ending: Option<&'o BTreeSet<Uuid>>,
+    /// What else there is to say.
+    pub conditions: Conditions,
+    /// The process that worked on the cluster.
+    pub controlled_by: &'o str,
+}
+
+/// The status, following the previous one.
+pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Map<String, Value> {
+    // By name, as they are shown. Of a syncset that was created again under its name, the living one is shown.
+    let ended = observed.results.iter().filter(|result| result.has_outcome());
+    let (living, gone): (Vec<_>, Vec<_>) = ended.partition(|result| observed.live.contains(&result.syncset));
+    let is_ending = |result: &&ResultRow| {
+        let is_ending = observed.ending.is_some_and(|ending| ending.contains(&result.syncset));
+        is_ending && result.failure.is_none()
+    };
+    let gone = gone.into_iter().filter(|result| !is_ending(result));
+    let results: BTreeMap<&SyncSetName, &ResultRow> = gone.chain(living).map(|result| (&result.name, result)).collect();
+    let of_kind = |kind| {
+        let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
+        let entries = of_kind.map(|(name, result)| entry(name, result, observed.live.contains(&result.syncset)));
+        entries.collect::<Vec<_>>()
+    };
+    let failing: Vec<&SyncSetName> = results
+        .iter()
+        .filter(|(_, result)| result.failure.is_some() || !observed.live.contains(&result.syncset))
+        .map(|(name, _)| *name)
+        .collect();
+    let first = first_success(observed, previous, now);
+    let has_outcome = |syncset: &Uuid| results.values().any(|result| result.syncset == *syncset);
+    let is_reached = first.is_some() || !is_silent(&observed.conditions);
+    let is_applied = is_reached && observed.live.iter().all(has_outcome);
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, is_applied, previous, now));
+    status.insert("controlledBy".to_owned(), json!(observed.controlled_by));
+    status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
+    status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
+    if let Some(first) = first {
+        status.insert("firstSuccessTime".to_owned(), first);
+    }
+    status
+}
+
+/// Whether nobody has heard of the cluster, and not because there was nothing to ask.
+fn is_silent(conditions: &Conditions) -> bool {
+    match conditions.reachability {
+        Reachability::Unreachable { .. } => true,
+        Reachability::Unknown => conditions.paused.is_some(),
+        Reachability::Reachable => false,
+    }
+}
+
+/// When all syncsets had succeeded for the first time. It is never reset; none before that, and none of a cluster that was never
+/// reached.
+fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Option<Value> {
+    const FIELD: &str = "firstSuccessTime";
+    if let Some(known) = previous.get(FIELD).filter(|known| known.is_string()) {
+        return Some(known.clone());
+    }
+    let is_known = |syncset: &Uuid| observed.results.iter().any(|result| result.syncset == *syncset);
+    if !observed.live.iter().all(is_known) || (is_silent(&observed.conditions) && observed.results.is_empty()) {
+        return None;
+    }
+    let times: Option<Vec<Timestamp>> = observed.results.iter().map(|result| result.first_success).collect();
+    Some(shown(times?.into_iter().max().unwrap_or(now)))
+}
+
+/// The entry of one syncset.
+fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), json!(name.name));
+    let generation = if is_live { result.generation } else { 0 };
+    entry.insert("observedGeneration".to_owned(), json!(generation));
+    let is_success = is_live && result.failure.is_none();
+    entry.insert("result".to_owned(), json!(if is_success { "Success" } else { "Failure" }));
+    if let Some(failure) = &result.failure {
+        entry.insert("reason".to_owned(), json!(failure.reason.as_str()));
+        entry.insert("failureMessage".to_owned(), json!(failure.message));
+    }
+    entry.insert("lastTransitionTime".to_owned(), shown(result.since));
+    if let Some(first) = result.first_success {
+        entry.insert("firstSuccessTime".to_owned(), shown(first));
+    }
+    Value::Object(entry)
+}
+
+/// A time as statuses have it: whole seconds, as Kubernetes writes them.
+fn shown(time: Timestamp) -> Value {
+    json!(format!("{time:.0}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! Clusters by state, what fails, what waits, and how far the dispatcher is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::db::{self, Database, Type, column};
+use crate::documents::{Counts, WorkQueue};
+use crate::syncset::plan::action::{Action, ClusterFacts, PAUSES};
+use crate::syncset::plan::status::Unreachable;
+use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+
+/// Failures that are shown, and clusters that do not answer.
+const MOST_FAILURES: i64 = 20;
+const MOST_UNREACHABLE: i64 = 20;
+/// Clusters that do not answer and are named beside failures.
+const FIRST_UNREACHABLE: usize = 5;
+
+/// The state of a cluster: the first one that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncState {
+    /// Its document pauses it.
+    Paused,
+    /// It does not answer, or its kubeconfig is refused.
+    Unreachable,
+    /// A syncset fails on it.
+    Failing,
+    /// Deletions on it are suspended.
+    Held,
+    /// It has work that is ready or under way, its API server has asked to wait (429), or no pass over it has ended yet.
+    Due,
+    /// None of these.
+    InStep,
+}
+
+impl SyncState {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
+
+    /// Its name in `/status` and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Unreachable => "unreachable",
+            Self::Failing => "failing",
+            Self::Held => "held",
+            Self::Due => "due",
+            Self::InStep => "in_step",
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Clusters in each state.
+    pub states: BTreeMap<SyncState, usize>,
+    /// Since when the oldest change that is due has been due.
+    pub oldest: Option<Duration>,
+    /// The newest failures.
+    pub failures: Vec<FailingSyncset>,
+    /// How many of the clusters that are not reachable have a kubeconfig that is refused.
+    pub refused: usize,
+    /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
+    pub unreachable: Vec<UnreachableCluster>,
+    /// Syncsets whose deletions are suspended.
+    pub suspended: Vec<SuspendedSyncset>,
+    /// The work queue.
+    pub work: Counts,
+    pub dispatcher: DispatcherState,
+}
+
+/// A syncset that fails on a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingSyncset {
+    /// `namespace/name`; the id if its document is gone.
+    pub cluster: String,
+    /// `SelectorSyncSet monitoring`.
+    pub syncset: String,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence, as it is stored: it never repeats a value of a secret.
+    pub message: String,
+    /// For how long.
+    pub age: Duration,
+}
+
+/// A cluster that does not answer, or whose kubeconfig is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreachableCluster {
+    /// `namespace/name`.
+    pub cluster: String,
+    /// Why and for how long, as its `ClusterSync` says it; none if that has not been written yet.
+    pub condition: Option<(Unreachable, String, Timestamp)>,
+}
+
+/// How far the dispatcher is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DispatcherState {
+    /// The process that is the dispatcher.
+    pub holder: Option<String>,
+    /// Up to which version of the log it has dispatched.
+    pub cursor: i64,
+    /// The newest version.
+    pub newest: i64,
+    /// Age of the oldest change that it has not dispatched.
+    pub lag: Option<Duration>,
+}
+
+/// What may pause a cluster, of those whose documents may pause them: by parameter $1.
+macro_rules! marks {
+    () => {
+        "case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
+           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks"
+    };
+}
+
+/// Clusters by state; those whose documents may pause them with what says so, of which equal ones are counted together.
+const STATES: &str = concat!(
+    "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
+     held as materialized ( \
+       select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.objects > l.approved), \
+     state as ( \
+       select case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
+           when h.cluster is not null then 'held' \
+           when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
+    marks!(),
+    " from clusters c left join towline_pace p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
+         left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
+       where c.kind = 'clusters' and c.deleted_at is null) \
+     select state, count(*), marks::text from state group by state, marks"
+);
+/// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
+const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
+       extract(epoch from now() - f.since)::float8 \
+     from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
+     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
+/// As many as are shown, and their `ClusterSync`s, without those that one of the marks in parameter $3 pauses.
+const UNREACHABLE: &str = concat!(
+    "select u.namespace || '/' || u.name, (s.status->'conditions')::text \
+     from (select * from (select c.namespace, c.name, ",
+    marks!(),
+    ", p.retry_at is null as is_refused, p.last_contact \
+           from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+           where p.reachable = false and c.deleted_at is null) s \
+         where s.marks is null or s.marks::text not in (select unnest($3::text[])) \
+         order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
+     left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
+     order by u.is_refused desc, u.last_contact desc nulls first, 1"
+);
+/// The clusters in these namespaces that are not reachable, all if $2 is null: counted together if the same pauses them, with the first.
+const UNREACHABLE_WITHIN: &str = concat!(
+    "select count(*), marks::text, (array_agg(namespace order by namespace, name))[1:5], (array_agg(name order by namespace, name))[1:5] \
+     from (select c.namespace, c.name, ",
+    marks!(),
+    " from towline_pace p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+       where p.reachable = false and c.deleted_at is null and ($2::text[] is null or c.namespace = any($2) \
+         or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))) u \
+     group by marks"
+);
+/// The rest, which indexes answer.
+const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
+       greatest(m.base, (select max(version) from towline_log)), \
+       (select extract(epoch from now() - l.at)::float8 from towline_log l where l.version > d.cursor order by l.version limit 1), \
+       (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
+         where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}' \
+     from towline_claim d, towline_meta m where d.name = 'dispatcher'";
+
+/// What may pause a cluster.
+#[derive(Deserialize)]
+struct Marks {
+    paused: Option<Value>,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Marks {
+    fn pauses(self, now: Timestamp) -> bool {
+        let facts = ClusterFacts {
+            id: Uuid::nil(),
+            namespace: String::new(),
+            name: String::new(),
+            labels: BTreeMap::new(),
+            annotations: self.annotations,
+            // As a pass reads it.
+            paused: self.paused.is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
+            is_being_deleted: false,
+            kubeconfig_generation: 0,
+        };
+        matches!(Action::of(Some(&facts), &[], &[], &BTreeSet::new(), None, now), Action::Paused(_))
+    }
+}
+
+impl Counted {
+    pub async fn read(database: &Database, queue: &WorkQueue) -> Result<Self, DispatchError> {
+        const QUERY: &str = "syncsets_overview";
+        let mut counted = Self { work: queue.counts().await?, ..Self::default() };
+        let rows = database.all(QUERY, REST, &[]).await?;
+        let mut now = Timestamp::now();
+        if let Some(row) = rows.first() {
+            counted.dispatcher = DispatcherState {
+                holder: column(QUERY, row, 0)?,
+                cursor: column(QUERY, row, 1)?,
+                newest: column(QUERY, row, 2)?,
+                lag: seconds(column(QUERY, row, 3)?),
+            };
+            counted.oldest = seconds(column(QUERY, row, 4)?);
+            now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
+        }
+        let pausing = counted.count_states(database, now).await?;
+        if counted.of(SyncState::Unreachable) > 0 {
+            counted.unreachable = unreachable(database, &pausing).await?;
+        }
+        counted.failures = failures(database).await?;
+        counted.suspended = suspended(database).await?;
+        Ok(counted)
+    }
+
+    /// Counts the clusters by state, and those with a refused kubeconfig, which are unreachable. Returns the marks that pause some of these.
+    async fn count_states(&mut self, database: &Database, now: Timestamp) -> Result<Vec<String>, db::Error> {
+        const QUERY: &str = "count_clusters_by_state";
+        let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+        let mut pausing: Vec<String> = Vec::new();
+        self.states = SyncState::ALL.into_iter().map(|state| (state, 0)).collect();
+        for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
+            let (name, clusters, marks): (&str, i64, Option<&str>) =
+                (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
+            let state = if pauses(marks, now) {
+                pausing.extend(marks.filter(|_| matches!(name, "refused" | "unreachable")).map(str::to_owned));
+                SyncState::Paused
+            } else if name == "refused" {
+                self.refused += number(clusters);
+                SyncState::Unreachable
+            } else {
+                SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
+            };
+            *self.states.entry(state).or_default() += number(clusters);
+        }
+        Ok(pausing)
+    }
+
+    /// Clusters in a state.
+    pub fn of(&self, state: SyncState) -> usize {
+        self.states.get(&state).copied().unwrap_or_default()
+    }
+}
+
+/// Whether the marks of a document pause its cluster. The database prints valid JSON, and annotations are texts.
+fn pauses(marks: Option<&str>, now: Timestamp) -> bool {
+    let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
+    marks.is_some_and(|marks| marks.pauses(now))
+}
+
+async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<UnreachableCluster>, db::Error> {
+    const QUERY: &str = "unreachable_clusters";
+    let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
+    let params =
+        [(&keys as _, Type::TEXT_ARRAY), (&MOST_UNREACHABLE as _, Type::INT8), (&pausing as _, Type::TEXT_ARRAY)];
+    let mut found = Vec::new();
+    for row in &database.all(QUERY, UNREACHABLE, &params).await? {
+        let conditions = column::<Option<&str>>(QUERY, row, 1)?.and_then(|text| serde_json::from_str(text).ok());
+        found.push(UnreachableCluster {
+            cluster: column(QUERY, row, 0)?,
+            condition: why(&conditions.unwrap_or_default()),
+        });
+    }
+    Ok(found)
+}
+
+/// How many clusters are not reachable, and namespace and name of the first ones: of those in these namespaces, or in some whose names begin
+/// like this; all without names. Those that are paused do not count.
+pub(in crate::syncset) async fn unreachable_within(
+    database: &Database,
+    names: Option<&[String]>,
+    prefixes: &[String],
+) -> Result<(usize, Vec<(String, String)>), db::Error> {
+    const QUERY: &str = "count_unreachable_clusters";
+    let (keys, now) = (PAUSES.map(str::to_owned).to_vec(), Timestamp::now());
+    let params = [(&keys as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY)];
+    let (mut count, mut first) = (0, Vec::new());
+    for row in &database.all(QUERY, UNREACHABLE_WITHIN, &params).await? {
+        if pauses(column(QUERY, row, 1)?, now) {
+            continue;
+        }
+        count += number(column(QUERY, row, 0)?);
+        let (namespaces, clusters): (Vec<String>, Vec<String>) = (column(QUERY, row, 2)?, column(QUERY, row, 3)?);
+        first.extend(namespaces.into_iter().zip(clusters));
+    }
+    first.sort();
+    first.truncate(FIRST_UNREACHABLE);
+    Ok((count, first))
+}
+
+/// What the conditions of a `ClusterSync` say of it.
+fn why(conditions: &Value) -> Option<(Unreachable, String, Timestamp)> {
+    let mut conditions = conditions.as_array().into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == "Unreachable" && condition["status"] == "True")?;
+    let text = |field: &str| found.get(field).and_then(Value::as_str);
+    let reason = Unreachable::of_name(text("reason")?)?;
+    Some((reason, text("message")?.to_owned(), text("lastTransitionTime")?.parse().ok()?))
+}
+
+async fn failures(database: &Database) -> Result<Vec<FailingSyncset>, db::Error> {
+    const QUERY: &str = "last_failing_syncsets";
+    let rows = database.all(QUERY, FAILURES, &[(&MOST_FAILURES, Type::INT8)]).await?;
+    let failure = |row| -> Result<FailingSyncset, db::Error> {
+        let (kind, namespace, name): (&str, &str, &str) =
+            (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        Ok(FailingSyncset {
+            cluster: column(QUERY, row, 3)?,
+            syncset: format!("{kind} {namespace}{slash}{name}"),
+            reason: column::<Option<String>>(QUERY, row, 4)?.unwrap_or_default(),
+            message: column::<Option<String>>(QUERY, row, 5)?.unwrap_or_default(),
+            age: seconds(column(QUERY, row, 6)?).unwrap_or_default(),
+        })
+    };
+    rows.iter().map(failure).collect()
+}
+
+fn seconds(seconds: Option<f64>) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds?.max(0.0)).ok()
+}
+
+fn number(count: i64) -> usize {
+    usize::try_from(count).unwrap_or_default()
+}

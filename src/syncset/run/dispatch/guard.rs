@@ -1,0 +1,339 @@
+//! The guard against mass deletions: finds out what a syncset would delete, and suspends the deletions if they are too many.
+//!
+//! A pass deletes because of a change only after the cursor has passed it, so the guard has always decided before. Documents are read as they
+//! are now. Those that are newer than the cursor are checked again, and until then no pass deletes because of them.
+//!
+//! A syncset is checked when its document has changed, and when labels have changed of a cluster where it has objects, if it would delete
+//! some of them there. What is found is written in the transaction that moves the cursor, or in others before it: it permits
+//! nothing before the cursor has moved, and a turn that is repeated comes to the same. The reads need no lock. If somebody approves
+//! something in between, the turn is repeated.
+//!
+//! What counts is what is stored when a change is checked. A pass that is under way may store objects of another cluster afterwards, so a
+//! count may be too low by as many clusters as are worked on.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::error::DispatchError;
+use super::ids;
+use super::suspended::{Released, SuspendedSyncset};
+use crate::db::{Database, Json, Row, Transaction, Type, column};
+use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, State, Tally, TrackedObjects};
+use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::naming::Resource;
+use crate::syncset::run::store::places;
+
+/// Most syncsets whose documents are read at once, which bounds the memory that they take.
+pub(super) const READ_AT_ONCE: usize = 10;
+/// Most rows that are written in one transaction, but for those of one syncset.
+const MOST_WRITTEN: usize = 10_000;
+
+/// What the guard has decided, as far as it is not written.
+#[derive(Debug, Default)]
+pub(super) struct Decisions {
+    guards: Vec<StoredGuard>,
+    losses: Vec<LossRow>,
+    edited: Vec<Uuid>,
+    /// Syncsets whose deletions are suspended from now on.
+    pub(super) suspended: Vec<SuspendedSyncset>,
+    /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
+    pub(super) released: Vec<Released>,
+}
+
+/// The guard in one turn of the dispatcher.
+pub(super) struct DeletionGuard<'d> {
+    pub(super) database: &'d Database,
+    /// Whether deletions are suspended at all.
+    pub(super) is_guarding: bool,
+    /// The version of the log up to which it checks changes.
+    pub(super) version: i64,
+}
+
+/// A syncset, as its document and the last check have it.
+pub(super) struct Subject {
+    pub(super) id: Uuid,
+    name: SyncSetName,
+    /// Whether it is known what it was called.
+    is_named: bool,
+    state: State,
+    approval: Approval,
+    /// What is stored of approvals.
+    always: bool,
+    approved: i64,
+    generation: i64,
+    /// Its generation when it was checked before.
+    checked_generation: i64,
+    was_suspended: bool,
+    /// When its row was written that was read.
+    since: Option<String>,
+}
+
+/// A row of `towline_guard`.
+#[derive(Debug, Serialize)]
+struct StoredGuard {
+    syncset: Uuid,
+    judged: i64,
+    gone: bool,
+    held: bool,
+    cause: Option<&'static str>,
+    clusters: usize,
+    tracks: usize,
+    kind: String,
+    namespace: String,
+    name: String,
+    always: bool,
+    approved: i64,
+    generation: i64,
+    since: Option<String>,
+}
+
+/// A row of `towline_lost`.
+#[derive(Debug, Serialize)]
+struct LossRow {
+    cluster: Uuid,
+    syncset: Uuid,
+    objects: usize,
+    precious: usize,
+    approved: usize,
+    approved_precious: usize,
+    allowed: bool,
+    counted: bool,
+}
+
+/// All syncsets that may have to delete something: those that exist, those that the guard has checked, and those that track objects.
+pub(super) async fn everything(database: &Database) -> Result<Vec<Uuid>, DispatchError> {
+    const QUERY: &str = "all_syncsets";
+    const TEXT: &str = "with recursive tracking(syncset) as ( \
+           (select syncset from towline_applied where tracked order by syncset limit 1) \
+           union all select (select a.syncset from towline_applied a where a.tracked and a.syncset > tracking.syncset \
+             order by a.syncset limit 1) from tracking where tracking.syncset is not null) \
+         select id::text from (select id from towline_documents where kind in ('syncsets', 'selectorsyncsets') \
+           union select syncset from towline_guard union select syncset from tracking where syncset is not null) s order by id";
+    ids(QUERY, &database.all(QUERY, TEXT, &[]).await?)
+}
+
+/// The syncsets that have objects on these clusters which they may delete.
+pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<Vec<Uuid>, DispatchError> {
+    const QUERY: &str = "syncsets_of_clusters";
+    const TEXT: &str = "select distinct t.syncset::text from unnest($1::text[]::uuid[]) c(id) \
+         cross join lateral (select a.syncset from towline_applied a where a.cluster = c.id and a.tracked and not a.adopted offset 0) t";
+    if clusters.is_empty() {
+        return Ok(Vec::new());
+    }
+    ids(QUERY, &database.all(QUERY, TEXT, &[(&texts(clusters) as _, Type::TEXT_ARRAY)]).await?)
+}
+
+impl DeletionGuard<'_> {
+    /// The documents of syncsets, and the last decisions about them.
+    pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
+        const QUERY: &str = "judge_syncsets";
+        const TEXT: &str = "select i.id::text, d.id is not null, \
+               coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, \
+                 nullif(g.kind, ''), r.kind, ''), \
+               coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
+               coalesce(d.generation, 0), d.annotations->>$2, ((d.data->'spec') - '{resources,patches}'::text[])::text, \
+               case when jsonb_typeof(d.data #> '{spec,resources}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
+                   e->>'apiVersion', e->>'kind', e #>> '{metadata,namespace}', e #>> '{metadata,name}')) \
+                 from jsonb_array_elements(d.data #> '{spec,resources}') e), '[]') end::text, \
+               coalesce(g.held, false), coalesce(g.approved, 0), to_json(g.since) #>> '{}', \
+               case when d.id is not null or g.gone then coalesce(g.always, false) else coalesce(( \
+                 select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
+                   left join towline_log o on o.version = l.old_version \
+                 where l.version > k.cursor and l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
+                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0) \
+             from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
+             left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
+             left join towline_guard g on g.syncset = i.id \
+             left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null";
+        let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
+        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        ids(QUERY, &rows)?.into_iter().zip(&rows).map(|(id, row)| self.subject(QUERY, id, row)).collect()
+    }
+
+    fn subject(&self, query: &'static str, id: Uuid, row: &Row) -> Result<Subject, DispatchError> {
+        let text = |index| column::<Option<&str>>(query, row, index);
+        let (exists, kind): (bool, &str) = (column(query, row, 1)?, column(query, row, 2)?);
+        let kind = [SyncSetKind::SyncSet, SyncSetKind::SelectorSyncSet].into_iter().find(|of| of.as_str() == kind);
+        let (is_named, kind) = (kind.is_some(), kind.unwrap_or(SyncSetKind::SelectorSyncSet));
+        let name = SyncSetName { kind, namespace: column(query, row, 3)?, name: column(query, row, 4)? };
+        let state = if exists {
+            // What the database prints is valid JSON.
+            let spec = text(7)?.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            let resources: Option<Vec<Resource>> = text(8)?.and_then(|text| serde_json::from_str(text).ok());
+            State::read(&name, &spec, resources.as_deref())
+        } else {
+            State::Gone
+        };
+        let (generation, approved) = (column(query, row, 5)?, column(query, row, 10)?);
+        // Of one that is gone, what its last document said. A decision about an older one may have been revoked since.
+        let always = if exists { text(6)? == Some("always") } else { column(query, row, 12)? };
+        let approval = match Approval::read(text(6)?, generation, approved) {
+            // It would be used up for something that nobody could know.
+            _ if state == State::Unreadable => Approval::None,
+            _ if always || !self.is_guarding => Approval::Always,
+            approval => approval,
+        };
+        Ok(Subject {
+            id,
+            name,
+            is_named,
+            state,
+            approval,
+            always,
+            approved: if approval == Approval::Once { generation } else { approved },
+            generation,
+            checked_generation: column(query, row, 13)?,
+            was_suspended: column(query, row, 9)?,
+            since: text(11)?.map(str::to_owned),
+        })
+    }
+
+    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before.
+    pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
+        let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
+        if !is_concerned {
+            let found = |_, place: TrackedObjects| {
+                let (loses, _) = state.loses(&place);
+                is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
+            };
+            places(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
+        }
+        Ok(is_concerned)
+    }
+
+    /// Decides whether the deletions of a syncset are suspended.
+    pub(super) async fn check(&self, subject: Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
+        let Subject { id, state, approval, was_suspended, .. } = &subject;
+        let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
+        // What was approved of another generation is not what it would delete now.
+        let is_edited = *state != State::Gone && subject.generation != subject.checked_generation;
+        let (mut tally, mut rows) = (Tally::default(), Vec::new());
+        let found = |cluster, mut place: TrackedObjects| {
+            if is_edited {
+                place.approved = Amount::default();
+            }
+            let (loses, much) = state.loses(&place);
+            let counts = tally.add(&place, loses, much);
+            if loses.objects > 0 {
+                rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
+            }
+        };
+        places(self.database, id, state.plain().as_ref(), None, found).await?;
+        let cause = tally.check(state, was_suspended, approval);
+        let is_approved = approval == Approval::Once;
+        rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
+        decisions.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| LossRow {
+            cluster,
+            syncset: id,
+            objects: loses.objects,
+            precious: loses.precious,
+            approved: if is_approved { loses.objects } else { 0 },
+            approved_precious: if is_approved { loses.precious } else { 0 },
+            allowed: cause.is_none(),
+            counted: cause.is_some() && counts,
+        }));
+        if is_edited {
+            decisions.edited.push(id);
+        }
+        let kind = if subject.is_named { subject.name.kind.as_str() } else { "" };
+        let Subject { name: SyncSetName { namespace, name, .. }, .. } = subject;
+        match cause {
+            Some(cause) if !was_suspended => decisions.suspended.push(SuspendedSyncset {
+                id,
+                kind: kind.to_owned(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+                cause,
+                clusters: tally.loses,
+                tracks: tally.tracks,
+                since: None,
+            }),
+            None if was_suspended => decisions.released.push(Released::new(id, kind, &namespace, &name)),
+            _ => {}
+        }
+        decisions.guards.push(StoredGuard {
+            syncset: id,
+            judged: self.version,
+            gone: subject.state == State::Gone,
+            held: cause.is_some(),
+            cause: cause.map(Cause::as_str),
+            clusters: tally.loses,
+            tracks: tally.tracks,
+            kind: kind.to_owned(),
+            namespace,
+            name,
+            always: subject.always,
+            approved: subject.approved,
+            generation: subject.generation,
+            since: subject.since,
+        });
+        Ok(())
+    }
+}
+
+impl Decisions {
+    /// Whether it is as much as a transaction should write.
+    pub(super) fn are_many(&self) -> bool {
+        self.losses.len() >= MOST_WRITTEN
+    }
+
+    /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read.
+    pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<bool, DispatchError> {
+        const GUARDS: &str = "insert into towline_guard as g \
+             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation) \
+             select r.syncset, r.judged, r.gone, r.held, r.clusters, coalesce(r.since, now()), r.tracks, r.cause, r.kind, r.namespace, r.name, \
+               r.always, r.approved, r.generation from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+             on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
+               clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
+               namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
+               generation = case when excluded.gone then g.generation else excluded.generation end, \
+               since = case when g.held = excluded.held and g.gone = excluded.gone then g.since else now() end \
+             where g.since = excluded.since";
+        // What passes have deleted meanwhile of what was approved was deducted. An edit ends what was approved before it.
+        const LOSSES: &str = "with r as materialized (select * from jsonb_populate_recordset(null::towline_lost, $2)), \
+             restored as (delete from towline_lost l where l.syncset = any($1::text[]::uuid[]) \
+               and not exists (select from r where r.cluster = l.cluster and r.syncset = l.syncset)) \
+             insert into towline_lost as l select * from r order by cluster, syncset \
+             on conflict (cluster, syncset) do update set objects = excluded.objects, precious = excluded.precious, \
+               approved = greatest(excluded.approved, case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved, excluded.objects) end), \
+               approved_precious = greatest(excluded.approved_precious, \
+                 case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved_precious, excluded.precious) end), \
+               allowed = l.allowed or excluded.allowed, counted = excluded.counted";
+        if self.guards.is_empty() {
+            return Ok(true);
+        }
+        let guards = Json(&self.guards);
+        let written = transaction.execute("write_guards", GUARDS, &[(&guards as _, Type::JSONB)]).await?;
+        if usize::try_from(written).is_ok_and(|written| written < self.guards.len()) {
+            return Ok(false);
+        }
+        let syncsets = texts(self.guards.iter().map(|guard| &guard.syncset));
+        let losses = Json(&self.losses);
+        let edited = texts(&self.edited);
+        let params =
+            [(&syncsets as _, Type::TEXT_ARRAY), (&losses as _, Type::JSONB), (&edited as _, Type::TEXT_ARRAY)];
+        transaction.execute("write_losses", LOSSES, &params).await?;
+        Ok(true)
+    }
+
+    /// Tells the operator, once the transaction is committed.
+    pub(super) fn announce(&self) {
+        for suspended in &self.suspended {
+            tracing::warn!(
+                syncset = %suspended.label(),
+                clusters = suspended.clusters,
+                of = suspended.tracks,
+                reason = suspended.cause.reason(),
+                remedy = suspended.remedy(),
+                "deletions of a syncset are held"
+            );
+        }
+        for Released { label: syncset, .. } in &self.released {
+            tracing::info!(syncset, "deletions of a syncset are no longer held");
+        }
+    }
+}
+
+fn texts<'i>(ids: impl IntoIterator<Item = &'i Uuid>) -> Vec<String> {
+    ids.into_iter().map(Uuid::to_string).collect()
+}

@@ -1,0 +1,182 @@
+//! What is suspended, and its approval.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::error::DispatchError;
+use super::ids;
+use super::tracked::tracked;
+use crate::db::{Database, Row, Type, column};
+use crate::documents::WorkQueue;
+use crate::syncset::plan::guard::Cause;
+use crate::telemetry::HeldObject;
+
+/// A syncset whose deletions are suspended. It applies what it wants, and deletes nothing anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuspendedSyncset {
+    /// Assigned by the hub.
+    pub id: Uuid,
+    /// `SyncSet` or `SelectorSyncSet`. Of one that was gone when it was first checked, kind and name may be empty.
+    pub kind: String,
+    /// Namespace; empty for a `SelectorSyncSet`.
+    pub namespace: String,
+    pub name: String,
+    /// Why it is suspended.
+    pub cause: Cause,
+    /// On how many clusters it would delete objects.
+    pub clusters: usize,
+    /// On how many clusters it tracks objects.
+    pub tracks: usize,
+    /// Since when; none if it begins now.
+    pub since: Option<Timestamp>,
+}
+
+const COLUMNS: &str =
+    "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}'";
+
+/// What is suspended, sorted by kind and name.
+pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
+    const QUERY: &str = "held_syncsets";
+    let text = format!("select {COLUMNS} from towline_guard where held order by kind desc, namespace, name, syncset");
+    let rows = database.all(QUERY, &text, &[]).await?;
+    rows.iter().map(|row| SuspendedSyncset::of(QUERY, row)).collect()
+}
+
+/// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
+/// the clusters concerned. Returns what was suspended. An approval covers what the guard has checked: a later change is checked by itself. What can't be
+/// read can't be approved. Each is approved in a transaction. If one of these fails, what those before it have approved stays approved.
+pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<SuspendedSyncset>, DispatchError> {
+    let mut found: Vec<SuspendedSyncset> =
+        suspended(database).await?.into_iter().filter(|suspended| suspended.cause != Cause::Unreadable).collect();
+    if let Some(name) = name {
+        found.retain(|suspended| suspended.argument() == name || suspended.id.to_string() == name);
+        // One that is gone may have had the name of one that exists. An id is no name.
+        if found.len() > 1 && found.iter().all(|suspended| suspended.id.to_string() != name) {
+            let ids =
+                found.iter().map(|suspended| format!("{} ({})", suspended.id, suspended.cause.reason())).collect();
+            return Err(DispatchError::Ambiguous { name: name.to_owned(), ids });
+        }
+    }
+    let mut approved = Vec::new();
+    for suspended in found {
+        if approve_one(database, suspended.id).await? {
+            tracing::info!(
+                syncset = %suspended.label(),
+                clusters = suspended.clusters,
+                reason = suspended.cause.reason(),
+                "deletions of a syncset are approved"
+            );
+            approved.push(suspended);
+        }
+    }
+    Ok(approved)
+}
+
+/// Returns whether it was suspended.
+async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, DispatchError> {
+    // Should this process stop before the end, it must not keep rows of the work queue from workers.
+    const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
+         where name = 'dispatcher' \
+         and (select origin = towline_origin() from towline_meta) for update";
+    // A check that has read the row before is repeated.
+    const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
+         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable'";
+    const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
+    let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
+    let syncset = syncset.to_string();
+    let params = [(&syncset as _, Type::TEXT)];
+    let mut transaction = database.begin("approve", super::turn::WITHIN).await?;
+    // The guard's decisions are written under a lock of the same row.
+    if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
+        return Err(DispatchError::Restoring);
+    }
+    if transaction.execute("approve_syncset", RELEASE, &params).await? == 0 {
+        return Ok(false);
+    }
+    transaction.execute("approve_losses", APPROVE, &params).await?;
+    let clusters = transaction.all("approved_clusters", &clusters, &params).await?;
+    WorkQueue::ask_within(&mut transaction, &ids("approved_clusters", &clusters)?, true).await?;
+    transaction.commit().await?;
+    Ok(true)
+}
+
+impl SuspendedSyncset {
+    fn of(query: &'static str, row: &Row) -> Result<Self, DispatchError> {
+        let count = |index| -> Result<usize, DispatchError> {
+            Ok(usize::try_from(column::<i32>(query, row, index)?).unwrap_or_default())
+        };
+        let since: Option<&str> = column(query, row, 7)?;
+        Ok(Self {
+            id: ids(query, std::slice::from_ref(row))?.pop().unwrap_or_default(),
+            kind: column(query, row, 1)?,
+            namespace: column(query, row, 2)?,
+            name: column(query, row, 3)?,
+            // One that only a newer release knows.
+            cause: Cause::of_name(column(query, row, 4)?).unwrap_or(Cause::Unreadable),
+            clusters: count(5)?,
+            tracks: count(6)?,
+            since: since.and_then(|since| since.parse().ok()),
+        })
+    }
+
+    /// As [`approve`] takes it: `team-a/base`, `monitoring`.
+    pub fn argument(&self) -> String {
+        argument(self.id, &self.namespace, &self.name)
+    }
+
+    /// `SelectorSyncSet monitoring`.
+    pub fn label(&self) -> String {
+        label(&self.kind, &self.argument())
+    }
+
+    /// What an operator can do.
+    pub fn remedy(&self) -> String {
+        match self.cause {
+            Cause::Unreadable => "upgrade all replicas, or write the document again".to_owned(),
+            _ => format!("take the change back, or `towline approve syncsets {}`", self.argument()),
+        }
+    }
+
+    /// As the section's report lists it.
+    pub fn as_object(&self) -> HeldObject {
+        let Self { cause, clusters, tracks, .. } = self;
+        HeldObject {
+            key: self.label(),
+            kind: cause.as_str(),
+            reason: format!(
+                "deletions on {clusters} of {tracks} clusters are held: {}; {}",
+                cause.reason(),
+                self.remedy()
+            ),
+        }
+    }
+}
+
+/// A syncset that is suspended no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Released {
+    pub(super) id: Uuid,
+    /// `SelectorSyncSet monitoring`.
+    pub(super) label: String,
+}
+
+impl Released {
+    /// One with this kind, namespace and name.
+    pub(super) fn new(id: Uuid, kind: &str, namespace: &str, name: &str) -> Self {
+        Self { id, label: label(kind, &argument(id, namespace, name)) }
+    }
+}
+
+/// A syncset that an earlier release has checked has no name.
+fn argument(id: Uuid, namespace: &str, name: &str) -> String {
+    match (namespace, name) {
+        (_, "") => id.to_string(),
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}
+
+fn label(kind: &str, argument: &str) -> String {
+    let kind = if kind.is_empty() { "syncset" } else { kind };
+    format!("{kind} {argument}")
+}

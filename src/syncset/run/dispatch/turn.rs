@@ -1,0 +1,324 @@
+//! One turn of the dispatcher: a read, and the transaction that asks for clusters and moves the cursor.
+//!
+//! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
+//! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
+//!
+//! The guard's decisions may be too many for one transaction. Then others come before, which move no cursor.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::ask::{concerned, mappers};
+use super::concern::Concern;
+use super::error::DispatchError;
+use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
+use super::ids;
+use super::read::{Read, read};
+use super::remove::{remove, remove_all};
+use super::step::Step;
+use super::tidy::tidy;
+use super::unchecked::Unchecked;
+use crate::db::{Database, Transaction, Type};
+use crate::documents::{Broker, Grant, WorkQueue, renumber};
+use crate::syncset::run::store::RESYNC;
+
+/// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
+pub(super) const WITHIN: Duration = Duration::from_secs(8);
+
+/// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
+/// another origin until its versions are renumbered.
+const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp() \
+     and (select origin = towline_origin() from towline_meta)";
+
+/// Dispatches changes of one database.
+#[derive(Clone)]
+pub struct Dispatch {
+    database: Database,
+    broker: Option<Broker>,
+    /// Whether deletions are suspended if they are too many.
+    is_guarding: bool,
+}
+
+/// What a turn has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Rows of the log.
+    pub changes: usize,
+    /// Clusters that were asked for.
+    pub asked: u64,
+    /// Whether all clusters were asked for, since rows were missing or nothing had been dispatched before.
+    pub was_gap: bool,
+    /// Whether there may be more rows.
+    pub has_more: bool,
+    /// Syncsets whose deletions are suspended from now on.
+    pub suspended: usize,
+    /// Syncsets whose deletions are suspended no more.
+    pub released: usize,
+}
+
+impl Turn {
+    fn count(&mut self, decisions: &Decisions) {
+        self.suspended += decisions.suspended.len();
+        self.released += decisions.released.len();
+    }
+}
+
+impl Dispatch {
+    /// In this database.
+    pub fn new(database: Database) -> Self {
+        Self { database, broker: None, is_guarding: true }
+    }
+
+    /// The same, which tells workers over a message broker which clusters somebody waits for.
+    #[must_use]
+    pub fn over(mut self, broker: Option<Broker>) -> Self {
+        self.broker = broker;
+        self
+    }
+
+    /// The same without the guard: everything is checked, and nothing is suspended.
+    #[must_use]
+    pub fn unguarded(mut self) -> Self {
+        self.is_guarding = false;
+        self
+    }
+
+    /// Checks again what is suspended, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
+    /// known how to read a syncset; and without the guard, nothing that can be read stays suspended.
+    pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        self.tidy_in_pages(grant, &|| ()).await
+    }
+
+    /// The same; `checked` is called after each syncset that was checked.
+    pub async fn tidy_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+        const QUERY: &str = "held_ids";
+        const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
+        let (read, mut turn) = (read(&self.database).await?, Turn::default());
+        // All other steps check everything.
+        if read.head.step() == Step::Follow {
+            let unchecked = Unchecked {
+                syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
+                ..Unchecked::default()
+            };
+            let decisions = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, checked).await?;
+            if let Some(decisions) = decisions {
+                self.write(grant, &read, &decisions, &mut turn).await?;
+            }
+        }
+        tidy(&self.database, grant).await?;
+        Ok(turn)
+    }
+
+    /// Dispatches up to 500 changes.
+    pub async fn turn(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+        self.turn_in_pages(grant, &|| ()).await
+    }
+
+    /// The same; `checked` is called after each syncset that was checked.
+    pub async fn turn_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+        let read = read(&self.database).await?;
+        match read.head.step() {
+            Step::Follow => self.follow(grant, &read, checked).await,
+            Step::All { in_full } => self.all(grant, &read, in_full, checked).await,
+            Step::Renumber => {
+                // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
+                renumber(&self.database, false).await?;
+                Ok(Turn::default())
+            }
+        }
+    }
+
+    /// Adds requests for clusters that have none, and returns their number. Each one is a fault: it would never have been worked
+    /// on. A cluster that is being deleted has none on purpose.
+    pub async fn mend(&self, grant: &Grant) -> Result<u64, DispatchError> {
+        const TEXT: &str = "insert into towline_work (cluster, ready_at) select c.id, now() \
+             from clusters c, towline_claim l where l.name = 'dispatcher' and l.holder = $1 and l.token = $2 \
+               and l.until > clock_timestamp() and c.kind = 'clusters' and c.version <= l.cursor and c.deleted_at is null \
+               and not exists (select from towline_work w where w.cluster = c.id) order by c.id on conflict do nothing";
+        let holder = grant.holder.as_str();
+        let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
+        Ok(self.database.execute("mend_work", TEXT, &params).await?)
+    }
+
+    async fn follow(&self, grant: &Grant, read: &Read, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+        if read.changes.is_empty() {
+            return Ok(Turn::default());
+        }
+        let (concern, unchecked) = (Concern::of(&read.changes), Unchecked::of(&read.changes));
+        let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
+        remove(&self.database, &gone).await?;
+        let mut turn = Turn { changes: read.changes.len(), has_more: read.is_full, ..Turn::default() };
+        if concern.is_empty() && unchecked.is_empty() {
+            self.pass_over(grant, read).await?;
+            return Ok(turn);
+        }
+        let repeated = Turn { has_more: true, ..Turn::default() };
+        let Some(decisions) = self.check(grant, read, read.last, &unchecked, &mut turn, checked).await? else {
+            return Ok(repeated);
+        };
+        let mut transaction = self.begin(grant, read).await?;
+        if !decisions.write(&mut transaction).await? {
+            return Ok(repeated);
+        }
+        turn.count(&decisions);
+        let concern = mappers(&mut transaction, concern).await?;
+        let clusters = concerned(&mut transaction, &concern, &decisions.released).await?;
+        turn.asked = ask(&mut transaction, &clusters, true).await?;
+        move_cursor(&mut transaction, read.last).await?;
+        transaction.commit().await?;
+        if let Some(broker) = &self.broker {
+            broker.hint(&clusters);
+        }
+        decisions.announce();
+        Ok(turn)
+    }
+
+    /// Asks for all clusters. The newest version was read before them, so that later ones are still dispatched.
+    async fn all(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        in_full: bool,
+        checked: &(dyn Fn() + Sync),
+    ) -> Result<Turn, DispatchError> {
+        tracing::info!(
+            cursor = read.head.cursor,
+            base = read.head.base,
+            newest = read.head.newest,
+            in_full,
+            "changes are missing in the log or were never dispatched, asking for all clusters"
+        );
+        // The deletions of clusters may be among what is missing.
+        remove_all(&self.database).await?;
+        let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
+        let syncsets = everything(&self.database).await?.into_iter().collect();
+        let unchecked = Unchecked { syncsets, ..Unchecked::default() };
+        let decisions = self.check(grant, read, read.head.newest, &unchecked, &mut turn, checked).await?;
+        let is_written = match decisions {
+            Some(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
+            None => false,
+        };
+        if !is_written {
+            return Ok(Turn { has_more: true, ..Turn::default() });
+        }
+        let mut transaction = self.begin(grant, read).await?;
+        if in_full {
+            transaction.execute("resync_all", RESYNC, &[(&None::<Vec<String>>, Type::TEXT_ARRAY)]).await?;
+        }
+        let everybody = Concern { all: true, ..Concern::default() };
+        let clusters = concerned(&mut transaction, &everybody, &[]).await?;
+        turn.asked = ask(&mut transaction, &clusters, false).await?;
+        move_cursor(&mut transaction, read.head.newest).await?;
+        transaction.commit().await?;
+        Ok(turn)
+    }
+
+    /// Has the guard check these syncsets and clusters. If they are many, some decisions are written in transactions of their own; what they store permits nothing
+    /// before the cursor has moved, and stays right if that never happens: another turn checks the same again. None if something was
+    /// approved meanwhile.
+    async fn check(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        version: i64,
+        unchecked: &Unchecked,
+        turn: &mut Turn,
+        checked: &(dyn Fn() + Sync),
+    ) -> Result<Option<Decisions>, DispatchError> {
+        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
+        let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
+        let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
+        let mut others = tracking(&self.database, &relabelled).await?;
+        others.retain(|id| !unchecked.syncsets.contains(id));
+        let mut decisions = Decisions::default();
+        for (syncsets, is_changed) in [(changed, true), (others, false)] {
+            for some in syncsets.chunks(READ_AT_ONCE) {
+                for subject in guard.read(some).await? {
+                    if is_changed || guard.is_concerned(&subject, &relabelled).await? {
+                        guard.check(subject, &mut decisions).await?;
+                    }
+                    checked();
+                    if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), turn).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(Some(decisions))
+    }
+
+    /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
+    /// written: it is not if something was approved since.
+    async fn write(
+        &self,
+        grant: &Grant,
+        read: &Read,
+        decisions: &Decisions,
+        turn: &mut Turn,
+    ) -> Result<bool, DispatchError> {
+        let mut transaction = self.begin(grant, read).await?;
+        if !decisions.write(&mut transaction).await? {
+            return Ok(false);
+        }
+        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
+        ask(&mut transaction, &clusters, true).await?;
+        transaction.commit().await?;
+        decisions.announce();
+        turn.count(decisions);
+        Ok(true)
+    }
+
+    /// Moves the cursor over changes that concern nobody.
+    async fn pass_over(&self, grant: &Grant, read: &Read) -> Result<(), DispatchError> {
+        let holder = grant.holder.as_str();
+        let params = [
+            (&holder as _, Type::TEXT),
+            (&grant.token as _, Type::INT8),
+            (&read.head.cursor as _, Type::INT8),
+            (&read.last as _, Type::INT8),
+        ];
+        let text = format!("update towline_claim set cursor = $4 where {HELD}");
+        match self.database.execute("pass_over", &text, &params).await? {
+            0 => Err(DispatchError::LeaseExpired),
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins the transaction, and locks the claim.
+    async fn begin(&self, grant: &Grant, read: &Read) -> Result<Transaction<'static>, DispatchError> {
+        const QUERY: &str = "lock_dispatcher";
+        let mut transaction = self.database.begin("dispatch", WITHIN).await?;
+        let holder = grant.holder.as_str();
+        let params =
+            [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&read.head.cursor as _, Type::INT8)];
+        // Renewals of work wait for the rows that are asked for, 3 s at a time, and have 20 s: a process that stops here must not hold
+        // them for longer.
+        let text = format!(
+            "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+        );
+        match transaction.execute(QUERY, &text, &params).await? {
+            0 => Err(DispatchError::LeaseExpired),
+            _ => Ok(transaction),
+        }
+    }
+}
+
+/// Asks for clusters, and returns their number.
+pub(super) async fn ask(
+    transaction: &mut Transaction<'static>,
+    clusters: &[Uuid],
+    urgent: bool,
+) -> Result<u64, DispatchError> {
+    if !clusters.is_empty() {
+        WorkQueue::ask_within(transaction, clusters, urgent).await?;
+    }
+    Ok(u64::try_from(clusters.len()).unwrap_or(u64::MAX))
+}
+
+/// Moves the cursor. Requests wake workers by themselves.
+async fn move_cursor(transaction: &mut Transaction<'static>, to: i64) -> Result<(), DispatchError> {
+    const TEXT: &str = "update towline_claim set cursor = $1 where name = 'dispatcher'";
+    transaction.execute("move_cursor", TEXT, &[(&to, Type::INT8)]).await?;
+    Ok(())
+}

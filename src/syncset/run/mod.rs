@@ -1,0 +1,14 @@
+//! Syncsets at work.
+//!
+//! [`dispatch`] turns changes of documents into work, and guards deletions. [`work`] claims clusters and brings them in step, with
+//! [`slots`] that bound how much it does at once, [`idle`] connections and [`payloads`] that passes share. [`store`] reads and writes
+//! what is stored; [`counts`] and [`applied`] count what is known of all clusters.
+
+pub mod applied;
+pub mod counts;
+pub mod dispatch;
+pub mod idle;
+pub mod payloads;
+pub mod slots;
+pub mod store;
+pub mod work;

@@ -1,0 +1,52 @@
+//! What is stored of passes, in the hub's database.
+//!
+//! A pass reads its [`Snapshot`] with one statement, and, if something is due, its [`Content`] with another. What it writes is
+//! written only under its live claim, which the same statement checks: a pass that was frozen and replaced changes nothing.
+//!
+//! Which of the candidate syncsets are to be applied is not decided here: an index finds them, and labels and patterns decide.
+
+mod columns;
+mod content;
+mod error;
+mod identity;
+mod places;
+mod proposal;
+mod save;
+mod snapshot;
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::db::Database;
+
+pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
+pub use error::StoreError;
+pub use proposal::ClusterPlace;
+pub use save::{Pace, Revision};
+pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
+
+pub(in crate::syncset) use places::places;
+pub(in crate::syncset) use save::RESYNC;
+
+/// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes
+/// wait for each other, and not requests of clients for hundreds of passes.
+#[derive(Clone)]
+pub struct PassStore {
+    database: Database,
+    turns: Arc<Semaphore>,
+}
+
+impl PassStore {
+    /// In this database.
+    pub fn new(database: Database) -> Self {
+        let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
+        Self { database, turns: Arc::new(Semaphore::new(turns)) }
+    }
+
+    /// Waits until another statement may be run.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.turns.acquire().await.ok()
+    }
+}

@@ -1,0 +1,177 @@
+//! What a pass writes. Each write is one statement. It first locks the row of the pass's claim and writes nothing
+//! if the claim has ended. The lock conflicts with a new grant, and with the deletion of the row with its cluster; so no row is written
+//! after the rows of a deleted cluster were deleted.
+//!
+//! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
+//! changed.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::columns::{AppliedColumns, AppliedKey, PaceColumns, PatchedColumns, ResultColumns};
+use super::content::texts;
+use super::{PassStore, StoreError};
+use crate::db::{Json, Row, Type, column};
+use crate::documents::WorkClaim;
+use crate::syncset::plan::guard::precious_row;
+use crate::syncset::plan::pass::Writes;
+use crate::syncset::plan::rows::{AppliedRow, PaceRow};
+
+/// How a cluster is, as of a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pace {
+    /// To be written.
+    pub row: PaceRow,
+    /// The snapshot's. If a full pass was demanded since, the next one stays due.
+    pub resyncs: i64,
+}
+
+/// What may have changed for a cluster while a pass is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// How many passes were requested so far, as [`Work::wanted`](crate::documents::Work::wanted) says it.
+    pub wanted: i64,
+    /// Version of the cluster's document; none if it is gone.
+    pub version: Option<i64>,
+}
+
+/// The revision of the cluster whose claim is in parameters $1 to $3; no row if the claim has ended.
+const REVISION: &str = "held as materialized (select w.cluster, w.wanted, \
+       (select c.version from clusters c where c.kind = 'clusters' and c.id = w.cluster) as version \
+     from towline_work w where w.cluster = $1::text::uuid and w.holder = $2 and w.token = $3 and w.until > clock_timestamp() \
+     for key share of w)";
+/// Writes rows of applied objects, which are in parameter $4.
+const APPLIED: &str = "applied as (insert into towline_applied select r.* from held \
+       join jsonb_populate_recordset(null::towline_applied, $4) r on r.cluster = held.cluster \
+     on conflict (cluster, api_group, kind, namespace, name, syncset) do update set api_version = excluded.api_version, \
+       content = excluded.content, wanted = excluded.wanted, tracked = excluded.tracked, adopted = excluded.adopted, \
+       uid = excluded.uid, version = excluded.version, owned = excluded.owned, resent = excluded.resent, \
+       gone = excluded.gone)";
+/// Writes and deletes the other rows, which are in the parameters from $5 on. A list that is empty changes nothing.
+const OTHERS: &str = "\
+     forgotten as (delete from towline_applied a using held, jsonb_populate_recordset(null::towline_applied, $5) g \
+       where a.cluster = held.cluster and a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace \
+         and a.name = g.name and a.syncset = g.syncset \
+       returning a.*), \
+     results as (insert into towline_result select r.* from held \
+         join jsonb_populate_recordset(null::towline_result, $6) r on r.cluster = held.cluster \
+       on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
+         inputs = excluded.inputs, generation = excluded.generation, result = excluded.result, reason = excluded.reason, \
+         message = excluded.message, since = excluded.since, first_success = excluded.first_success, \
+         pending_deletions = excluded.pending_deletions), \
+     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($7::text[]::uuid[])), \
+     patched as (insert into towline_patched select r.* from held \
+         join jsonb_populate_recordset(null::towline_patched, $8) r on r.cluster = held.cluster \
+       on conflict (cluster, syncset, position) do update set content = excluded.content, uid = excluded.uid, \
+         version = excluded.version), \
+     pace as (insert into towline_pace as p select r.* from held \
+         join jsonb_populate_recordset(null::towline_pace, $9) r on r.cluster = held.cluster \
+       on conflict (cluster) do update set identity = excluded.identity, home = excluded.home, kubeconfig_generation = excluded.kubeconfig_generation, \
+         reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
+         next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
+     dropped as (delete from towline_patched t using held, \
+         unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
+       where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
+/// Counts what syncsets have deleted, of the rows in $5, for the guard. What was approved does not count. An approval is used up by whatever
+/// is forgotten, deleted or not: else it would be left for something else. All of it is of the moment before the statement.
+fn deleted() -> String {
+    format!(
+        "gone as materialized (select a.cluster, a.syncset, count(*)::int as objects, (count(*) filter (where {precious}))::int as precious, \
+             (count(*) filter (where g.deleted))::int as deleted \
+           from forgotten a join jsonb_to_recordset($5) g(api_group text, kind text, namespace text, name text, syncset uuid, deleted boolean) \
+             on a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace and a.name = g.name and a.syncset = g.syncset \
+           where a.tracked and not a.adopted group by a.cluster, a.syncset), \
+         used as (update towline_lost l set approved = greatest(l.approved - gone.objects, 0), \
+             approved_precious = greatest(l.approved_precious - gone.precious, 0) \
+           from gone where l.cluster = gone.cluster and l.syncset = gone.syncset and l.approved > 0), \
+         deleted as (insert into towline_deleted (syncset, cluster, at, objects) \
+           select gone.syncset, gone.cluster, now(), gone.deleted - coalesce(l.approved, 0) from gone \
+             left join towline_lost l on l.cluster = gone.cluster and l.syncset = gone.syncset \
+             where gone.deleted > coalesce(l.approved, 0))",
+        precious = precious_row("a"),
+    )
+}
+
+/// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
+/// that is new has a count above that of a pass which has read none.
+pub(in crate::syncset) const RESYNC: &str = "insert into towline_pace (cluster, kubeconfig_generation, attempts, resyncs) \
+     select id, 0, 0, 1 from clusters where $1::text[] is null or id = any($1::text[]::uuid[]) order by id \
+     on conflict (cluster) do update set next_full = null, resyncs = towline_pace.resyncs + 1";
+
+impl PassStore {
+    /// Writes what a pass has found out, or is about to do, and how the cluster is if that is known by now. A row is
+    /// in one list at most, and there once.
+    pub async fn save(&self, claim: &WorkClaim, writes: &Writes, pace: Option<&Pace>) -> Result<Revision, StoreError> {
+        const QUERY: &str = "save_pass";
+        let id = claim.cluster;
+        let cluster = id.to_string();
+        let forgotten: Vec<_> = writes
+            .forgotten
+            .iter()
+            .map(|row @ (object, syncset)| AppliedKey::of(object, *syncset, writes.has_removed(row)))
+            .collect();
+        let results: Vec<_> = writes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
+        let patched: Vec<_> = writes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
+        let pace: Vec<_> = pace.iter().map(|pace| PaceColumns::of(id, &pace.row, pace.resyncs)).collect();
+        let applied = json(&applied(id, &writes.applied), "towline_applied")?;
+        let forgotten = json(&forgotten, "towline_applied")?;
+        let results = json(&results, "towline_result")?;
+        let finished = texts(&writes.finished);
+        let patched = json(&patched, "towline_patched")?;
+        let pace = json(&pace, "towline_pace")?;
+        let unpatched: Vec<String> = writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect();
+        let positions: Vec<i64> =
+            writes.unpatched.iter().map(|(_, position)| i64::try_from(*position).unwrap_or(i64::MAX)).collect();
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&claim.holder as _, Type::TEXT),
+            (&claim.token as _, Type::INT8),
+            (&applied as _, Type::JSONB),
+            (&forgotten as _, Type::JSONB),
+            (&results as _, Type::JSONB),
+            (&finished as _, Type::TEXT_ARRAY),
+            (&patched as _, Type::JSONB),
+            (&pace as _, Type::JSONB),
+            (&unpatched as _, Type::TEXT_ARRAY),
+            (&positions as _, Type::INT8_ARRAY),
+        ];
+        let text = format!(
+            "with {REVISION}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held",
+            deleted = deleted()
+        );
+        let _turn = self.turn().await;
+        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
+    }
+
+    /// The present revision of the cluster.
+    pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
+        const QUERY: &str = "standing_of_pass";
+        let cluster = claim.cluster.to_string();
+        let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
+        let text = format!("with {REVISION} select wanted, version from held");
+        let _turn = self.turn().await;
+        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
+    }
+
+    /// Makes full passes of these clusters due. They begin when the clusters are asked for.
+    pub async fn resync(&self, clusters: &[Uuid]) -> Result<(), StoreError> {
+        let clusters = texts(clusters);
+        self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
+        Ok(())
+    }
+}
+
+fn applied(cluster: Uuid, rows: &[AppliedRow]) -> Vec<AppliedColumns> {
+    rows.iter().map(|row| AppliedColumns::of(cluster, row)).collect()
+}
+
+fn json(rows: &impl Serialize, table: &'static str) -> Result<Json<serde_json::Value>, StoreError> {
+    serde_json::to_value(rows).map(Json).map_err(|source| StoreError::Json { table, source })
+}
+
+/// The first columns of the only row. Without a row the claim has ended.
+fn revision(query: &'static str, rows: &[Row]) -> Result<Revision, StoreError> {
+    let row = rows.first().ok_or(StoreError::LeaseExpired)?;
+    Ok(Revision { wanted: column(query, row, 0)?, version: column(query, row, 1)? })
+}

@@ -1,0 +1,320 @@
+//! What a pass begins with: one statement, so that all of it is of one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
+use super::{PassStore, StoreError};
+use crate::db::{Row, Type, column};
+use crate::documents::{Document, IS_WHOLE, ListError};
+use crate::syncset::plan::guard;
+use crate::syncset::plan::guard::Checked;
+use crate::syncset::plan::name::SyncSetName;
+use crate::syncset::plan::object::LAST_APPLIED;
+use crate::syncset::plan::rows::{GuardRow, PaceRow, ResultRow};
+use crate::syncset::plan::wanted::Deletions;
+
+const QUERY: &str = "syncset_snapshot";
+/// The annotation of a `SyncSet` with the group under which its metrics count.
+const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
+
+/// What is known of a cluster and its syncsets, without the syncsets' payloads.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The database's time of the read.
+    pub at: Timestamp,
+    /// How far the dispatcher has read the log: what is newer is unchecked.
+    pub cursor: i64,
+    /// None if there is no such cluster; then nothing else is read.
+    pub cluster: Option<StoredCluster>,
+    /// The cluster's `ClusterSync`.
+    pub cluster_sync: Option<Document>,
+    /// Syncsets that may have to be applied: the index knows only the first part of a selector.
+    pub candidates: Vec<Candidate>,
+    /// The `Secret` documents that the candidates map, without their data.
+    pub secrets: Vec<SecretFacts>,
+    /// Outcomes of earlier passes.
+    pub results: Vec<ResultRow>,
+    /// How many rows of applied objects and of patches the cluster has.
+    pub rows: usize,
+    /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
+    pub with_applied: BTreeSet<Uuid>,
+    /// None before the first pass has ended.
+    pub pace: Option<PaceRow>,
+    /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
+    pub resyncs: i64,
+    /// The document of the same namespace that owns the cluster, if that is another one.
+    pub owner: Option<String>,
+    /// The guard's decisions about the candidates, and of all syncsets with a result or applied objects.
+    pub guards: Vec<GuardRow>,
+    /// The versions of those syncsets that exist and are not being deleted, whether they match the cluster or not.
+    pub living: BTreeMap<Uuid, i64>,
+}
+
+/// A cluster with its kubeconfig as it is stored.
+#[derive(Clone, PartialEq)]
+pub struct StoredCluster {
+    pub document: Document,
+    /// Its kubeconfig, sealed.
+    pub sealed: Option<Vec<u8>>,
+}
+
+/// A syncset that may have to be applied, without its payload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    pub id: Uuid,
+    pub name: SyncSetName,
+    /// Version of its last change.
+    pub version: i64,
+    pub generation: i64,
+    /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
+    pub metrics_group: Option<String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Whether its deletion was requested.
+    pub is_being_deleted: bool,
+    /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
+    pub bytes: usize,
+    /// Its resources and patches.
+    pub objects: usize,
+    /// Its `spec` without `resources`, `patches` and the names of clusters.
+    pub spec: Map<String, Value>,
+}
+
+/// A `Secret` document without its data.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SecretFacts {
+    pub id: Uuid,
+    pub namespace: String,
+    pub name: String,
+    /// Version of its last change.
+    pub version: i64,
+    /// Bytes of its data, sealed.
+    pub bytes: usize,
+    /// The generation that set its data.
+    pub data_generation: i64,
+    /// `Opaque`, …
+    pub secret_type: String,
+    /// Whether its copies can't be changed.
+    pub is_immutable: bool,
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, without what `kubectl` keeps in one of them: no copy has it.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// As the statement prints it.
+#[derive(Deserialize)]
+struct CandidateColumns {
+    kind: String,
+    id: Uuid,
+    namespace: String,
+    name: String,
+    version: i64,
+    generation: i64,
+    metrics_group: Option<String>,
+    created_at: String,
+    is_being_deleted: bool,
+    bytes: usize,
+    objects: usize,
+    spec: Map<String, Value>,
+}
+
+/// How many resources and patches a `spec` has, whatever it is.
+const COUNTED: &str = "case jsonb_typeof(d.spec->'resources') when 'array' then jsonb_array_length(d.spec->'resources') else 0 end \
+    + case jsonb_typeof(d.spec->'patches') when 'array' then jsonb_array_length(d.spec->'patches') else 0 end";
+
+/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
+/// syncset that another release has written, in whatever form, does not keep the others from being read.
+fn statement() -> String {
+    format!(
+        "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
+         selectors as materialized ( \
+           select t.selector from target c, jsonb_each_text(c.labels) l \
+             join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
+           union select selector from towline_terms where key = '' and value = ''), \
+         candidate as materialized ( \
+           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
+             s.created_at, s.deleted_at is not null as is_being_deleted, \
+             coalesce(pg_column_size(d.spec), 0) as bytes, {COUNTED} as objects, \
+             d.spec - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+           from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
+             and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
+             cross join lateral (select s.data->'spec' as spec offset 0) d \
+           union all \
+           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, null, \
+             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), {COUNTED}, \
+             case when jsonb_typeof(d.spec) = 'object' \
+               then d.spec - '{{resources,patches}}'::text[] else '{{}}' end \
+           from target c, selectors join selectorsyncsets s \
+             on s.kind = 'selectorsyncsets' and s.id = selectors.selector \
+             cross join lateral (select s.data->'spec' as spec offset 0) d), \
+         source as materialized ( \
+           select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
+           from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
+         secret as ( \
+           select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
+             coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
+             coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
+             s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
+           from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
+         outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
+         applied as materialized ( \
+           select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
+         known as materialized ( \
+           select id from candidate union select syncset from outcome union select syncset from applied), \
+         pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
+         select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
+           (select cursor from towline_claim where name = 'dispatcher'), \
+           (select to_jsonb(c) - 'sealed' from target c)::text, (select sealed from target), \
+           (select to_jsonb(s) - 'sealed' from target c join clustersyncs s \
+              on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
+           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, ((select coalesce(sum(rows), 0) from applied) \
+             + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint, \
+           (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
+           (select o.name from target c join towline_identity i on i.cluster = c.id \
+              join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
+              join clusters o on o.kind = 'clusters' and o.id = f.cluster order by f.since limit 1), \
+           (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
+                'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
+           (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
+              on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text \
+         from towline_meta m, towline_version s"
+    )
+}
+
+impl SecretFacts {
+    /// Bytes that a copy of it takes, about.
+    pub fn size(&self) -> usize {
+        let texts = self.labels.iter().chain(&self.annotations);
+        self.bytes + texts.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    }
+}
+
+impl PassStore {
+    /// What a pass over the cluster of this id begins with.
+    pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
+        let cluster = cluster.to_string();
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, &statement(), &[(&cluster, Type::TEXT)]).await?;
+        match rows.first() {
+            Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
+            Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
+        }
+    }
+}
+
+impl PassStore {
+    /// Whether a syncset is one of this hub's: it exists, or something that it has sent is still to be deleted somewhere. Those of the
+    /// cluster are in its snapshot.
+    pub async fn knows(&self, snapshot: &Snapshot, syncset: Uuid) -> Result<bool, StoreError> {
+        const QUERY: &str = "known_syncset";
+        const TEXT: &str = "select exists (select from towline_documents d where d.kind in ('syncsets', 'selectorsyncsets') \
+               and d.id = $1::text::uuid) or exists (select from towline_result r where r.syncset = $1::text::uuid)";
+        if snapshot.knows(syncset) {
+            return Ok(true);
+        }
+        let syncset = syncset.to_string();
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, TEXT, &[(&syncset as _, Type::TEXT)]).await?;
+        Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
+    }
+}
+
+impl Snapshot {
+    fn of(row: &Row) -> Result<Self, StoreError> {
+        let document = |index| -> Result<Option<Document>, StoreError> {
+            let text = column::<Option<&str>>(QUERY, row, index)?;
+            text.map(Document::from_row).transpose().map_err(StoreError::Document)
+        };
+        let at = time(column(QUERY, row, 1)?).map_err(|source| StoreError::Row { table: "towline_meta", source })?;
+        let sealed = column(QUERY, row, 4)?;
+        let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
+        let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+        let pace: Vec<PaceColumns> = parsed(row, 11, "towline_pace")?;
+        let resyncs = pace.first().map_or(0, PaceColumns::resyncs);
+        Ok(Self {
+            at,
+            // Without its row, which every schema has, everything is unchecked.
+            cursor: column::<Option<i64>>(QUERY, row, 2)?.unwrap_or_default(),
+            cluster,
+            cluster_sync: document(5)?,
+            candidates: read(candidates, "selectorsyncsets")?,
+            secrets: parsed(row, 7, "secrets")?,
+            results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
+            rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
+            with_applied: parsed(row, 9, "towline_applied")?,
+            pace: read(pace, "towline_pace")?.pop(),
+            resyncs,
+            owner: column(QUERY, row, 12)?,
+            guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
+            living: parsed(row, 14, "syncsets")?,
+        })
+    }
+
+    /// Whether a syncset is one of this cluster's, or was.
+    fn knows(&self, syncset: Uuid) -> bool {
+        let mut known = self.candidates.iter().map(|candidate| candidate.id);
+        known.any(|id| id == syncset) || self.results.iter().any(|result| result.syncset == syncset)
+    }
+
+    /// Whether a syncset may delete on this cluster what it no longer wants there, whether it matches, matches no more, or
+    /// is gone.
+    pub fn deletions(&self, syncset: Uuid) -> Deletions {
+        let Some(cluster) = &self.cluster else { return Deletions::Unchecked };
+        guard::deletions(&Checked {
+            cursor: self.cursor,
+            guard: self.guards.iter().find(|guard| guard.syncset == syncset),
+            cluster: cluster.document.version,
+            syncset: self.living.get(&syncset).copied(),
+        })
+    }
+}
+
+/// JSON of a column.
+fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> Result<T, StoreError> {
+    let text: &str = column(QUERY, row, index)?;
+    serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
+}
+
+/// Rows from their columns.
+pub(super) fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
+    columns: Vec<C>,
+    table: &'static str,
+) -> Result<Vec<T>, StoreError> {
+    let rows: Result<Vec<T>, _> = columns.into_iter().map(T::try_from).collect();
+    rows.map_err(|source| StoreError::Row { table, source })
+}
+
+impl TryFrom<CandidateColumns> for Candidate {
+    type Error = UnreadableColumn;
+
+    fn try_from(columns: CandidateColumns) -> Result<Self, UnreadableColumn> {
+        Ok(Self {
+            id: columns.id,
+            name: SyncSetName { kind: kind(&columns.kind)?, namespace: columns.namespace, name: columns.name },
+            version: columns.version,
+            generation: columns.generation,
+            metrics_group: columns.metrics_group,
+            created_at: time(&columns.created_at)?,
+            is_being_deleted: columns.is_being_deleted,
+            bytes: columns.bytes,
+            objects: columns.objects,
+            spec: columns.spec,
+        })
+    }
+}
+
+/// Shows no kubeconfig.
+impl std::fmt::Debug for StoredCluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StoredCluster").field("document", &self.document).finish_non_exhaustive()
+    }
+}

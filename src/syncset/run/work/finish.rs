@@ -1,0 +1,149 @@
+//! How a pass ends that has run: what is stored and shown of it, and the log of clusters that stop to answer and answer again.
+
+use std::time::Duration;
+
+use super::basis::Basis;
+use super::first;
+use super::identity::Identified;
+use super::observer::Visited;
+use super::pass_log;
+use super::refusal::Stop;
+use super::visit::{Read, Rest, Visit, VisitError, after};
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::plan::action::PassPlan;
+use crate::syncset::plan::pass::{End, Outcome};
+use crate::syncset::plan::retry;
+use crate::syncset::plan::retry::{Ended, Left};
+use crate::syncset::plan::rows::PaceRow;
+use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
+use crate::syncset::run::store::Pace;
+
+/// A pass that has run.
+pub(super) struct Ran {
+    pub(super) outcome: Outcome,
+    pub(super) stop: Option<Stop>,
+    /// The process ends.
+    pub(super) is_stopped: bool,
+    /// Something failed with a 429, and may not be tried again before.
+    pub(super) not_before: Duration,
+    /// Whether the cluster has answered anything.
+    pub(super) is_answered: bool,
+}
+
+impl Read {
+    /// Logs that the cluster no longer answers, if it did the last time.
+    pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
+        if self.pace().reachable != Some(false) {
+            tracing::warn!(
+                cluster = work.name,
+                reason = reason.as_str(),
+                error,
+                "a cluster is unreachable, its changes wait"
+            );
+        }
+    }
+
+    /// Logs that the cluster answers, if it did not the last time.
+    fn tell_reachable(&self, work: &Work) {
+        if self.pace().reachable == Some(false) {
+            tracing::info!(cluster = work.name, "a cluster is reachable again");
+        }
+    }
+}
+
+impl Worker {
+    /// Stores and shows what a pass came to.
+    pub(super) async fn finish(
+        &self,
+        work: &Work,
+        read: &Read,
+        pass_plan: &PassPlan,
+        identified: &Identified,
+        basis: &mut Basis,
+        ran: Ran,
+    ) -> Result<Visit, VisitError> {
+        let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
+        let was_full = pass_plan.is_full || identified.is_another;
+        let (ended, visited) = match (&stop, outcome.end) {
+            (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), Visited::Silent),
+            (Some(Stop::Throttled { told, .. }), _) => {
+                let left = Some(Left::Throttled(*told));
+                (Ended::Complete { was_full: false, left }, Visited::Throttled)
+            }
+            (Some(Stop::Lost), _) => return Ok(Visit::lost()),
+            (None, End::Finished) => {
+                // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
+                let left = match outcome.retry {
+                    Some(Retry::Backoff) => Some(Left::Failing),
+                    Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
+                    _ => outcome.awaits_check.then_some(Left::Unchecked),
+                };
+                (Ended::Complete { was_full, left }, Visited::Complete)
+            }
+            (None, End::Yielded) => (Ended::Interrupted, Visited::Yielded),
+            (None, End::Interrupted) => (Ended::Interrupted, Visited::Interrupted),
+        };
+        let facts = read.plan.facts.as_ref();
+        let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
+        let mut pace = PaceRow { asked_generation: generation, ..read.pace() };
+        if let Some(identity) = &identified.identity {
+            // What was stored of the cluster that was noted is forgotten by the same statement.
+            pace = pace.identified(Some(identity.clone()));
+            pace.kubeconfig_generation = generation;
+            // The full pass that a new kubeconfig demands stays due until one has come to its end.
+            pace.next_full = None;
+        }
+        let now = read.now();
+        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
+        let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        if stop.is_none() && !is_answered {
+            // A pass that had nothing to ask says nothing of the cluster.
+            let PaceRow { reachable, last_contact, attempts, retry_at, .. } = read.pace();
+            next.pace = PaceRow { reachable, last_contact, attempts, retry_at, ..next.pace };
+        }
+        // Also if it was not at its end: what comes next may be what was refused.
+        if stop.is_none() && !not_before.is_zero() {
+            next.ready_at = next.ready_at.max(after(now, not_before));
+            next.pace.retry_at = Some(after(now, not_before));
+        }
+        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
+        if let Some(visit) = self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
+            return Ok(visit);
+        }
+        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
+            self.observer.first_success(of, took);
+        }
+        let reachability = match stop {
+            Some(Stop::Silent { reason, message }) => {
+                read.tell_unreachable(work, reason, &message);
+                Reachability::Unreachable { reason, message }
+            }
+            None if !is_answered => Self::reachability_before(read),
+            _ => {
+                read.tell_reachable(work);
+                Reachability::Reachable
+            }
+        };
+        let conditions = Conditions {
+            reachability,
+            paused: None,
+            suspended: read.suspended(&outcome.results),
+            has_moved: identified.is_another || self.has_moved(read),
+        };
+        let attempts = u32::try_from(next.attempts).unwrap_or_default();
+        let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
+        let goes_on = match ended {
+            Ended::Interrupted => true,
+            Ended::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
+            Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
+        };
+        let rest = match rest {
+            Rest::Until(..) if is_stopped => Rest::HandedBack,
+            Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
+            rest => rest,
+        };
+        pass_log::write(&work.name, &outcome);
+        Ok(Visit { rest, visited, outcome: Some(outcome) })
+    }
+}

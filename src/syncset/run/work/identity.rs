@@ -1,0 +1,103 @@
+//! Which cluster a kubeconfig leads to, and whether the document owns that cluster.
+//!
+//! Of the documents of a namespace that lead to one cluster the first one owns it ([`PassStore::own`]), and nothing is sent for the
+//! others.
+//!
+//! [`PassStore::own`]: crate::syncset::run::store::PassStore::own
+
+use jiff::SignedDuration;
+
+use super::executor::Executor;
+use super::refusal::Stop;
+use super::visit::{CONNECT_WITHIN, Read, VisitError};
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::plan::action::PassPlan;
+use crate::syncset::plan::pass::{Refusal, Refused, Writes};
+use crate::syncset::plan::rows::PaceRow;
+use crate::syncset::plan::status;
+use crate::syncset::plan::status::Unreachable;
+use crate::syncset::run::store::Pace;
+
+/// What was found out about which cluster it is.
+pub(super) struct Identified {
+    /// Read in this pass.
+    pub(super) identity: Option<String>,
+    /// Another one than noted.
+    pub(super) is_another: bool,
+}
+
+impl Identified {
+    /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
+    pub(super) fn noted(&self, read: &Read) -> Pace {
+        let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
+        let row = PaceRow {
+            kubeconfig_generation: generation,
+            asked_generation: generation,
+            next_full: None,
+            // It has just answered.
+            reachable: Some(true),
+            last_contact: Some(read.now()),
+            ..read.pace().identified(self.identity.clone())
+        };
+        Pace { row, resyncs: read.snapshot.resyncs }
+    }
+}
+
+impl Worker {
+    /// Finds out which cluster it is, if that is to be found out. A document that does not own it stops here.
+    pub(super) async fn identify(
+        &self,
+        work: &Work,
+        read: &Read,
+        pass_plan: &PassPlan,
+        executor: &mut Executor<'_>,
+    ) -> Result<Result<Identified, Stop>, VisitError> {
+        if !pass_plan.identifies {
+            let identified = Identified { identity: None, is_another: false };
+            return Ok(self.unless_duplicate(read.snapshot.owner.as_deref()).map(|()| identified));
+        }
+        let identity = match executor.identity(CONNECT_WITHIN).await {
+            Ok(Ok(identity)) => identity,
+            Ok(Err(Refused { refusal, message })) => {
+                let message = format!("failed to read the UID of namespace kube-system: {message}");
+                let reason = match refusal {
+                    Refusal::Forbidden => Unreachable::Forbidden,
+                    _ => Unreachable::ErrorConnectingToCluster,
+                };
+                return Ok(Err(Stop::Silent { reason, message }));
+            }
+            Err(stop) => return Ok(Err(stop)),
+        };
+        // It is noted also where duplicates are allowed, so that the order is known when they no longer are.
+        let owner = self.store.own(&work.writing(), &identity).await?;
+        if let Err(stop) = self.unless_duplicate(owner.as_deref()) {
+            return Ok(Err(stop));
+        }
+        let is_another = read.identity().is_some_and(|noted| *noted != identity);
+        let is_new = read.identity().is_none();
+        let identified = Identified { identity: Some(identity), is_another };
+        if is_new {
+            // The rows of this pass are of this cluster, also if the kubeconfig is changed before it ends. Another identity is stored only
+            // together with the first writes.
+            self.store.save(&work.writing(), &Writes::default(), Some(&identified.noted(read))).await?;
+        }
+        Ok(Ok(identified))
+    }
+
+    /// Stops a pass over a cluster that another document of the namespace owns.
+    fn unless_duplicate(&self, owner: Option<&str>) -> Result<(), Stop> {
+        let Some(owner) = owner.filter(|_| !self.config.allowed.duplicates) else { return Ok(()) };
+        let message = format!(
+            "the kubeconfig leads to the same cluster as that of {owner}, which owns it: nothing is sent for this document"
+        );
+        Err(Stop::Silent { reason: Unreachable::Duplicate, message })
+    }
+
+    /// Whether it is still shown that the document leads to another cluster than before: until the next full pass after that.
+    pub(super) fn has_moved(&self, read: &Read) -> bool {
+        let Some(document) = &read.snapshot.cluster_sync else { return false };
+        let shown_for = SignedDuration::try_from(self.config.reapply_interval).unwrap_or(SignedDuration::MAX);
+        status::has_moved(&document.status, read.now(), shown_for)
+    }
+}

@@ -1,0 +1,204 @@
+//! What a snapshot says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::documents::{Document, Sealed};
+use crate::syncset::plan::action;
+use crate::syncset::plan::action::{Action, ClusterFacts};
+use crate::syncset::plan::digest;
+use crate::syncset::plan::matching::Audience;
+use crate::syncset::plan::name::{Digest, SyncSetKind};
+use crate::syncset::plan::parse;
+use crate::syncset::plan::parse::Identity;
+use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
+use crate::syncset::plan::status::Reason;
+use crate::syncset::run::store::{Candidate, SecretFacts, Snapshot};
+
+/// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As
+/// values they usually take five to ten times as much in memory.
+pub(super) const MOST_BYTES: usize = 8 << 20;
+/// Each object, patch and copy of a Secret counts with so many bytes more, so a cluster has at most 26,214 of them, however small they are.
+const OBJECT: usize = 320;
+
+/// What a snapshot says of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The cluster, if there is one.
+    pub facts: Option<ClusterFacts>,
+    /// Its syncsets, in the order in which they are applied.
+    pub live: Vec<LiveSyncset>,
+    /// What there is to do at the time of the snapshot.
+    pub action: Action,
+}
+
+/// A syncset that names or selects the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveSyncset {
+    /// What is known of it without its payload. Of one that can't be read, only what identifies it.
+    pub header: Header,
+    /// What it would be applied with now.
+    pub inputs: Digest,
+    /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping, with [`OBJECT`] for each object.
+    pub bytes: usize,
+    /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
+    pub undecodable: Option<Failure>,
+}
+
+impl Plan {
+    /// What this snapshot says.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
+        let sources = sources(&snapshot.secrets);
+        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &sources);
+        let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
+        live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
+        leave_out(&mut live);
+        let wanted: Vec<action::Live> = live.iter().map(LiveSyncset::as_live).collect();
+        let action = Action::of(
+            facts.as_ref(),
+            &wanted,
+            &snapshot.results,
+            &snapshot.with_applied,
+            snapshot.pace.as_ref(),
+            snapshot.at,
+        );
+        Self { facts, live, action }
+    }
+}
+
+impl LiveSyncset {
+    fn as_live(&self) -> action::Live {
+        let Header { id, name, .. } = &self.header;
+        action::Live { id: *id, name: name.clone(), inputs: self.inputs }
+    }
+
+    /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.
+    pub(super) fn secrets(header: &Header) -> impl Iterator<Item = &SecretMapping> {
+        header.secrets.iter().filter(|mapping| may_copy(header, &mapping.source_namespace))
+    }
+}
+
+/// Whether a syncset may copy secrets of a namespace. This was checked when it was written, and is checked again.
+fn may_copy(header: &Header, namespace: &str) -> bool {
+    match header.name.kind {
+        SyncSetKind::SyncSet => header.name.namespace == namespace,
+        SyncSetKind::SelectorSyncSet => !namespace.is_empty(),
+    }
+}
+
+fn facts(document: &Document) -> ClusterFacts {
+    ClusterFacts {
+        id: document.id,
+        namespace: document.namespace.clone(),
+        name: document.name.clone(),
+        labels: document.labels.clone(),
+        annotations: document.annotations.clone(),
+        // What another release means by another value is not known. That nothing happens does the least harm.
+        paused: document.data.get("paused").is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
+        is_being_deleted: document.deleted_at.is_some(),
+        kubeconfig_generation: document
+            .data
+            .get(Sealed::Kubeconfig.generation_field())
+            .and_then(Value::as_i64)
+            .unwrap_or_default(),
+    }
+}
+
+/// What is not secret of a `Secret` document.
+pub(super) fn source(facts: &SecretFacts) -> SecretSource {
+    SecretSource {
+        namespace: facts.namespace.clone(),
+        name: facts.name.clone(),
+        id: facts.id,
+        data_generation: facts.data_generation,
+        secret_type: facts.secret_type.clone(),
+        is_immutable: facts.is_immutable,
+        labels: facts.labels.clone(),
+        annotations: facts.annotations.clone(),
+    }
+}
+
+/// Secrets by namespace and name.
+pub(super) type Sources<'s> = BTreeMap<(&'s str, &'s str), &'s SecretFacts>;
+
+pub(super) fn sources(secrets: &[SecretFacts]) -> Sources<'_> {
+    secrets.iter().map(|facts| ((facts.namespace.as_str(), facts.name.as_str()), facts)).collect()
+}
+
+/// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has.
+fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources<'_>) -> Option<LiveSyncset> {
+    if candidate.is_being_deleted {
+        return None;
+    }
+    let spec = Value::Object(candidate.spec.clone());
+    let audience = match candidate.name.kind {
+        // The index compares the whole names, so that it decides; the names themselves were not read.
+        SyncSetKind::SyncSet => Ok(candidate.name.namespace == cluster.namespace),
+        SyncSetKind::SelectorSyncSet => Audience::of(&candidate.name, &spec)
+            .map(|audience| audience.includes(&cluster.namespace, &cluster.name, &cluster.labels)),
+    };
+    let identity = Identity {
+        id: candidate.id,
+        name: candidate.name.clone(),
+        version: candidate.version,
+        generation: candidate.generation,
+    };
+    let header = match audience {
+        Ok(false) => return None,
+        Ok(true) => parse::header(identity.clone(), &spec),
+        // Whom it is for is not known, so that it may be this cluster: the index has found it.
+        Err(failure) => Err(failure),
+    };
+    let (header, undecodable) = match header {
+        Ok(header) => (header, None),
+        Err(failure) => (unread(identity), Some(failure)),
+    };
+    let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());
+    let mapped: BTreeMap<Uuid, SecretSource> = copies().map(|facts| (facts.id, source(facts))).collect();
+    let inputs = digest::inputs(&header, &cluster.labels, mapped.values());
+    let objects = candidate.objects + header.secrets.len();
+    let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>() + objects * OBJECT;
+    Some(LiveSyncset { header, inputs, bytes, undecodable })
+}
+
+/// Leaves out what exceeds [`MOST_BYTES`], in the order in which syncsets are applied: the same ones in each pass, whatever is due. They count like
+/// those that can't be read: nobody knows what they want, so what they have sent stays, and nothing is deleted.
+fn leave_out(live: &mut [LiveSyncset]) {
+    let mut used = 0;
+    for syncset in live.iter_mut().filter(|syncset| syncset.undecodable.is_none()) {
+        if used + syncset.bytes <= MOST_BYTES {
+            used += syncset.bytes;
+            continue;
+        }
+        let message = format!(
+            "the syncsets of this cluster have more than {} MiB together: no room is left for the {} KiB of this one",
+            MOST_BYTES >> 20,
+            syncset.bytes.div_ceil(1 << 10)
+        );
+        syncset.undecodable = Some(Failure { reason: Reason::ResourceInvalid, message });
+        // It is due when that begins, whatever else happens to it.
+        syncset.inputs = syncset.inputs.inverted();
+    }
+}
+
+/// The header of a syncset that can't be read. Its mode is `Sync`, since `Upsert` would forget what it has sent.
+fn unread(identity: Identity) -> Header {
+    Header {
+        id: identity.id,
+        name: identity.name,
+        version: identity.version,
+        generation: identity.generation,
+        behavior: Behavior::default(),
+        mode: Mode::Sync,
+        resource_templates: false,
+        patch_templates: false,
+        secrets: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
+//!
+//! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So it waits for a share of a budget before
+//! it reads, by the sizes of the documents. Small passes have a budget of their own, so that those with large syncsets, which may be of slow
+//! clusters, never keep them waiting. What exceeds a budget by itself is [left out](super::plan::Plan) before anything is read.
+
+mod rendering;
+mod secrets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+pub use secrets::{NoCredentials, OpenedKubeconfig};
+
+use super::executor::Client;
+use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
+use crate::cluster::DynamicClusters;
+use crate::documents::{BlockingPool, Keyring, ShutsDown};
+use crate::syncset::kubeconfig::Allowed;
+use crate::syncset::plan::action::PassPlan;
+use crate::syncset::plan::pass::{Input, Progress};
+use crate::syncset::plan::render;
+use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
+use crate::syncset::plan::spec::Header;
+use crate::syncset::plan::wanted::{Deletions, Live, also_due};
+use crate::syncset::run::payloads::{Kept, Parsed, Payloads};
+use crate::syncset::run::store::{Content, MOST_ROWS, PassStore, SecretFacts, Snapshot, StoreError, StoredCluster};
+use rendering::Batch;
+use secrets::Contents;
+
+/// A pass is small if it takes at most so many bytes of a budget.
+const SMALL: usize = MOST_BYTES / 32;
+/// How many times as long a small pass waits for its share as another one: what it waits for is soon free.
+const PATIENCE_WHEN_SMALL: u32 = 5;
+/// The unit of the budgets, in bytes.
+const UNIT: usize = 1 << 10;
+/// An object or a patch that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
+/// five to ten times its size.
+const ROW: usize = 200;
+
+/// Prepares passes. Clones share the budgets, threads and payloads.
+#[derive(Clone)]
+pub struct Preparer {
+    store: PassStore,
+    payloads: Payloads,
+    keyring: watch::Receiver<Arc<Keyring>>,
+    blocking: BlockingPool,
+    budgets: Budgets,
+    allowed: Allowed,
+    proposed: Option<Proposed>,
+    /// How long a large pass waits for its share.
+    patience: Option<Duration>,
+}
+
+/// Units for small passes and for large ones, of which one may have all.
+#[derive(Clone)]
+struct Budgets {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+/// A syncset that is not stored, or not like this.
+#[derive(Clone)]
+struct Proposed {
+    syncset: Uuid,
+    version: i64,
+    kept: Kept,
+}
+
+/// What a pass begins with.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The input of the pass.
+    pub input: Input,
+    /// Its share of the budget, until it is dropped.
+    pub share: Option<OwnedSemaphorePermit>,
+}
+
+/// Why a pass can't begin.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The database could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A syncset or a secret has changed since the snapshot, so that another one has to be taken.
+    #[error("the cluster's syncsets have changed meanwhile")]
+    Outdated,
+    /// There are no threads to render it. Another attempt may succeed.
+    #[error("no thread is free to render the syncsets")]
+    Busy,
+    /// Other passes have the budget, for longer than it was to wait for it.
+    #[error("other passes take all the memory there is for syncsets of this size")]
+    NoBudget,
+    /// With objects that syncsets had before, and which could not be deleted.
+    #[error("more than {MOST_ROWS} objects or patches are noted as sent to the cluster")]
+    TooManyObjects,
+}
+
+/// Why there is no client of a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum NoClient {
+    /// Nothing leads to it.
+    #[error(transparent)]
+    Credentials(#[from] NoCredentials),
+    /// No client can be made of keys and certificates.
+    #[error("no client can be made of the kubeconfig")]
+    Unusable(#[source] kube::Error),
+    /// The process ends.
+    #[error(transparent)]
+    ShutsDown(#[from] ShutsDown),
+}
+
+impl From<ShutsDown> for PrepareError {
+    fn from(ShutsDown: ShutsDown) -> Self {
+        Self::Busy
+    }
+}
+
+impl Preparer {
+    /// Reads from this store. `keyring` opens what is sealed, and `allowed` is what kubeconfigs may use.
+    pub fn new(store: PassStore, payloads: Payloads, keyring: watch::Receiver<Arc<Keyring>>, allowed: Allowed) -> Self {
+        Self {
+            store,
+            payloads,
+            keyring,
+            blocking: BlockingPool::default(),
+            budgets: Budgets::default(),
+            allowed,
+            proposed: None,
+            patience: None,
+        }
+    }
+
+    /// The same with budgets of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
+    /// time. They wait for their share as long as they want to.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { budgets: Budgets::default(), patience: None, ..self.clone() }
+    }
+
+    /// The same, but no large pass waits for its share for longer than this, and no small one for longer than five times this.
+    #[must_use]
+    pub fn waiting_at_most(&self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self.clone() }
+    }
+
+    /// The same with the payload of a syncset that is not stored in this version.
+    #[must_use]
+    pub fn proposing(&self, syncset: Uuid, version: i64, kept: Kept) -> Self {
+        Self { proposed: Some(Proposed { syncset, version, kept }), ..self.clone() }
+    }
+
+    /// Where what takes long is done.
+    pub fn blocking(&self) -> &BlockingPool {
+        &self.blocking
+    }
+
+    /// The keys that open what is sealed.
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::clone(&self.keyring.borrow())
+    }
+
+    fn kept(&self, header: &Header) -> Option<Parsed> {
+        let proposed = self.proposed.as_ref();
+        let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
+        proposed.map(|proposed| Ok(proposed.kept.clone())).or_else(|| self.payloads.get(header.id, header.version))
+    }
+
+    /// The kubeconfig of a cluster, as a text.
+    pub fn open(&self, cluster: &StoredCluster) -> Result<OpenedKubeconfig, NoCredentials> {
+        secrets::kubeconfig(cluster, &self.keyring())
+    }
+
+    /// A client of a cluster. Its kubeconfig, keys and certificates are what a user has written, so they are read where that keeps
+    /// nobody else waiting.
+    pub async fn client(
+        &self,
+        clusters: &Arc<DynamicClusters>,
+        cluster: Uuid,
+        kubeconfig: OpenedKubeconfig,
+    ) -> Result<Client, NoClient> {
+        let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
+        let connect = move || Client::of(&clusters, cluster, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
+        self.blocking.apart(connect).await
+    }
+
+    /// What a pass with this plan begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
+    /// ended, and can be dropped at any time.
+    pub async fn prepare(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        pass_plan: &PassPlan,
+        another_cluster: bool,
+        progress: Progress,
+        deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
+    ) -> Result<Prepared, PrepareError> {
+        let is_due =
+            |syncset: &&LiveSyncset| pass_plan.is_full || another_cluster || pass_plan.due.contains(&syncset.header.id);
+        let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
+        let mut rows = None;
+        let (share, live) = loop {
+            let share = self.share(snapshot, plan, &wanted).await?;
+            let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
+            let more = also_due(&live, rows.iter().flat_map(|rows: &Rows| &rows.applied));
+            if more.is_empty() {
+                break (share, live);
+            }
+            // It begins anew: two passes that keep what they have and wait for more could wait for each other.
+            wanted.extend(more);
+        };
+        let gone = pass_plan.gone.iter().map(|gone| (*gone, deletions(*gone)));
+        let Rows { applied, patched } = rows.unwrap_or_default();
+        let input = Input {
+            live,
+            gone: gone.collect(),
+            applied,
+            patched,
+            results: snapshot.results.clone(),
+            full: pass_plan.is_full,
+            another_cluster,
+            elsewhere: false,
+            progress,
+            now: snapshot.at,
+        };
+        Ok(Prepared { input, share })
+    }
+
+    /// Waits for what it takes to render these syncsets, beside what was sent to the cluster.
+    async fn share(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        wanted: &BTreeSet<Uuid>,
+    ) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
+        let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
+        let bytes = wanted.map(|live| live.bytes).sum::<usize>().saturating_add(snapshot.rows.saturating_mul(ROW));
+        let (budget, times) =
+            if bytes <= SMALL { (&self.budgets.small, PATIENCE_WHEN_SMALL) } else { (&self.budgets.large, 1) };
+        let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let taking = Arc::clone(budget).acquire_many_owned(units);
+        // The semaphores are never closed.
+        match self.patience.map(|patience| patience.saturating_mul(times)) {
+            Some(patience) => Ok(timeout(patience, taking).await.map_err(|_| PrepareError::NoBudget)?.ok()),
+            None => Ok(taking.await.ok()),
+        }
+    }
+
+    /// All syncsets of the cluster, of which these are rendered. Reads what is missing, with at most one statement: the rows of the cluster,
+    /// too, if they were not read before.
+    async fn rendered(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        wanted: &BTreeSet<Uuid>,
+        rows: &mut Option<Rows>,
+        deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
+    ) -> Result<Vec<Live>, PrepareError> {
+        let is_wanted = |live: &&LiveSyncset| live.undecodable.is_none() && wanted.contains(&live.header.id);
+        let headers: Vec<&Header> = plan.live.iter().filter(is_wanted).map(|live| &live.header).collect();
+        let (mut syncsets, mut missing) = (Vec::new(), BTreeMap::new());
+        for header in headers.iter().copied() {
+            match self.kept(header) {
+                Some(parsed) => syncsets.push((header.clone(), parsed)),
+                None => drop(missing.insert(header.id, header)),
+            }
+        }
+        let mapped = mapped(snapshot, &headers);
+        let cluster = if rows.is_none() { with_rows(snapshot) } else { None };
+        let mut secrets = Contents::new();
+        if cluster.is_some() || !missing.is_empty() || !mapped.is_empty() {
+            let ids: Vec<Uuid> = missing.keys().copied().collect();
+            let sources: Vec<Uuid> = mapped.keys().copied().collect();
+            let content = self.store.content(cluster, &ids, &sources).await?;
+            let Content { payloads, applied, patched, secrets: sealed } = content;
+            if applied.len().max(patched.len()) > MOST_ROWS {
+                return Err(PrepareError::TooManyObjects);
+            }
+            rows.get_or_insert(Rows { applied, patched });
+            for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
+                self.payloads.keep(row.id, row.version, parsed.clone());
+                // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
+                let header = missing.remove(&row.id).filter(|header| header.version == row.version);
+                syncsets.push((header.ok_or(PrepareError::Outdated)?.clone(), parsed));
+            }
+            if !missing.is_empty() {
+                return Err(PrepareError::Outdated);
+            }
+            let keyring = self.keyring();
+            let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
+            secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
+        }
+        let labels = plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default();
+        let mut rendered = Batch { syncsets, labels, secrets }.render(&self.blocking).await?;
+        let live = plan.live.iter().map(|syncset| Live {
+            header: syncset.header.clone(),
+            inputs: syncset.inputs,
+            rendered: match &syncset.undecodable {
+                Some(failure) => Some(render::undecodable(failure.clone())),
+                None => rendered.remove(&syncset.header.id),
+            },
+            deletions: deletions(syncset.header.id),
+        });
+        Ok(live.collect())
+    }
+}
+
+/// What was sent to a cluster.
+#[derive(Default)]
+struct Rows {
+    applied: Vec<AppliedRow>,
+    patched: Vec<PatchedRow>,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        let budget = || Arc::new(Semaphore::new(MOST_BYTES / UNIT));
+        Self { small: budget(), large: budget() }
+    }
+}
+
+/// The cluster, if it may have rows. Without a result and without applied objects there are no patches either.
+fn with_rows(snapshot: &Snapshot) -> Option<Uuid> {
+    let has_rows = !snapshot.with_applied.is_empty() || !snapshot.results.is_empty();
+    snapshot.cluster.as_ref().filter(|_| has_rows).map(|cluster| cluster.document.id)
+}
+
+/// The secrets that these syncsets map and may map, by their ids.
+fn mapped(snapshot: &Snapshot, headers: &[&Header]) -> BTreeMap<Uuid, SecretFacts> {
+    let sources = sources(&snapshot.secrets);
+    let mapped = headers.iter().flat_map(|header| LiveSyncset::secrets(header));
+    let mapped = mapped.filter_map(|mapping| sources.get(&mapping.source()));
+    mapped.map(|facts| (facts.id, (*facts).clone())).collect()
+}

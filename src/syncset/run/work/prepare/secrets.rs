@@ -1,0 +1,94 @@
+//! Opening what is sealed: kubeconfigs, and the data of mapped secrets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use uuid::Uuid;
+
+use super::PrepareError;
+use crate::cluster::Fingerprint;
+use crate::documents::{Keyring, Kind, OpenError};
+use crate::syncset::kubeconfig::{self, Allowed, Credentials, Fault};
+use crate::syncset::plan::render::{SecretContent, UnreadableSecret};
+use crate::syncset::plan::spec::SecretSource;
+use crate::syncset::run::store::{SealedSecret, SecretFacts, StoredCluster};
+use crate::syncset::run::work::plan::source;
+
+/// Why nothing leads to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCredentials {
+    /// The kubeconfig is refused, until it is another one.
+    #[error("failed to read the kubeconfig")]
+    Invalid(#[source] Fault),
+    /// This replica does not have its key, now. Another replica may have it.
+    #[error("failed to open the kubeconfig")]
+    Sealed(#[source] OpenError),
+    /// The cluster has none.
+    #[error("the cluster has no kubeconfig")]
+    Missing,
+}
+
+/// A mapped secret by namespace and name, or why it can't be read.
+pub(super) type Contents = BTreeMap<(String, String), Result<SecretContent, UnreadableSecret>>;
+
+/// A kubeconfig that was opened and not read.
+pub struct OpenedKubeconfig {
+    text: SecretSlice<u8>,
+    fingerprint: Fingerprint,
+}
+
+/// The kubeconfig of a cluster.
+pub(super) fn kubeconfig(cluster: &StoredCluster, keyring: &Keyring) -> Result<OpenedKubeconfig, NoCredentials> {
+    let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
+    let text = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
+    let fingerprint = kubeconfig::fingerprint(text.expose_secret());
+    Ok(OpenedKubeconfig { text, fingerprint })
+}
+
+impl OpenedKubeconfig {
+    /// By which a client is known that was made of it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What it says. That may take long.
+    pub fn read(&self, allowed: Allowed) -> Result<Credentials, NoCredentials> {
+        let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
+        let text = std::str::from_utf8(self.text.expose_secret()).map_err(no_text)?;
+        kubeconfig::read(text, allowed).map_err(NoCredentials::Invalid)
+    }
+}
+
+/// Shows nothing of it.
+impl fmt::Debug for OpenedKubeconfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OpenedKubeconfig").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+/// The data of a secret. A document without any, which no release writes, is not an empty secret.
+fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Result<SecretContent, UnreadableSecret> {
+    let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
+    let opened = keyring.open(Kind::Secret, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
+    let data: BTreeMap<String, String> =
+        serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
+    let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();
+    Ok(SecretContent { source, data })
+}
+
+/// Opens secrets. One that has changed since the snapshot would be sent under what is known of the one before.
+pub(super) fn opened(
+    facts: &BTreeMap<Uuid, SecretFacts>,
+    read: Vec<SealedSecret>,
+    keyring: &Keyring,
+) -> Result<Contents, PrepareError> {
+    let read: BTreeMap<Uuid, SealedSecret> = read.into_iter().map(|secret| (secret.id, secret)).collect();
+    let mut contents = Contents::new();
+    for (id, facts) in facts {
+        let sealed = read.get(id).filter(|secret| secret.version == facts.version).ok_or(PrepareError::Outdated)?;
+        let content = content(source(facts), sealed.sealed.as_deref(), keyring);
+        contents.insert((facts.namespace.clone(), facts.name.clone()), content);
+    }
+    Ok(contents)
+}

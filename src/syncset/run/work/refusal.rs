@@ -1,0 +1,124 @@
+//! What an error of a request is to a pass: a refusal of one step, or the end of the pass.
+
+use std::time::Duration;
+
+use crate::cluster::{Error, KindError};
+use crate::syncset::plan::pass::{Page, Refusal, Refused};
+use crate::syncset::plan::status::Unreachable;
+
+/// The shortest and the longest wait after a 429, and the wait if the server names none.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+const UNTOLD_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a pass can't continue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The cluster does not answer, or does not accept the credentials.
+    Silent {
+        /// In a word.
+        reason: Unreachable,
+        /// In a sentence.
+        message: String,
+    },
+    /// The API server asks to send nothing.
+    Throttled {
+        /// For so long: from a second to a minute.
+        told: Duration,
+        /// In a sentence.
+        message: String,
+        /// What the lists of a step have brought that were read at once, as [`Pass::throttled`] takes it; empty for any other step.
+        ///
+        /// [`Pass::throttled`]: crate::syncset::plan::pass::Pass::throttled
+        lists: Vec<Result<Page, Refused>>,
+    },
+    /// The claim on the cluster has ended: somebody else may work on it.
+    Lost,
+}
+
+/// Why a step has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// The cluster refused it, and the pass continues.
+    Refused(Refused),
+    /// The pass ends.
+    Stopped(Stop),
+}
+
+/// What a 404 means that is not about the object itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The namespace of an object that is written, if the answer names that.
+    Place,
+    /// Nothing to rely on: what answered may be no API server.
+    Unclear,
+}
+
+impl Failed {
+    /// By the error of a request.
+    pub(super) fn of(error: &Error, missing: Missing) -> Self {
+        let refusal = match error {
+            Error::Unavailable { .. } | Error::Connect { .. } | Error::NoAnswer { .. } => {
+                return Self::silent(Unreachable::ErrorConnectingToCluster, error);
+            }
+            Error::Unauthorized { .. } => return Self::silent(Unreachable::Unauthorized, error),
+            // A 5xx with `Retry-After` may be about one object, and would keep all others from being sent.
+            Error::Throttled { code: 429, retry_after, .. } => {
+                let told = retry_after.unwrap_or(UNTOLD_WAIT);
+                let told = told.clamp(SHORTEST_WAIT, LONGEST_WAIT);
+                return Self::Stopped(Stop::Throttled { told, message: error.message(), lists: Vec::new() });
+            }
+            Error::LeaseExpired(_) => return Self::Stopped(Stop::Lost),
+            Error::Conflict { exists: true, .. } => Refusal::Exists,
+            Error::Conflict { exists: false, .. } => Refusal::Conflict,
+            Error::NotFound { .. } => Refusal::NotFound,
+            Error::NotServed { of_namespace: true, .. } if missing == Missing::Place => Refusal::NotFound,
+            Error::NamespaceTerminating { .. } => Refusal::NamespaceTerminating,
+            Error::Forbidden { .. } => Refusal::Forbidden,
+            Error::Rejected { code: 422, .. } => Refusal::Invalid,
+            Error::Rejected { code: 415, .. } => Refusal::UnsupportedMediaType,
+            Error::NotServed { .. } => Refusal::NotServed,
+            Error::Rejected { .. } => Refusal::Rejected,
+            Error::SchemaMismatch { .. } => Refusal::SchemaMismatch,
+            Error::Throttled { .. } | Error::Server { .. } | Error::Decode { .. } => Refusal::Server,
+        };
+        Self::refused(refusal, error.message())
+    }
+
+    /// By the error of a look-up of a kind.
+    pub(super) fn of_kind(error: &KindError) -> Self {
+        match error {
+            KindError::Unread(error) => Self::of(error, Missing::Unclear),
+            unserved => Self::refused(Refusal::NotServed, unserved.to_string()),
+        }
+    }
+
+    /// By the error of a probe; none if the cluster answers. A refusal is an answer, while an error of the server is none that a
+    /// pass could do anything with.
+    pub(super) fn of_probe(error: &Error) -> Option<Stop> {
+        match Self::of(error, Missing::Unclear) {
+            Self::Stopped(stop) => Some(stop),
+            Self::Refused(Refused { refusal: Refusal::Server, message }) => {
+                Some(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message })
+            }
+            Self::Refused(_) => None,
+        }
+    }
+
+    pub(super) fn refused(refusal: Refusal, message: String) -> Self {
+        Self::Refused(Refused { refusal, message })
+    }
+
+    fn silent(reason: Unreachable, error: &Error) -> Self {
+        Self::Stopped(Stop::Silent { reason, message: error.message() })
+    }
+}
+
+/// The result as a pass's caller reads it: the reply to the pass, or why it ends.
+pub(super) fn settled<T>(result: Result<T, Failed>) -> Result<Result<T, Refused>, Stop> {
+    match result {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(Failed::Refused(refused)) => Ok(Err(refused)),
+        Err(Failed::Stopped(stop)) => Err(stop),
+    }
+}

@@ -1,0 +1,105 @@
+//! What of the process's slots a visit has, and how it waits for them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::visit::Visit;
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
+
+/// A request that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// A visit that finds no room is repeated after this time, up to half as much earlier or later: other passes have the budget that the
+/// cluster's syncsets need.
+const PUT_OFF: Duration = Duration::from_secs(10);
+
+/// The slot that a visit has while it connects, and then while it works.
+pub(super) enum VisitSlot {
+    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
+    /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
+    Nothing,
+    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] SlowSlot),
+}
+
+/// When a visit that finds no room is repeated.
+pub(super) fn put_off(now: Timestamp) -> Timestamp {
+    let wait = PUT_OFF.mul_f64(0.5 + rand::random::<f64>());
+    now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
+}
+
+impl VisitSlot {
+    /// Whether it may ask a silent cluster.
+    pub(super) fn may_probe(&self) -> bool {
+        matches!(self, Self::Probing(_))
+    }
+}
+
+impl Worker {
+    /// Waits for a slot to work, and gives the one to connect back. Returns how long that took; none if the claim has ended meanwhile. If the
+    /// process ends, it goes on without, to its end.
+    pub(super) async fn begin_work(
+        &self,
+        work: &Work,
+        own_slot: &mut VisitSlot,
+        stopping: &CancellationToken,
+    ) -> Option<Duration> {
+        if matches!(own_slot, VisitSlot::Working(_)) {
+            return Some(Duration::ZERO);
+        }
+        let began = Instant::now();
+        tokio::select! {
+            biased;
+            _ = work.expired() => None,
+            () = stopping.cancelled() => Some(began.elapsed()),
+            slot = self.slots.work(work.urgent) => {
+                *own_slot = VisitSlot::Working(slot);
+                Some(began.elapsed())
+            }
+        }
+    }
+
+    /// Waits for a slot to connect to a cluster that has answered a probe, without the one to probe: others wait for that. If it does
+    /// not come to that, how the visit ends.
+    pub(super) async fn wait_to_connect(
+        &self,
+        work: &Work,
+        own_slot: &mut VisitSlot,
+        stopping: &CancellationToken,
+    ) -> Option<Visit> {
+        *own_slot = VisitSlot::Nothing;
+        tokio::select! {
+            biased;
+            _ = work.expired() => Some(Visit::lost()),
+            () = stopping.cancelled() => Some(Visit::handed_back()),
+            // The semaphore is never closed.
+            Some(slot) = self.slots.connect() => {
+                *own_slot = VisitSlot::Connecting(slot);
+                None
+            }
+        }
+    }
+
+    /// Waits for an answer. A cluster that takes long gives its slot to work back meanwhile, if a slot for those is free: it is no longer one
+    /// that answers.
+    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, own_slot: &mut VisitSlot) -> T {
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            answered = &mut answer => return answered,
+            () = sleep(SLOW) => {}
+        }
+        if matches!(own_slot, VisitSlot::Working(_))
+            && let Some(slot) = self.slots.slow()
+        {
+            *own_slot = VisitSlot::Slow(slot);
+        }
+        answer.await
+    }
+}

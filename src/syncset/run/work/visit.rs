@@ -1,0 +1,517 @@
+//! A visit of a claimed cluster: what is read, done, stored and shown, and when the cluster is looked at again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::basis::{Basis, Rechecked};
+use super::executor::Executor;
+use super::finish::Ran;
+use super::first;
+use super::identity::Identified;
+use super::observer::{First, Visited};
+use super::plan::Plan;
+use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
+use super::refusal::Stop;
+use super::shown::{self, Shown};
+use super::slot::{VisitSlot, put_off};
+use super::worker::{Kept, Worker};
+use crate::cluster::full_text;
+use crate::documents::{OpenError, Work, WriteError};
+use crate::syncset::plan::action::{Action, PassPlan, Probe};
+use crate::syncset::plan::name::SyncSetName;
+use crate::syncset::plan::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
+use crate::syncset::plan::retry;
+use crate::syncset::plan::retry::Ended;
+use crate::syncset::plan::rows::{PaceRow, ResultRow};
+use crate::syncset::plan::status;
+use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
+use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
+
+/// A cluster has to answer within this time.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How often a cluster is read anew because a syncset was changed while it was read.
+const MOST_READS: usize = 3;
+/// When a cluster is looked at again whose documents were changed meanwhile.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What becomes of the row in the work queue.
+pub(super) enum Rest {
+    /// It is ready again at this time, and remembers so many failed attempts.
+    Until(Timestamp, u32),
+    /// The same for what was not done to its end: what was urgent stays urgent.
+    Further(Timestamp, u32),
+    /// The cluster is gone.
+    Gone,
+    /// The process ends: another one may go on at once.
+    HandedBack,
+    /// The claim has ended: another process may work on the cluster.
+    Lost,
+}
+
+/// How a visit ended.
+pub(super) struct Visit {
+    pub(super) rest: Rest,
+    pub(super) visited: Visited,
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl Visit {
+    pub(super) fn of(visited: Visited, rest: Rest) -> Self {
+        Self { rest, visited, outcome: None }
+    }
+
+    pub(super) fn lost() -> Self {
+        Self::of(Visited::Interrupted, Rest::Lost)
+    }
+
+    pub(super) fn handed_back() -> Self {
+        Self::of(Visited::Interrupted, Rest::HandedBack)
+    }
+}
+
+/// Why a visit came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VisitError {
+    /// The state could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The status could not be written.
+    #[error("failed to write the ClusterSync")]
+    Show(#[from] WriteError),
+    /// The cluster can't be worked on.
+    #[error(transparent)]
+    Prepare(PrepareError),
+    /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
+    #[error(transparent)]
+    NoKey(NoCredentials),
+}
+
+/// What a visit has read, and when.
+pub(super) struct Read {
+    pub(super) snapshot: Snapshot,
+    pub(super) plan: Plan,
+    pub(super) at: Instant,
+}
+
+/// Whether a pass first asks a silent cluster whether it answers at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// It is not silent.
+    Nothing,
+    First,
+    /// It has answered that earlier in this visit.
+    HasAnswered,
+}
+
+impl Read {
+    /// The database's time.
+    pub(super) fn now(&self) -> Timestamp {
+        after(self.snapshot.at, self.at.elapsed())
+    }
+
+    pub(super) fn pace(&self) -> PaceRow {
+        self.snapshot.pace.clone().unwrap_or_default()
+    }
+
+    /// Which cluster it was, when that was last found out.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.snapshot.pace.as_ref()?.identity.as_deref()
+    }
+
+    fn live(&self) -> BTreeSet<Uuid> {
+        self.plan.live.iter().map(|syncset| syncset.header.id).collect()
+    }
+
+    /// The syncsets whose deletions are suspended, of those that have something to delete.
+    pub(super) fn suspended(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
+        let is_suspended = |row: &&ResultRow| {
+            let has_deletions =
+                row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
+            has_deletions && self.snapshot.guards.iter().any(|guard| guard.syncset == row.syncset && guard.held)
+        };
+        let mut suspended: Vec<_> = results.iter().filter(is_suspended).map(|row| row.name.clone()).collect();
+        suspended.sort();
+        suspended
+    }
+}
+
+pub(super) fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+}
+
+impl Worker {
+    /// Visits a cluster. `slot` is its slot to connect.
+    pub(super) async fn visit(
+        &self,
+        work: &Work,
+        slot: OwnedSemaphorePermit,
+        stopping: &CancellationToken,
+    ) -> Result<Visit, VisitError> {
+        let (mut own_slot, mut again) = (VisitSlot::Connecting(slot), after(self.now(), SOON));
+        // By which kubeconfig the cluster has answered a probe.
+        let mut awake = None;
+        for _ in 0..MOST_READS {
+            let at = Instant::now();
+            let snapshot = self.store.snapshot(work.cluster).await?;
+            self.set_clock(snapshot.at);
+            let plan = Plan::of(&snapshot);
+            let read = Read { snapshot, plan, at };
+            again = after(read.now(), SOON);
+            let is_awake =
+                awake.is_some() && awake == read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+            let (mut asks, mut no_slot_until) = (Asks::Nothing, None);
+            if let Action::Pass(pass_plan) = &read.plan.action
+                && pass_plan.probe != Probe::None
+            {
+                if is_awake {
+                    asks = Asks::HasAnswered;
+                } else if own_slot.may_probe() {
+                    asks = Asks::First;
+                } else {
+                    match self.slots.probe(pass_plan.probe == Probe::Demanded) {
+                        Ok(slot) => (own_slot, asks) = (VisitSlot::Probing(slot), Asks::First),
+                        // Nobody has a claim on it meanwhile, so what somebody asks for is done at once. It is stored, so that a change
+                        // makes no difference.
+                        Err(wait) => {
+                            let until = after(read.now(), wait);
+                            // A kubeconfig that is refused stays so until it is read.
+                            if read.pace().retry_at.is_some() && !self.store_retry(work, &read, until).await? {
+                                return Ok(Visit::lost());
+                            }
+                            no_slot_until = Some(until);
+                        }
+                    }
+                }
+            }
+            let (visited, until) = match &read.plan.action {
+                Action::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
+                Action::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
+                Action::Paused(pause) => (Visited::Paused, pause.until),
+                Action::Silent { retry_at } => (Visited::Waiting, Some(*retry_at)),
+                Action::Throttled { until } => (Visited::Waiting, Some(*until)),
+                Action::InStep { next_full } => (Visited::InStep, Some(*next_full)),
+                Action::Pass(pass_plan) => {
+                    if let Some(visit) =
+                        Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?
+                    {
+                        return Ok(visit);
+                    }
+                    if asks != Asks::Nothing {
+                        // It has answered.
+                        awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
+                    }
+                    if matches!(own_slot, VisitSlot::Nothing) {
+                        // What was read is old when the turn comes.
+                        drop(read);
+                        if let Some(visit) = self.wait_to_connect(work, &mut own_slot, stopping).await {
+                            return Ok(visit);
+                        }
+                    }
+                    continue;
+                }
+            };
+            let paused = match &read.plan.action {
+                Action::Paused(pause) => Some(pause.message()),
+                _ => None,
+            };
+            let conditions = Conditions {
+                reachability: Self::reachability_before(&read),
+                paused,
+                suspended: read.suspended(&read.snapshot.results),
+                has_moved: self.has_moved(&read),
+            };
+            let next = retry::next(
+                &Ended::Nothing { until },
+                read.pace(),
+                0,
+                self.config.reapply_interval,
+                read.now(),
+                rand::random(),
+            );
+            let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
+                // The pass that was asked for is still to be made, and this visit was no attempt at it.
+                Rest::Until(ready_at, _) if matches!(read.plan.action, Action::Throttled { .. }) => {
+                    Rest::Further(ready_at, work.attempts.saturating_sub(1))
+                }
+                // The same for what somebody has asked for.
+                Rest::Until(ready_at, _) if matches!(&read.plan.action, Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded) => {
+                    Rest::Further(ready_at, 0)
+                }
+                rest => rest,
+            };
+            return Ok(Visit::of(visited, rest));
+        }
+        Ok(Visit::of(Visited::Yielded, Rest::Further(again, 0)))
+    }
+
+    pub(super) fn reachability_before(read: &Read) -> Reachability {
+        let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
+        shown::reachability(read.snapshot.pace.as_ref(), &status)
+    }
+
+    /// Writes the `ClusterSync` if it differs: after a pass, or without one.
+    pub(super) async fn show(
+        &self,
+        work: &Work,
+        read: &Read,
+        outcome: Option<&Outcome>,
+        conditions: Conditions,
+        ready_at: Timestamp,
+        attempts: u32,
+    ) -> Result<Rest, VisitError> {
+        let rest = Rest::Until(ready_at, attempts);
+        let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
+        let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
+        let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
+        let observed = Observed { results, live, ending, conditions, controlled_by: self.holder.as_str() };
+        let status = status::status(&observed, &before.status, read.now());
+        if !status::differs(&status, &before.status) {
+            return Ok(rest);
+        }
+        let first_success = first::of_cluster(&read.snapshot, &before.status, &status);
+        Ok(match shown::write(&self.writer, work.writing(), before, status).await? {
+            Shown::Written => {
+                if let Some(took) = first_success {
+                    self.observer.first_success(First::Cluster, took);
+                }
+                rest
+            }
+            Shown::Outdated => Rest::Until(ready_at.min(after(read.now(), SOON)), attempts),
+            Shown::Lost => Rest::Lost,
+        })
+    }
+
+    /// A pass. None if documents have changed since they were read, or if the cluster has answered and no slot to connect was free.
+    async fn pass(
+        &self,
+        work: &Work,
+        read: &Read,
+        pass_plan: &PassPlan,
+        asks: Asks,
+        own_slot: &mut VisitSlot,
+        stopping: &CancellationToken,
+    ) -> Result<Option<Visit>, VisitError> {
+        // Nothing is planned without it.
+        let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
+        // Keys and certificates are read by few threads, for whom others may wait.
+        let kept = tokio::select! {
+            biased;
+            _ = work.expired() => return Ok(Some(Visit::lost())),
+            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+            kept = self.kept(work.cluster, cluster) => kept,
+        };
+        let mut kept = match kept {
+            Ok(kept) => kept,
+            Err(NoClient::ShutsDown(_)) => return Ok(Some(Visit::handed_back())),
+            Err(NoClient::Credentials(error @ NoCredentials::Sealed(OpenError::UnknownKey { .. }))) => {
+                return Err(VisitError::NoKey(error));
+            }
+            Err(fault) => {
+                // A value that does not fit its key does so again once the right key is there.
+                let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
+                let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
+                let message = full_text(&fault);
+                // Others need not wait for the database.
+                *own_slot = VisitSlot::Nothing;
+                return self.unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended).await.map(Some);
+            }
+        };
+        let visit = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
+        let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
+        drop(dropped);
+        visit
+    }
+
+    /// The client of the last pass, if it was made of this kubeconfig, or a new one.
+    async fn kept(&self, id: Uuid, cluster: &StoredCluster) -> Result<Kept, NoClient> {
+        let kubeconfig = self.preparer.open(cluster)?;
+        let kept = self.idle.lock().take(id);
+        match kept.filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint()) {
+            Some(kept) => Ok(kept),
+            None => Ok(Kept::new(self.preparer.client(&self.clusters, id, kubeconfig).await?)),
+        }
+    }
+
+    async fn pass_with(
+        &self,
+        work: &Work,
+        read: &Read,
+        (pass_plan, asks): (&PassPlan, Asks),
+        own_slot: &mut VisitSlot,
+        kept: &mut Kept,
+        stopping: &CancellationToken,
+    ) -> Result<Option<Visit>, VisitError> {
+        let progress = kept.progress_of(&read.snapshot);
+        let mut executor = Executor::new(&mut kept.client, work.fence());
+        if asks == Asks::First {
+            if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
+                // Others need not wait for the database.
+                *own_slot = VisitSlot::Nothing;
+                return self.stopped_before(work, read, stop).await.map(Some);
+            }
+            // From now on it is one of those that answer.
+            let Some(slot) = self.slots.connect_now() else {
+                *own_slot = VisitSlot::Nothing;
+                return Ok(None);
+            };
+            *own_slot = VisitSlot::Connecting(slot);
+        }
+        let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
+            Ok(identified) => identified,
+            Err(stop) => return self.stopped_before(work, read, stop).await.map(Some),
+        };
+        let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
+        let prepared =
+            self.preparer.prepare(&read.snapshot, &read.plan, pass_plan, identified.is_another, progress, &deletions);
+        // It may wait for the budget that other passes have. They may wait for slots to work, so nobody waits for the budget with a slot to work.
+        let began = Instant::now();
+        let prepared = tokio::select! {
+            biased;
+            _ = work.expired() => return Ok(Some(Visit::lost())),
+            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+            prepared = prepared => prepared,
+        };
+        let mut prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(PrepareError::Outdated) => return Ok(None),
+            Err(PrepareError::Store(error)) => return Err(error.into()),
+            Err(PrepareError::Busy) => {
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
+            }
+            // Others may need the slot to connect, and another replica may have budget.
+            Err(PrepareError::NoBudget) => {
+                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
+            }
+            Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
+        };
+        let mut basis = Basis::of(work, read);
+        basis.has_waited(began.elapsed());
+        if executor.is_answered() {
+            let Some(waited) = self.begin_work(work, own_slot, stopping).await else { return Ok(Some(Visit::lost())) };
+            basis.has_waited(waited);
+        }
+        if basis.is_stale(false, Instant::now()) && !self.ask_anew(work, &mut basis).await? {
+            return Ok(Some(Visit::lost()));
+        }
+        if basis.is_another_version {
+            // Another pass is requested for that, or will be soon.
+            return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
+        }
+        prepared.input.elsewhere = read.pace().is_elsewhere(identified.identity.as_deref().or(read.identity()));
+        let rests_on = (prepared, read, &identified);
+        let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await? {
+            Ok(ran) => ran,
+            Err(visit) => return Ok(Some(visit)),
+        };
+        drop(executor);
+        // It may have had nothing else to ask.
+        ran.is_answered |= asks == Asks::HasAnswered;
+        let progress = std::mem::take(&mut ran.outcome.progress);
+        let visit = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
+        // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
+        if visit.outcome.is_some() {
+            kept.keep(progress, &read.snapshot);
+        }
+        Ok(Some(visit))
+    }
+
+    /// Runs a pass. If it can't go on, not even with what it has done so far, how the visit ends.
+    async fn run_pass(
+        &self,
+        work: &Work,
+        executor: &mut Executor<'_>,
+        basis: &mut Basis,
+        (prepared, read, identified): (Prepared, &Read, &Identified),
+        own_slot: &mut VisitSlot,
+        stopping: &CancellationToken,
+    ) -> Result<Result<Ran, Visit>, VisitError> {
+        let began = Instant::now();
+        let Prepared { input, share: _share } = prepared;
+        // Another identity is stored with the first writes, which forget what was stored of the cluster before.
+        let mut noted = identified.is_another.then(|| identified.noted(read));
+        let mut pass = Pass::new(input);
+        executor.expect(&pass);
+        let mut not_before = Duration::ZERO;
+        let (outcome, stop, is_stopped) = loop {
+            if stopping.is_cancelled() {
+                break (pass.interrupt(), None, true);
+            }
+            let step = pass.next(began.elapsed());
+            let deletes = matches!(step, Step::Delete { .. });
+            if basis.is_stale(deletes, Instant::now()) && !self.ask_anew(work, basis).await? {
+                return Ok(Err(Visit::lost()));
+            }
+            // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
+            if deletes && basis.has_changed {
+                drop(step);
+                match self.check_again(work, read, basis).await? {
+                    Rechecked::Same => {}
+                    Rechecked::Changed => pass.put_off_deletions(),
+                    Rechecked::Ended => break (pass.interrupt(), None, false),
+                    Rechecked::Lost => return Ok(Err(Visit::lost())),
+                }
+                continue;
+            }
+            let reply = match step {
+                Step::Done(outcome) => break (*outcome, None, false),
+                Step::Store(writes) => {
+                    let noted = noted.take();
+                    if let Some(visit) = self.store_pass(work, basis, &writes, noted.as_ref()).await? {
+                        return Ok(Err(visit));
+                    }
+                    Ok(Answer::Stored)
+                }
+                step => {
+                    let asked = Instant::now();
+                    match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await {
+                        Ok(mut reply) => {
+                            if let Some((syncset, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
+                                *is_known = self.store.knows(&read.snapshot, syncset).await?;
+                            }
+                            if let Some((behavior, is_success)) = pass.sent(&reply) {
+                                self.observer.sent(behavior, is_success, asked.elapsed());
+                            }
+                            reply
+                        }
+                        Err(Stop::Lost) => return Ok(Err(Visit::lost())),
+                        Err(Stop::Throttled { told, message, lists }) => {
+                            // Of an API server that answers other requests, it is a refusal of this one.
+                            if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
+                                not_before = not_before.max(told);
+                                Err(Refused { refusal: Refusal::Throttled, message })
+                            } else {
+                                let reason = Stop::Throttled { told, message, lists: Vec::new() };
+                                break (pass.interrupt(), Some(reason), false);
+                            }
+                        }
+                        Err(reason) => break (pass.interrupt(), Some(reason), false),
+                    }
+                }
+            };
+            pass.reply(reply);
+            if executor.is_answered() {
+                let Some(waited) = self.begin_work(work, own_slot, stopping).await else {
+                    return Ok(Err(Visit::lost()));
+                };
+                pass.has_waited(waited);
+                basis.has_waited(waited);
+                if basis.is_stale(false, Instant::now()) {
+                    if !self.ask_anew(work, basis).await? {
+                        return Ok(Err(Visit::lost()));
+                    }
+                    if basis.is_another_version {
+                        break (pass.interrupt(), None, false);
+                    }
+                }
+            }
+        };
+        Ok(Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() }))
+    }
+}

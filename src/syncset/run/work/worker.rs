@@ -1,0 +1,292 @@
+//! The actor that works on clusters.
+//!
+//! State: clients of clusters that were worked on in the last minute. It claims clusters from the work queue, as many as there are slots
+//! to connect, and visits each in a task of its own ([`Worker::visit`]). It sends to the writer, whose bounds hold back a visit that has
+//! something to show; nobody sends to it. A visit that fails is repeated with back-off, by whichever process claims the cluster then;
+//! one that panics is reported, and its cluster returns when the claim ends. Restart: visits under way are aborted, and their claims
+//! end by themselves. Drain: nothing is claimed any more, passes store what they have done after the request under way, and their
+//! clusters are handed back.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::executor::Client;
+use super::observer::{Visited, Visiting, WorkObserver};
+use super::prepare::Preparer;
+use super::visit::{Rest, Visit, VisitError};
+use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
+use crate::cluster::{DynamicClusters, full_text};
+use crate::documents::{Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
+use crate::syncset::config::SyncsetsConfig;
+use crate::syncset::plan::pass::Progress;
+use crate::syncset::run::idle::IdleClients;
+use crate::syncset::run::payloads::Payloads;
+use crate::syncset::run::slots::Slots;
+use crate::syncset::run::store::{PassStore, Snapshot, StoreError};
+
+/// The label under which requests to clusters are counted.
+const COUNTED_AS: &str = "syncsets";
+/// Requests in flight to one cluster: those of its pass, and of operators who look at it.
+const MOST_REQUESTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
+/// A pass that has waited for the budget for so long gives its cluster back for a while: it has a slot to connect, which others may need
+/// whose syncsets are smaller, and another replica may have budget.
+const BUDGET_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes of payloads of syncsets that all passes share, keyed by id and version.
+const PAYLOAD_CACHE: u64 = 128 << 20;
+/// Between two looks for clients that have been idle for long.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// After a visit that failed through no fault of the cluster.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
+
+/// Works on clusters. Its clones are the same.
+#[derive(Clone)]
+pub struct Worker(Arc<Inner>);
+
+/// What visits share.
+pub struct Inner {
+    pub(super) config: SyncsetsConfig,
+    pub store: PassStore,
+    pub(super) queue: WorkQueue,
+    pub(super) writer: WriterHandle,
+    pub(super) holder: Holder,
+    pub preparer: Preparer,
+    pub(super) slots: Slots,
+    pub clusters: Arc<DynamicClusters>,
+    /// Held for one look-up.
+    pub(super) idle: Mutex<IdleClients<Kept>>,
+    /// Milliseconds by which the database's clock is ahead of this machine's.
+    clock: AtomicI64,
+    shared: Shared,
+    pub(super) observer: Arc<dyn WorkObserver>,
+}
+
+/// What is kept of a cluster between two passes.
+pub(super) struct Kept {
+    pub(super) client: Client,
+    /// Of a pass that has to go on.
+    progress: Progress,
+    /// The demand for a full pass, and the last one, when that pass began: what another pass has seen does not count.
+    of: (i64, Option<Timestamp>),
+}
+
+impl Kept {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, progress: Progress::default(), of: (0, None) }
+    }
+
+    /// The progress of the pass that goes on with this snapshot.
+    pub(super) fn progress_of(&self, snapshot: &Snapshot) -> Progress {
+        if self.of == Self::pass_of(snapshot) { self.progress.clone() } else { Progress::default() }
+    }
+
+    /// Keeps the progress of a pass that began with this snapshot.
+    pub(super) fn keep(&mut self, progress: Progress, snapshot: &Snapshot) {
+        (self.progress, self.of) = (progress, Self::pass_of(snapshot));
+    }
+
+    fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {
+        (snapshot.resyncs, snapshot.pace.as_ref().and_then(|pace| pace.last_full))
+    }
+}
+
+impl std::ops::Deref for Worker {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Worker {
+    /// A worker with these settings on these documents.
+    pub fn new(config: SyncsetsConfig, shared: &Shared, observer: Arc<dyn WorkObserver>) -> Self {
+        let store = PassStore::new(shared.database.clone());
+        let payloads = Payloads::of_bytes(PAYLOAD_CACHE);
+        let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
+        let preparer = preparer.waiting_at_most(BUDGET_WITHIN);
+        let clusters = Arc::new(DynamicClusters::of_many(
+            config.request_timeout,
+            MOST_REQUESTS,
+            COUNTED_AS,
+            config.deny_networks.clone(),
+        ));
+        Self(Arc::new(Inner {
+            store,
+            queue: WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone()),
+            writer: shared.writer.clone(),
+            holder: shared.claims.holder().clone(),
+            preparer,
+            slots: Slots::new(config.max_in_flight),
+            clusters,
+            idle: Mutex::default(),
+            clock: AtomicI64::new(0),
+            shared: shared.clone(),
+            observer,
+            config,
+        }))
+    }
+
+    /// The actor, under its name `worker`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("worker", move |scope| self.clone().run(scope))
+    }
+
+    /// The actor's body.
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        scope.set_state("waiting");
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            () = self.shared.has_schema() => {}
+        }
+        scope.set_state("running");
+        let stopping = CancellationToken::new();
+        // There are at most as many that have not begun as there are slots, of which each has one.
+        let slots = self.slots.connecting();
+        let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
+        let consumer = WorkConsumer::new(self.queue.clone(), slots);
+        let mut visits =
+            Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
+        let mut expire = interval(EXPIRE_EVERY);
+        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let claims = consumer
+            .run(&scope, |work, slot| {
+                if deliver.try_send((work, slot)).is_err() {
+                    tracing::error!("more clusters were claimed than there are slots: this is a bug");
+                }
+            })
+            .fuse();
+        tokio::pin!(claims);
+        let mut is_claiming = true;
+        loop {
+            tokio::select! {
+                () = &mut claims, if is_claiming => {
+                    is_claiming = false;
+                    stopping.cancel();
+                    while let Ok((work, slot)) = claimed.try_recv() {
+                        visits.begin(work, slot);
+                    }
+                }
+                Some((work, slot)) = claimed.recv() => visits.begin(work, slot),
+                Some(ended) = visits.tasks.join_next_with_id() => visits.ended(ended),
+                _ = expire.tick() => self.expire(),
+            }
+            if !is_claiming && visits.tasks.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The database's time is `at` now.
+    pub(super) fn set_clock(&self, at: Timestamp) {
+        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
+        self.clock.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The database's time, as far as it is known.
+    pub(super) fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
+    }
+
+    fn expire(&self) {
+        let dropped = self.idle.lock().expire(Instant::now());
+        drop(dropped);
+    }
+
+    /// Visits a cluster and ends the claim on it.
+    async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
+        let visiting = Visiting::begin(&*self.observer, work.waited);
+        let visit = if stopping.is_cancelled() {
+            Ok(Visit::handed_back())
+        } else {
+            Box::pin(self.visit(&work, slot, &stopping)).await
+        };
+        let (rest, visited, outcome) = match visit {
+            Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
+            Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
+        };
+        visiting.end(visited, outcome.as_ref());
+        let cluster = work.name.clone();
+        let ended = match rest {
+            Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
+            Rest::Further(ready_at, attempts) => self.queue.go_on(work, attempts, ready_at).await,
+            Rest::Gone => self.queue.forget(work).await,
+            Rest::HandedBack => self.queue.hand_back(work).await,
+            Rest::Lost => Ok(Finished::Lost),
+        };
+        match ended {
+            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim ended before the visit"),
+            Ok(Finished::Settled | Finished::Ready) => {}
+            Err(error) => {
+                tracing::warn!(
+                    cluster,
+                    error = full_text(&error),
+                    "failed to end the claim on a cluster, it is visited again when the claim ends"
+                );
+            }
+        }
+    }
+
+    /// When a cluster is visited again after an error.
+    fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
+        match error {
+            VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
+            VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_))
+            | VisitError::Show(_)
+            | VisitError::Prepare(_) => {
+                tracing::warn!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
+            }
+            VisitError::Store(_) | VisitError::NoKey(_) => {
+                tracing::error!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
+            }
+        }
+        let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
+        let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
+        match error {
+            // A replica that has the key may go on with what is urgent.
+            VisitError::NoKey(_) => Rest::Further(ready_at, work.attempts),
+            _ => Rest::Until(ready_at, work.attempts),
+        }
+    }
+}
+
+/// The visits under way.
+struct Visits {
+    worker: Worker,
+    stopping: CancellationToken,
+    tasks: JoinSet<()>,
+    /// The name of each one's cluster.
+    of: HashMap<Id, String>,
+}
+
+impl Visits {
+    fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
+        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
+        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
+        self.of.insert(task.id(), cluster);
+    }
+
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let (id, panic) = match ended {
+            Ok((id, ())) => (id, None),
+            Err(error) => (error.id(), Some(error)),
+        };
+        let cluster = self.of.remove(&id);
+        if let Some(panic) = panic {
+            let cluster = cluster.unwrap_or_default();
+            tracing::error!(cluster, error = %panic, "a visit of a cluster panicked, it is visited again when its claim ends: this is a bug");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is known of all clusters together, for the report and the metrics.
+//!
+//! An actor counts. State: the newest counts, as latest values. It reads the database every 15 s, with a few statements of which none is
+//! larger with the number of objects, and in the replica that is the dispatcher some more each minute, for Hive's gauges. It sends to
+//! nobody; an approval and a question for the status make it count at once, Hive's gauges too. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
+//! ends at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::actor::{BoxError, ChildSpec, Scope};
+use crate::cluster::full_text;
+use crate::db::Database;
+use crate::documents::{Leadership, Role, Shared, WorkQueue};
+use crate::syncset::metrics::SyncsetMetrics;
+use crate::syncset::run::applied::Applied;
+use crate::syncset::run::counts::Counted;
+use crate::syncset::run::dispatch::DispatchError;
+
+/// Between two counts.
+const EVERY: Duration = Duration::from_secs(15);
+/// Between two counts of Hive's gauges, and how many times as long as a count takes it is at least: they take a twentieth of a
+/// connection at most, however many syncsets there are.
+const APPLIED_EVERY: Duration = Duration::from_mins(1);
+const APPLIED_RESTS: u32 = 20;
+
+/// What is known of all clusters. Clones are the same.
+#[derive(Clone)]
+pub struct Overview {
+    shared: Arc<Shared>,
+    queue: WorkQueue,
+    leadership: Leadership,
+    latest: watch::Sender<Latest>,
+    again: Arc<Notify>,
+    metrics: Arc<SyncsetMetrics>,
+}
+
+/// What was counted last.
+#[derive(Clone, Debug, Default)]
+pub struct Latest {
+    /// None before the first count.
+    pub counted: Option<Counted>,
+    /// When that was.
+    pub counted_at: Option<Instant>,
+    /// When the last count began, whether it succeeded or not: it has all that was written before.
+    pub began_at: Option<Instant>,
+    /// Why the last count failed, with its causes.
+    pub failure: Option<String>,
+    /// None in a replica that is not the dispatcher.
+    pub applied: Option<Applied>,
+}
+
+impl Overview {
+    pub fn new(shared: &Arc<Shared>, metrics: Arc<SyncsetMetrics>) -> Self {
+        Self {
+            queue: WorkQueue::new(&shared.database, &shared.claims),
+            leadership: shared.claims.role(Role::Dispatcher),
+            shared: Arc::clone(shared),
+            latest: watch::Sender::default(),
+            again: Arc::default(),
+            metrics,
+        }
+    }
+
+    /// What was counted last.
+    pub fn latest(&self) -> Latest {
+        self.latest.borrow().clone()
+    }
+
+    /// The database that is counted.
+    pub fn database(&self) -> &Database {
+        &self.shared.database
+    }
+
+    /// Counts at once, since something has been changed.
+    pub fn count_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// Counts, and returns when that is done. Its callers limit how long they wait.
+    pub async fn count_now(&self) {
+        let (asked_at, mut latest) = (Instant::now(), self.latest.subscribe());
+        self.count_again();
+        // The sender is this overview's own.
+        let _ = latest.wait_for(|latest| latest.began_at.is_some_and(|began_at| began_at >= asked_at)).await;
+    }
+
+    /// The actor, under its name `overview`.
+    pub fn child(self) -> ChildSpec {
+        ChildSpec::new("overview", move |scope| self.clone().run(scope))
+    }
+
+    async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        tokio::select! {
+            biased;
+            () = scope.draining() => return Ok(()),
+            () = self.shared.has_schema() => {}
+        }
+        let mut every = interval(EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut rests_until, mut apply_at) = (Instant::now(), Instant::now());
+        loop {
+            let is_asked = tokio::select! {
+                biased;
+                () = scope.draining() => return Ok(()),
+                _ = every.tick() => false,
+                () = self.again.notified() => true,
+            };
+            self.count().await;
+            let leads = self.leadership.grant().is_some();
+            let due_at = if is_asked { rests_until } else { apply_at };
+            if !leads {
+                self.latest.send_if_modified(|latest| latest.applied.take().is_some());
+                (rests_until, apply_at) = (Instant::now(), Instant::now());
+            } else if due_at <= Instant::now() {
+                let begun = Instant::now();
+                self.count_applied().await;
+                rests_until = begun + APPLIED_RESTS * begun.elapsed();
+                apply_at = rests_until.max(begun + APPLIED_EVERY);
+            }
+        }
+    }
+
+    async fn count(&self) {
+        let began_at = Instant::now();
+        let counted = Counted::read(&self.shared.database, &self.queue).await;
+        self.latest.send_modify(|latest| {
+            latest.began_at = Some(began_at);
+            match counted {
+                Ok(counted) => {
+                    self.metrics.counted(&counted);
+                    (latest.counted, latest.counted_at, latest.failure) = (Some(counted), Some(Instant::now()), None);
+                }
+                Err(DispatchError::Database(error)) => latest.failure = Some(full_text(&error)),
+                Err(error) => latest.failure = Some(full_text(&error)),
+            }
+        });
+    }
+
+    async fn count_applied(&self) {
+        match Applied::read(&self.shared.database).await {
+            Ok(applied) => self.latest.send_modify(|latest| latest.applied = Some(applied)),
+            Err(error) => {
+                tracing::debug!(error = full_text(&error), "failed to count where syncsets are applied, retrying");
+            }
+        }
+    }
+}
