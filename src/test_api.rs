@@ -52,8 +52,7 @@ pub mod http {
     pub use crate::http::DeniedNetworks;
 }
 pub mod hub {
-    pub use crate::hub::job::alone;
-    pub use crate::hub::{HubMetrics, section};
+    pub use crate::hub::{HubMetrics, alone, section};
 }
 pub mod inventory {
     pub use crate::inventory::InventoryMetrics;
@@ -86,8 +85,7 @@ pub mod state {
     pub use crate::state::needed_access;
 }
 pub mod status_sync {
-    pub use crate::status_sync::job::alone;
-    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, section};
+    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, alone, section};
 }
 pub mod syncset {
     pub use crate::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics, section};
@@ -125,7 +123,9 @@ pub mod syncset {
             pub use crate::syncset::plan::parse::{Identity, header, payload};
         }
         pub mod pass {
-            pub use crate::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Release, Step, Writes};
+            pub use crate::syncset::plan::pass::{
+                Answer, End, Input, Outcome, Pass, Progress, Refused, Release, Step, Writes,
+            };
         }
         pub mod render {
             pub use crate::syncset::plan::render::{UnreadableSecret, render};
@@ -148,8 +148,8 @@ pub mod syncset {
     }
     pub mod work {
         pub use crate::syncset::run::work::{
-            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop, Visited,
-            WorkObserver,
+            Client, Executor, Failed, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop,
+            Visited, WorkObserver,
         };
     }
 }

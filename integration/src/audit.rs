@@ -15,7 +15,7 @@
 //! # }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::SeekFrom;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,8 @@ use tokio::sync::Mutex;
 
 use crate::{Error, eventually};
 
-/// The policy for `--audit-policy-file`: a line for each request, with no body.
+/// The policy for `--audit-policy-file`: a line for each request, with no body. Writes have one more as they begin: their effect can be seen
+/// before they are answered.
 pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -42,6 +43,9 @@ rules:
   verbs: [watch]
   omitStages: [RequestReceived, ResponseComplete]
 - level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+  omitStages: [ResponseStarted]
+- level: Metadata
   omitStages: [RequestReceived, ResponseStarted]
 ";
 
@@ -50,6 +54,8 @@ const SENTINEL: &str = "/towline-audit-sentinel/";
 
 /// The line of a request is written before its answer has ended, but by a server that may be busy.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
+/// For the answers to writes that have begun.
+const LONGEST_WRITE: Duration = Duration::from_secs(5);
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,6 +203,8 @@ struct Log {
     rest: Vec<u8>,
     records: Vec<Record>,
     last_sentinel: u64,
+    /// The ids of writes that have begun and are not answered.
+    under_way: BTreeSet<String>,
 }
 
 impl Audit {
@@ -243,7 +251,8 @@ impl Audit {
         Ok(counts)
     }
 
-    /// Waits until the log has everything that is answered by now: a request made now is in it.
+    /// Waits until the log has everything that is answered by now, and every write whose effect can be seen: a request made now is in it, and
+    /// the writes that began before have ended.
     async fn settle(&self) -> Result<(), Error> {
         let number = self.sentinels.fetch_add(1, Ordering::Relaxed) + 1;
         // Repeated, because after a restart of the server the first request may still go into a dead connection.
@@ -260,7 +269,23 @@ impl Audit {
             }
             if log.last_sentinel >= number { Ok(Ok(())) } else { Err(format!("sentinel {}", log.last_sentinel)) }
         })
-        .await?
+        .await??;
+        let begun: Vec<String> = self.log.lock().await.under_way.iter().cloned().collect();
+        let ended = eventually("the end of writes in the audit log", LONGEST_WRITE, async || {
+            let mut log = self.log.lock().await;
+            if let Err(unreadable) = log.read(&self.path).await {
+                return Ok(Err(unreadable));
+            }
+            let open = begun.iter().filter(|id| log.under_way.contains(*id)).count();
+            if open == 0 { Ok(Ok(())) } else { Err(format!("{open} under way")) }
+        });
+        if let Ok(ended) = ended.await {
+            return ended;
+        }
+        // A server that was killed answers none of them.
+        let mut log = self.log.lock().await;
+        log.under_way.retain(|id| !begun.contains(id));
+        Ok(())
     }
 }
 
@@ -289,6 +314,11 @@ impl Log {
             self.last_sentinel = self.last_sentinel.max(number.parse().unwrap_or(0));
             return Ok(());
         }
+        if line.stage == "RequestReceived" {
+            self.under_way.insert(line.audit_id);
+            return Ok(());
+        }
+        self.under_way.remove(&line.audit_id);
         let object = line.object_ref.unwrap_or_default();
         self.records.push(Record {
             user: line.impersonated_user.unwrap_or(line.user).username,
@@ -309,6 +339,10 @@ impl Log {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
+    #[serde(default)]
+    stage: String,
+    #[serde(rename = "auditID", default)]
+    audit_id: String,
     #[serde(rename = "requestURI")]
     request_uri: String,
     verb: String,
@@ -361,6 +395,16 @@ mod tests {
         let sentinel = r#"{"requestURI":"/towline-audit-sentinel/7","verb":"get","user":{"username":"admin"}}"#;
         let log = log(&[LINE, sentinel]);
         assert_eq!((log.records.len(), log.last_sentinel), (1, 7));
+    }
+
+    #[test]
+    fn a_write_counts_once_and_is_under_way_until_it_is_answered() {
+        let answered = LINE.replace(r#""stage""#, r#""auditID":"a-1","stage""#);
+        let begun = answered.replace("ResponseComplete", "RequestReceived");
+        let mut log = log(&[&begun]);
+        assert_eq!((log.records.len(), log.under_way.len()), (0, 1));
+        log.take(answered.as_bytes()).unwrap();
+        assert_eq!((log.records.len(), log.under_way.len()), (1, 0));
     }
 
     #[test]

@@ -195,6 +195,8 @@ impl Postgres {
             "fsync=off",
             "full_page_writes=off",
             "autovacuum=off",
+            // All tests of a suite share one server.
+            "max_connections=300",
         ] {
             args.extend(["-c".into(), setting.into()]);
         }

@@ -140,15 +140,22 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
 /// What a probe has found out.
 struct Probed {
     session: Session,
-    /// Whether the API server answers and accepts the credentials, and then, whether the cluster's identity could be read.
-    answer: Result<Result<(), Error>, Error>,
+    answer: Answer,
+}
+
+/// What the API server said to a probe.
+enum Answer {
+    /// It accepts the credentials, and the cluster's identity was read or not.
+    Accepts(Result<(), Error>),
+    /// It does not answer, or does not accept the credentials.
+    Fails(Error),
 }
 
 async fn probe(cluster: &Cluster, session: Session) -> Probed {
     let answer = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
         // Another cluster than before may answer.
-        Ok(()) => Ok(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await),
-        Err(error) => Err(error),
+        Ok(()) => Answer::Accepts(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await),
+        Err(error) => Answer::Fails(error),
     };
     Probed { session, answer }
 }
@@ -157,21 +164,21 @@ async fn probe(cluster: &Cluster, session: Session) -> Probed {
 fn conclude(cluster: &Cluster, credentials: &mut CredentialCache, state: &mut State, probed: Probed) -> bool {
     let Probed { session, answer } = probed;
     let down = match answer {
-        Ok(identity) => {
+        Answer::Accepts(identity) => {
             credentials.accepted();
             identity.err().map(|error| (ClusterState::Unreachable, error.to_string()))
         }
         // The server does not name the cause.
-        Err(error @ Error::Unauthorized { .. }) => {
+        Answer::Fails(error @ Error::Unauthorized { .. }) => {
             credentials.refused();
             let fault = credentials.certificate_fault(SystemTime::now());
             let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
             Some((ClusterState::Unauthorized, reason))
         }
-        Err(Error::Connect { source, .. } | Error::NoAnswer { source, .. }) => {
+        Answer::Fails(Error::Connect { source, .. } | Error::NoAnswer { source, .. }) => {
             Some(unreachable(&session.connection, &source))
         }
-        Err(error) => Some((ClusterState::Unreachable, error.to_string())),
+        Answer::Fails(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
     if let Some((seen, reason)) = down {
         let fault = cluster.credentials_fault().borrow().clone();
@@ -196,7 +203,7 @@ fn conclude(cluster: &Cluster, credentials: &mut CredentialCache, state: &mut St
 
 /// Asks again if the connection breaks: what raises the doubt is often a server or a proxy that ends its connections, all of them,
 /// and a kept one is used before its end is noticed. That says nothing of whether the server accepts new ones.
-async fn once_more<Answer: Future<Output = Result<(), Error>>>(ask: impl Fn() -> Answer) -> Result<(), Error> {
+async fn once_more<Asked: Future<Output = Result<(), Error>>>(ask: impl Fn() -> Asked) -> Result<(), Error> {
     match ask().await {
         Err(error) if error.is_broken_connection() => ask().await,
         answer => answer,

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> Value {
-        let crd: Value = serde_saphyr::from_str(include_str!("../../deploy/inventory/crd.yaml")).unwrap();
+        let crd: Value = serde_saphyr::from_str(include_str!("../../../deploy/inventory/crd.yaml")).unwrap();
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
     }
 

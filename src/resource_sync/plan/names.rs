@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn in_one_cluster_a_copy_is_never_copied_again() {
-        let mapping = mapping("", "-edge", "", true);
-        assert_eq!(mapping.local_of(&ObjectKey::new("a", "x")), Some(ObjectKey::new("a-edge", "x")));
-        assert_eq!(mapping.local_of(&ObjectKey::new("a-edge", "x")), None);
+        let edge = mapping("", "-edge", "", true);
+        assert_eq!(edge.local_of(&ObjectKey::new("a", "x")), Some(ObjectKey::new("a-edge", "x")));
+        assert_eq!(edge.local_of(&ObjectKey::new("a-edge", "x")), None);
         let named = mapping("-hub", "", "", true);
         assert_eq!(named.remote_of(&ObjectKey::new("a", "x-hub")), None, "a remote object is not a local one");
         assert_eq!(named.remote_of(&ObjectKey::new("a", "x")), Some(ObjectKey::new("a", "x-hub")));

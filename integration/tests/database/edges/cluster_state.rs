@@ -14,7 +14,7 @@ use towline::test_api::syncset::plan::pass::{Answer, Input, Outcome, Pass, Progr
 use towline::test_api::syncset::plan::render::{UnreadableSecret, render};
 use towline::test_api::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
 use towline::test_api::syncset::plan::wanted::{Deletions, Live};
-use towline::test_api::syncset::work::{Client, Executor, Stop};
+use towline::test_api::syncset::work::{Client, Executor, Failed, Stop};
 
 use crate::edges::world::LIMIT;
 
@@ -139,7 +139,11 @@ impl State {
                     rows.save(&writes);
                     Ok(Answer::Stored)
                 }
-                step => executor.carry_out(&step, LIMIT).await?,
+                step => match executor.carry_out(&step, LIMIT).await {
+                    Ok(answer) => Ok(answer),
+                    Err(Failed::Refused(refused)) => Err(refused),
+                    Err(Failed::Stopped(stop)) => return Err(stop),
+                },
             };
             // There is one hub.
             if let Some((_, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {

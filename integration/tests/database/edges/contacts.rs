@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use towline::test_api::cluster::{Clock, Error, Fence, Kind, Payload, Request};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::object::normalize;
-use towline::test_api::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Step};
+use towline::test_api::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Refused, Step};
 use towline::test_api::syncset::plan::rows::AppliedRow;
 use towline::test_api::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
 use towline::test_api::syncset::plan::wanted::{Deletions, Live};
-use towline::test_api::syncset::work::{Client, Executor};
+use towline::test_api::syncset::work::{Client, Executor, Failed};
 
 use crate::edges::world::{Edge, LIMIT, config_maps, custom, run};
 
@@ -25,6 +25,15 @@ fn deployments() -> Kind {
     "apps".clone_into(&mut kind.resource.group);
     "apps/v1".clone_into(&mut kind.resource.api_version);
     kind
+}
+
+/// The reply to a pass that goes on.
+fn reply(done: Result<Answer, Failed>) -> Result<Answer, Refused> {
+    match done {
+        Ok(answer) => Ok(answer),
+        Err(Failed::Refused(refused)) => Err(refused),
+        Err(Failed::Stopped(stop)) => panic!("the pass stops: {stop:?}"),
+    }
 }
 
 /// A syncset with one object, and what is stored of it.
@@ -111,7 +120,7 @@ impl Applied {
                     return *outcome;
                 }
                 Step::Store(writes) => (Ok(Answer::Stored), writes.applied),
-                step => (executor.carry_out(&step, LIMIT).await.unwrap(), Vec::new()),
+                step => (reply(executor.carry_out(&step, LIMIT).await), Vec::new()),
             };
             self.rows.extend(stored.into_iter().map(|row| (row.object.clone(), row)));
             // There is one hub.
@@ -148,8 +157,8 @@ fn an_object_that_somebody_creates_after_the_look_is_not_ours_even_if_the_proces
                 let step = pass.next(Duration::ZERO);
                 if matches!(step, Step::Apply { .. } | Step::Create { .. }) {
                     edge.cluster.change(Request::create(&kind, &key, &theirs).by("somebody")).await.unwrap();
-                    let refused = executor.carry_out(&step, LIMIT).await.unwrap();
-                    assert!(refused.is_err(), "{behavior:?}: {refused:?}");
+                    let refused = executor.carry_out(&step, LIMIT).await;
+                    assert!(matches!(refused, Err(Failed::Refused(_))), "{behavior:?}: {refused:?}");
                     break;
                 }
                 let reply = match step {
@@ -158,7 +167,7 @@ fn an_object_that_somebody_creates_after_the_look_is_not_ours_even_if_the_proces
                         stored.extend(writes.applied.into_iter().map(|row| (row.object.clone(), row)));
                         Ok(Answer::Stored)
                     }
-                    step => executor.carry_out(&step, LIMIT).await.unwrap(),
+                    step => reply(executor.carry_out(&step, LIMIT).await),
                 };
                 pass.reply(reply);
             }

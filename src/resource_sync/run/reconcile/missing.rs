@@ -1,6 +1,7 @@
 //! Remote objects that the cache does not hold: confirms that they are gone, and gets the guard's permission for what follows
 //!.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,19 +51,19 @@ impl PairReconciler {
             && section.index(|index| index.table.get(&self.key).is_some_and(|pair| pair.holds_remote))
     }
 
-    /// Gets a remote object that may have left the selector. `Ok(None)`: the plan can go on.
+    /// Gets a remote object that may have left the selector. The plan goes on, or the run ends.
     pub(crate) async fn look_behind_the_selector(
         &mut self,
         section: &Section,
         observed: &mut Observed,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<ControlFlow<End>, Error> {
         let Some((kind, list)) = known_missing(section) else {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
+            return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
         let live = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await?;
         // A list since then may be of another cluster, and then the answer says nothing about this cache.
         if known_missing(section).is_none_or(|(_, now)| now != list) {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
+            return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         }
         let holds_remote =
             live.as_ref().is_some_and(|live| section.policy().marks.holds(live) && !section.is_held_elsewhere(live));
@@ -70,11 +71,11 @@ impl PairReconciler {
         if let Some(live) = live {
             if is_selected(section, &live) {
                 // The cache is behind and will show it.
-                return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
+                return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(CATCH_UP))));
             }
             observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Confirms to the guard that this change would be made to the pair. If that exceeds the limit, requeues the pairs that
@@ -98,10 +99,15 @@ impl PairReconciler {
         section.index(|index| index.guard.decide(&self.key, bounds, Instant::now()))
     }
 
-    /// Asks the guard whether a change that it limits may be made to the pair. `None`: it may, and the plan can go on.
-    pub(crate) fn ask_guard(&self, section: &Section, change: GuardedChange, observed: &mut Observed) -> Option<End> {
+    /// Asks the guard whether a change that it limits may be made to the pair. If not, the run ends.
+    pub(crate) fn ask_guard(
+        &self,
+        section: &Section,
+        change: GuardedChange,
+        observed: &mut Observed,
+    ) -> ControlFlow<End> {
         if section.pending_changes_incomplete() {
-            return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
+            return ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
         }
         let own = section.is_own_pair(observed);
         let pending = PendingChange { change, own, to_namespace_only: false };
@@ -109,31 +115,33 @@ impl PairReconciler {
         self.confirmed(section, change);
         match self.decide(section) {
             Decision::Go => observed.permitted = Some(change),
-            Decision::Held => return Some(End::Held),
-            Decision::Wait | Decision::Confirm => return Some(End::Later(PairState::Pending, Some(GUARD_RECHECK))),
+            Decision::Held => return ControlFlow::Break(End::Held),
+            Decision::Wait | Decision::Confirm => {
+                return ControlFlow::Break(End::Later(PairState::Pending, Some(GUARD_RECHECK)));
+            }
         }
-        None
+        ControlFlow::Continue(())
     }
 
-    /// Confirms with a live GET that a missing remote object is gone, unless the guard holds the pair. `Ok(None)`:
-    /// the plan can go on.
+    /// Confirms with a live GET that a missing remote object is gone, unless the guard holds the pair. The plan
+    /// goes on, or the run ends.
     pub(crate) async fn confirm_absence(
         &mut self,
         section: &Section,
         observed: &mut Observed,
         confirmed: &mut bool,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<ControlFlow<End>, Error> {
         let Some((kind, list)) = known_missing(section) else {
-            return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
+            return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
         };
         let pending = section.pending_change(&self.key, observed.local.as_deref(), None, GuardedChange::Delete);
         section.index(|index| index.guard.register(self.key.clone(), pending, Instant::now()));
         match self.decide(section) {
-            Decision::Held => return Ok(Some(End::Held)),
-            Decision::Wait => return Ok(Some(End::Later(PairState::Pending, Some(GUARD_RECHECK)))),
+            Decision::Held => return Ok(ControlFlow::Break(End::Held)),
+            Decision::Wait => return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(GUARD_RECHECK)))),
             Decision::Go if *confirmed => {
                 observed.remote = Remote::Absent(Absence::Confirmed);
-                return Ok(None);
+                return Ok(ControlFlow::Continue(()));
             }
             // A confirmation of an earlier run may be from another cluster, so the object is requested again.
             Decision::Go | Decision::Confirm => {}
@@ -141,25 +149,25 @@ impl PairReconciler {
         let Some(live) = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await? else {
             // A list since then may be of another cluster, and then the answer says nothing about this cache.
             if known_missing(section).is_none_or(|(_, now)| now != list) {
-                return Ok(Some(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
+                return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK))));
             }
             if let Some(source) = section.find_source(observed, list).await? {
                 observed.source_lives_at = Some(source);
-                return Ok(None);
+                return Ok(ControlFlow::Continue(()));
             }
             self.confirmed(section, GuardedChange::Delete);
             *confirmed = true;
-            return Ok(None);
+            return Ok(ControlFlow::Continue(()));
         };
         if is_selected(section, &live) {
             if section.index(|index| index.guard.clear(&self.key)) {
                 section.requeue_pending_changes();
             }
             // It exists and is selected: the cache is behind and will show it.
-            return Ok(Some(End::Later(PairState::Pending, Some(CATCH_UP))));
+            return Ok(ControlFlow::Break(End::Later(PairState::Pending, Some(CATCH_UP))));
         }
         self.confirmed(section, GuardedChange::LetGo);
         observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 }

@@ -17,6 +17,7 @@ mod notices;
 mod rejected;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,22 +221,22 @@ impl PairReconciler {
             let step = match next {
                 Next::Rest(rest) if self.may_have_left_the_selector(section, &observed, rest) => {
                     match self.look_behind_the_selector(section, &mut observed).await {
-                        Ok(None) => continue,
-                        Ok(Some(end)) => return (end, observed),
+                        Ok(ControlFlow::Continue(())) => continue,
+                        Ok(ControlFlow::Break(end)) => return (end, observed),
                         Err(error) => return (End::Failed("look_behind_selector", error), observed),
                     }
                 }
                 Next::Rest(rest) => return (self.end_at(rest, contended), observed),
                 Next::ConfirmAbsence => {
                     match self.confirm_absence(section, &mut observed, &mut absence_confirmed).await {
-                        Ok(None) => continue,
-                        Ok(Some(end)) => return (end, observed),
+                        Ok(ControlFlow::Continue(())) => continue,
+                        Ok(ControlFlow::Break(end)) => return (end, observed),
                         Err(error) => return (End::Failed("confirm_absence", error), observed),
                     }
                 }
                 Next::AskGuard(change) => match self.ask_guard(section, change, &mut observed) {
-                    None => continue,
-                    Some(end) => return (end, observed),
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(end) => return (end, observed),
                 },
                 Next::Do(step) => step,
             };

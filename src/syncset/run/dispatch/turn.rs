@@ -57,6 +57,13 @@ pub struct Turn {
     pub released: usize,
 }
 
+/// What the guard came to.
+enum Checked {
+    Decided(Decisions),
+    /// Something was approved meanwhile: another turn checks the same again.
+    Outdated,
+}
+
 impl Turn {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
@@ -101,8 +108,8 @@ impl Dispatch {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
                 ..Unchecked::default()
             };
-            let decisions = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, checked).await?;
-            if let Some(decisions) = decisions {
+            let checked = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, checked).await?;
+            if let Checked::Decided(decisions) = checked {
                 self.write(grant, &read, &decisions, &mut turn).await?;
             }
         }
@@ -154,7 +161,8 @@ impl Dispatch {
             return Ok(turn);
         }
         let repeated = Turn { has_more: true, ..Turn::default() };
-        let Some(decisions) = self.check(grant, read, read.last, &unchecked, &mut turn, checked).await? else {
+        let Checked::Decided(decisions) = self.check(grant, read, read.last, &unchecked, &mut turn, checked).await?
+        else {
             return Ok(repeated);
         };
         let mut transaction = self.begin(grant, read).await?;
@@ -194,10 +202,9 @@ impl Dispatch {
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
         let syncsets = everything(&self.database).await?.into_iter().collect();
         let unchecked = Unchecked { syncsets, ..Unchecked::default() };
-        let decisions = self.check(grant, read, read.head.newest, &unchecked, &mut turn, checked).await?;
-        let is_written = match decisions {
-            Some(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
-            None => false,
+        let is_written = match self.check(grant, read, read.head.newest, &unchecked, &mut turn, checked).await? {
+            Checked::Decided(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
+            Checked::Outdated => false,
         };
         if !is_written {
             return Ok(Turn { has_more: true, ..Turn::default() });
@@ -215,8 +222,7 @@ impl Dispatch {
     }
 
     /// Has the guard check these syncsets and clusters. If they are many, some decisions are written in transactions of their own; what they store permits nothing
-    /// before the cursor has moved, and stays right if that never happens: another turn checks the same again. None if something was
-    /// approved meanwhile.
+    /// before the cursor has moved, and stays right if that never happens: another turn checks the same again.
     async fn check(
         &self,
         grant: &Grant,
@@ -225,7 +231,7 @@ impl Dispatch {
         unchecked: &Unchecked,
         turn: &mut Turn,
         checked: &(dyn Fn() + Sync),
-    ) -> Result<Option<Decisions>, DispatchError> {
+    ) -> Result<Checked, DispatchError> {
         let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
         let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
@@ -240,12 +246,12 @@ impl Dispatch {
                     }
                     checked();
                     if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), turn).await? {
-                        return Ok(None);
+                        return Ok(Checked::Outdated);
                     }
                 }
             }
         }
-        Ok(Some(decisions))
+        Ok(Checked::Decided(decisions))
     }
 
     /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was

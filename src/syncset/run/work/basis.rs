@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::plan::Plan;
-use super::visit::{Read, Visit, VisitError};
+use super::visit::{Read, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::Action;
 use crate::syncset::plan::pass::Writes;
-use crate::syncset::run::store::{Pace, Revision, Snapshot, StoreError};
+use crate::syncset::run::store::{Pace, Revision, Snapshot};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
 /// object takes milliseconds: usually nothing is asked for this alone.
@@ -86,8 +86,6 @@ pub(super) enum Rechecked {
     Changed,
     /// Nothing is to be done to the cluster any more.
     Ended,
-    /// The claim has ended.
-    Lost,
 }
 
 impl Rechecked {
@@ -111,15 +109,11 @@ impl Rechecked {
 }
 
 impl Worker {
-    /// Asks the database whether everything is as it was. False if the claim has ended.
-    pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<bool, VisitError> {
+    /// Asks the database whether everything is as it was.
+    pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<(), VisitError> {
         let asked = Instant::now();
-        match self.store.revision(&work.writing()).await {
-            Ok(revision) => basis.learn(revision, asked),
-            Err(StoreError::LeaseExpired) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(true)
+        basis.learn(self.store.revision(&work.writing()).await?, asked);
+        Ok(())
     }
 
     /// Asks the database whether what a pass is about to delete is still to be deleted, after something has changed: most changes do not
@@ -132,11 +126,7 @@ impl Worker {
     ) -> Result<Rechecked, VisitError> {
         let asked = Instant::now();
         // What was requested until now is in the snapshot that follows.
-        let revision = match self.store.revision(&work.writing()).await {
-            Ok(revision) => revision,
-            Err(StoreError::LeaseExpired) => return Ok(Rechecked::Lost),
-            Err(error) => return Err(error.into()),
-        };
+        let revision = self.store.revision(&work.writing()).await?;
         let snapshot = self.store.snapshot(work.cluster).await?;
         let rechecked = Rechecked::of((&read.snapshot, &read.plan), (&snapshot, &Plan::of(&snapshot)));
         if rechecked == Rechecked::Same {
@@ -145,21 +135,17 @@ impl Worker {
         Ok(rechecked)
     }
 
-    /// Stores what a pass has done or is about to do. If it can't go on, how the visit ends.
+    /// Stores what a pass has done or is about to do.
     pub(super) async fn store_pass(
         &self,
         work: &Work,
         basis: &mut Basis,
         writes: &Writes,
         pace: Option<&Pace>,
-    ) -> Result<Option<Visit>, VisitError> {
+    ) -> Result<(), VisitError> {
         let asked = Instant::now();
-        match self.store.save(&work.writing(), writes, pace).await {
-            Ok(revision) => basis.learn(revision, asked),
-            Err(StoreError::LeaseExpired) => return Ok(Some(Visit::lost())),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(None)
+        basis.learn(self.store.save(&work.writing(), writes, pace).await?, asked);
+        Ok(())
     }
 }
 

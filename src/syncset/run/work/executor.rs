@@ -1,7 +1,7 @@
 //! Carries out the steps of a pass on one cluster.
 //!
 //! [`Pass`] says what to do next, an [`Executor`] does it with one request, or with several while a kind is looked up, and returns
-//! what the pass continues from: an [`Answer`], what the cluster [`Refused`], or why the pass has to [`Stop`]. Requests go one after
+//! what the pass continues from: an [`Answer`], or why there is none ([`Failed`]). Requests go one after
 //! another, and only the lists of one step at once (`lists`). Each is sent under the fence of the work claim: after
 //! the claim has ended nothing is sent, not even what waited.
 //!
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::refusal::{Failed, Missing, Stop, settled};
+use super::refusal::{Failed, Missing, Stop};
 use super::seen::{ending, looked_at, seen};
 use super::write::{By, ObjectOnCluster};
 use crate::cluster::{
@@ -25,7 +25,7 @@ use crate::cluster::{
 };
 use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::plan::name::ObjectRef;
-use crate::syncset::plan::pass::{Answer, Manager, Pass, Refusal, Refused, Resolution, Step, Target};
+use crate::syncset::plan::pass::{Answer, Manager, Pass, Refusal, Resolution, Step, Target};
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for. A definition is served
 /// after about 70 ms.
@@ -144,9 +144,9 @@ impl<'c> Executor<'c> {
 
     /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time;
     /// once it has, requests have their usual deadline.
-    pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+    pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
         if let Step::Lists(lists) = step {
-            return self.list(lists, within).await.map(Ok);
+            return Ok(self.list(lists, within).await?);
         }
         if !self.is_answered && is_write(step) {
             return self.write_first(step, within).await;
@@ -155,16 +155,16 @@ impl<'c> Executor<'c> {
     }
 
     /// Carries out a step of which each request has this deadline.
-    async fn answered_within(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+    async fn answered_within(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
         // The caller decides when a cluster is asked again that was silent or wanted fewer requests. A request that waited here
         // for that would hold up the pass with its slot.
         let cluster = self.cluster.urgent(within);
-        settled(self.answer(&cluster, step).await)
+        self.answer(&cluster, step).await
     }
 
     /// Carries out a write to a cluster that has answered nothing yet. If it takes longer, a cluster that lives is told from a dead
     /// one by a probe: a dead one must not hold the pass for the write's whole deadline.
-    async fn write_first(&mut self, step: &Step<'_>, within: Duration) -> Result<Result<Answer, Refused>, Stop> {
+    async fn write_first(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
         let (cluster, fence) = (self.cluster.clone(), self.fence.clone());
         let probed_after = PROBED_AFTER.min(within / 2);
         let mut written = Box::pin(self.answered_within(step, Duration::MAX));
@@ -178,8 +178,8 @@ impl<'c> Executor<'c> {
             probed = cluster.probe(within.saturating_sub(probed_after)) => {
                 // Whatever else it answers, it lives, and the write may still be carried out.
                 let failed = probed.err().map(|error| Failed::of(&error, Missing::Unclear));
-                if let Some(Failed::Stopped(stop @ Stop::Silent { .. })) = failed {
-                    return Err(stop);
+                if let Some(silent @ Failed::Stopped(Stop::Silent { .. })) = failed {
+                    return Err(silent);
                 }
             }
         }
@@ -187,11 +187,11 @@ impl<'c> Executor<'c> {
     }
 
     /// The UID of `kube-system`, by which clusters are told apart.
-    pub async fn identity(&mut self, within: Duration) -> Result<Result<String, Refused>, Stop> {
+    pub async fn identity(&mut self, within: Duration) -> Result<String, Failed> {
         check_claim(&self.fence)?;
         let read = self.cluster.read_uid(within).await;
         self.note(&read);
-        settled(read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear)))
+        read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear))
     }
 
     /// Whether a cluster answers that did not before: `GET /version`.

@@ -71,7 +71,7 @@ impl Worker {
                 let left = Some(Left::Throttled(*told));
                 (Ended::Complete { was_full: false, left }, Visited::Throttled)
             }
-            (Some(Stop::Lost), _) => return Ok(Visit::lost()),
+            (Some(Stop::Lost), _) => return Err(VisitError::Lost),
             (None, End::Finished) => {
                 // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
                 let left = match outcome.retry {
@@ -108,9 +108,7 @@ impl Worker {
             next.pace.retry_at = Some(after(now, not_before));
         }
         let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
-        if let Some(visit) = self.store_pass(work, basis, &outcome.writes, Some(&stored)).await? {
-            return Ok(visit);
-        }
+        self.store_pass(work, basis, &outcome.writes, Some(&stored)).await?;
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }

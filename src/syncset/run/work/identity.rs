@@ -8,7 +8,7 @@
 use jiff::SignedDuration;
 
 use super::executor::Executor;
-use super::refusal::Stop;
+use super::refusal::{Failed, Stop};
 use super::visit::{CONNECT_WITHIN, Read, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
@@ -18,6 +18,13 @@ use crate::syncset::plan::rows::PaceRow;
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::store::Pace;
+
+/// Whether a pass may begin on the cluster.
+pub(super) enum Identification {
+    Identified(Identified),
+    /// The cluster did not say which one it is, or another document owns it.
+    Stopped(Stop),
+}
 
 /// What was found out about which cluster it is.
 pub(super) struct Identified {
@@ -52,27 +59,29 @@ impl Worker {
         read: &Read,
         pass_plan: &PassPlan,
         executor: &mut Executor<'_>,
-    ) -> Result<Result<Identified, Stop>, VisitError> {
+    ) -> Result<Identification, VisitError> {
         if !pass_plan.identifies {
-            let identified = Identified { identity: None, is_another: false };
-            return Ok(self.unless_duplicate(read.snapshot.owner.as_deref()).map(|()| identified));
+            return Ok(match self.duplicate(read.snapshot.owner.as_deref()) {
+                Some(stop) => Identification::Stopped(stop),
+                None => Identification::Identified(Identified { identity: None, is_another: false }),
+            });
         }
         let identity = match executor.identity(CONNECT_WITHIN).await {
-            Ok(Ok(identity)) => identity,
-            Ok(Err(Refused { refusal, message })) => {
+            Ok(identity) => identity,
+            Err(Failed::Refused(Refused { refusal, message })) => {
                 let message = format!("failed to read the UID of namespace kube-system: {message}");
                 let reason = match refusal {
                     Refusal::Forbidden => Unreachable::Forbidden,
                     _ => Unreachable::ErrorConnectingToCluster,
                 };
-                return Ok(Err(Stop::Silent { reason, message }));
+                return Ok(Identification::Stopped(Stop::Silent { reason, message }));
             }
-            Err(stop) => return Ok(Err(stop)),
+            Err(Failed::Stopped(stop)) => return Ok(Identification::Stopped(stop)),
         };
         // It is noted also where duplicates are allowed, so that the order is known when they no longer are.
         let owner = self.store.own(&work.writing(), &identity).await?;
-        if let Err(stop) = self.unless_duplicate(owner.as_deref()) {
-            return Ok(Err(stop));
+        if let Some(stop) = self.duplicate(owner.as_deref()) {
+            return Ok(Identification::Stopped(stop));
         }
         let is_another = read.identity().is_some_and(|noted| *noted != identity);
         let is_new = read.identity().is_none();
@@ -82,16 +91,16 @@ impl Worker {
             // together with the first writes.
             self.store.save(&work.writing(), &Writes::default(), Some(&identified.noted(read))).await?;
         }
-        Ok(Ok(identified))
+        Ok(Identification::Identified(identified))
     }
 
-    /// Stops a pass over a cluster that another document of the namespace owns.
-    fn unless_duplicate(&self, owner: Option<&str>) -> Result<(), Stop> {
-        let Some(owner) = owner.filter(|_| !self.config.allowed.duplicates) else { return Ok(()) };
+    /// What stops a pass over a cluster that another document of the namespace owns.
+    fn duplicate(&self, owner: Option<&str>) -> Option<Stop> {
+        let owner = owner.filter(|_| !self.config.allowed.duplicates)?;
         let message = format!(
             "the kubeconfig leads to the same cluster as that of {owner}, which owns it: nothing is sent for this document"
         );
-        Err(Stop::Silent { reason: Unreachable::Duplicate, message })
+        Some(Stop::Silent { reason: Unreachable::Duplicate, message })
     }
 
     /// Whether it is still shown that the document leads to another cluster than before: until the next full pass after that.

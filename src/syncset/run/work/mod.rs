@@ -23,7 +23,7 @@ pub use executor::{Client, Executor};
 pub use observer::{First, Visited, WorkObserver};
 pub use plan::Plan;
 pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
-pub use refusal::Stop;
+pub use refusal::{Failed, Stop};
 pub use seen::seen;
 pub use takeover::taken_over;
 pub use worker::Worker;

@@ -38,7 +38,7 @@ pub enum Stop {
 
 /// Why a step has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub enum Failed {
     /// The cluster refused it, and the pass continues.
     Refused(Refused),
     /// The pass ends.
@@ -114,11 +114,8 @@ impl Failed {
     }
 }
 
-/// The result as a pass's caller reads it: the reply to the pass, or why it ends.
-pub(super) fn settled<T>(result: Result<T, Failed>) -> Result<Result<T, Refused>, Stop> {
-    match result {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(Failed::Refused(refused)) => Ok(Err(refused)),
-        Err(Failed::Stopped(stop)) => Err(stop),
+impl From<Stop> for Failed {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop)
     }
 }

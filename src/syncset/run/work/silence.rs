@@ -14,7 +14,7 @@ use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next};
 use crate::syncset::plan::rows::PaceRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Unreachable};
-use crate::syncset::run::store::{Pace, StoreError};
+use crate::syncset::run::store::Pace;
 
 impl Worker {
     /// The cluster stopped the visit before the pass.
@@ -33,7 +33,7 @@ impl Worker {
                 self.unreachable(work, read, (reason, message), self.silent_again(told)).await
             }
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
-            Stop::Lost => Ok(Visit::lost()),
+            Stop::Lost => Err(VisitError::Lost),
         }
     }
 
@@ -42,8 +42,8 @@ impl Worker {
         Ended::Silent { told, turn: self.slots.next_probe() }
     }
 
-    /// Stores when a silent cluster is asked that could not be asked now. Returns whether the claim still holds.
-    pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<bool, VisitError> {
+    /// Stores when a silent cluster is asked that could not be asked now.
+    pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<(), VisitError> {
         self.store_pace(work, read, PaceRow { retry_at: Some(until), ..read.pace() }).await
     }
 
@@ -65,17 +65,16 @@ impl Worker {
 
     /// Stores when the cluster is visited next, and ends the visit.
     async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
-        Ok(if pace == read.pace() || self.store_pace(work, read, pace).await? { visit } else { Visit::lost() })
+        if pace != read.pace() {
+            self.store_pace(work, read, pace).await?;
+        }
+        Ok(visit)
     }
 
-    /// Returns whether the claim still holds.
-    async fn store_pace(&self, work: &Work, read: &Read, pace: PaceRow) -> Result<bool, VisitError> {
+    async fn store_pace(&self, work: &Work, read: &Read, pace: PaceRow) -> Result<(), VisitError> {
         let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
-        match self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await {
-            Ok(_) => Ok(true),
-            Err(StoreError::LeaseExpired) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
+        Ok(())
     }
 
     /// The cluster is shown as unreachable.

@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::visit::Visit;
+use super::visit::VisitError;
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
@@ -42,46 +42,45 @@ impl VisitSlot {
 }
 
 impl Worker {
-    /// Waits for a slot to work, and gives the one to connect back. Returns how long that took; none if the claim has ended meanwhile. If the
-    /// process ends, it goes on without, to its end.
+    /// Waits for a slot to work, and gives the one to connect back. Returns how long that took. If the process ends, it goes on without, to
+    /// its end.
     pub(super) async fn begin_work(
         &self,
         work: &Work,
         own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
-    ) -> Option<Duration> {
+    ) -> Result<Duration, VisitError> {
         if matches!(own_slot, VisitSlot::Working(_)) {
-            return Some(Duration::ZERO);
+            return Ok(Duration::ZERO);
         }
         let began = Instant::now();
         tokio::select! {
             biased;
-            _ = work.expired() => None,
-            () = stopping.cancelled() => Some(began.elapsed()),
+            _ = work.expired() => Err(VisitError::Lost),
+            () = stopping.cancelled() => Ok(began.elapsed()),
             slot = self.slots.work(work.urgent) => {
                 *own_slot = VisitSlot::Working(slot);
-                Some(began.elapsed())
+                Ok(began.elapsed())
             }
         }
     }
 
-    /// Waits for a slot to connect to a cluster that has answered a probe, without the one to probe: others wait for that. If it does
-    /// not come to that, how the visit ends.
+    /// Waits for a slot to connect to a cluster that has answered a probe, without the one to probe: others wait for that.
     pub(super) async fn wait_to_connect(
         &self,
         work: &Work,
         own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
-    ) -> Option<Visit> {
+    ) -> Result<(), VisitError> {
         *own_slot = VisitSlot::Nothing;
         tokio::select! {
             biased;
-            _ = work.expired() => Some(Visit::lost()),
-            () = stopping.cancelled() => Some(Visit::handed_back()),
+            _ = work.expired() => Err(VisitError::Lost),
+            () = stopping.cancelled() => Err(VisitError::ShutsDown),
             // The semaphore is never closed.
             Some(slot) = self.slots.connect() => {
                 *own_slot = VisitSlot::Connecting(slot);
-                None
+                Ok(())
             }
         }
     }

@@ -13,11 +13,11 @@ use super::basis::{Basis, Rechecked};
 use super::executor::Executor;
 use super::finish::Ran;
 use super::first;
-use super::identity::Identified;
+use super::identity::{Identification, Identified};
 use super::observer::{First, Visited};
 use super::plan::Plan;
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
-use super::refusal::Stop;
+use super::refusal::{Failed, Stop};
 use super::shown::{self, Shown};
 use super::slot::{VisitSlot, put_off};
 use super::worker::{Kept, Worker};
@@ -65,22 +65,20 @@ impl Visit {
     pub(super) fn of(visited: Visited, rest: Rest) -> Self {
         Self { rest, visited, outcome: None }
     }
-
-    pub(super) fn lost() -> Self {
-        Self::of(Visited::Interrupted, Rest::Lost)
-    }
-
-    pub(super) fn handed_back() -> Self {
-        Self::of(Visited::Interrupted, Rest::HandedBack)
-    }
 }
 
 /// Why a visit came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VisitError {
+    /// The claim has ended: another process may work on the cluster.
+    #[error("the claim has ended")]
+    Lost,
+    /// The process ends: another one may go on at once.
+    #[error("the process ends")]
+    ShutsDown,
     /// The state could not be read or written.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
     /// The status could not be written.
     #[error("failed to write the ClusterSync")]
     Show(#[from] WriteError),
@@ -90,6 +88,20 @@ pub(super) enum VisitError {
     /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
     #[error(transparent)]
     NoKey(NoCredentials),
+}
+
+impl From<StoreError> for VisitError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
+    }
+}
+
+/// How a pass ended.
+enum Passed {
+    /// So does the visit.
+    Ended(Visit),
+    /// Documents have changed since they were read, or the cluster has answered and no slot to connect was free: the visit reads again.
+    Again,
 }
 
 /// What a visit has read, and when.
@@ -182,8 +194,8 @@ impl Worker {
                         Err(wait) => {
                             let until = after(read.now(), wait);
                             // A kubeconfig that is refused stays so until it is read.
-                            if read.pace().retry_at.is_some() && !self.store_retry(work, &read, until).await? {
-                                return Ok(Visit::lost());
+                            if read.pace().retry_at.is_some() {
+                                self.store_retry(work, &read, until).await?;
                             }
                             no_slot_until = Some(until);
                         }
@@ -198,9 +210,8 @@ impl Worker {
                 Action::Throttled { until } => (Visited::Waiting, Some(*until)),
                 Action::InStep { next_full } => (Visited::InStep, Some(*next_full)),
                 Action::Pass(pass_plan) => {
-                    if let Some(visit) =
-                        Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?
-                    {
+                    let passed = Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?;
+                    if let Passed::Ended(visit) = passed {
                         return Ok(visit);
                     }
                     if asks != Asks::Nothing {
@@ -210,9 +221,7 @@ impl Worker {
                     if matches!(own_slot, VisitSlot::Nothing) {
                         // What was read is old when the turn comes.
                         drop(read);
-                        if let Some(visit) = self.wait_to_connect(work, &mut own_slot, stopping).await {
-                            return Ok(visit);
-                        }
+                        self.wait_to_connect(work, &mut own_slot, stopping).await?;
                     }
                     continue;
                 }
@@ -288,7 +297,6 @@ impl Worker {
         })
     }
 
-    /// A pass. None if documents have changed since they were read, or if the cluster has answered and no slot to connect was free.
     async fn pass(
         &self,
         work: &Work,
@@ -297,19 +305,19 @@ impl Worker {
         asks: Asks,
         own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
-    ) -> Result<Option<Visit>, VisitError> {
+    ) -> Result<Passed, VisitError> {
         // Nothing is planned without it.
-        let Some(cluster) = &read.snapshot.cluster else { return Ok(None) };
+        let Some(cluster) = &read.snapshot.cluster else { return Ok(Passed::Again) };
         // Keys and certificates are read by few threads, for whom others may wait.
         let kept = tokio::select! {
             biased;
-            _ = work.expired() => return Ok(Some(Visit::lost())),
-            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+            _ = work.expired() => return Err(VisitError::Lost),
+            () = stopping.cancelled() => return Err(VisitError::ShutsDown),
             kept = self.kept(work.cluster, cluster) => kept,
         };
         let mut kept = match kept {
             Ok(kept) => kept,
-            Err(NoClient::ShutsDown(_)) => return Ok(Some(Visit::handed_back())),
+            Err(NoClient::ShutsDown(_)) => return Err(VisitError::ShutsDown),
             Err(NoClient::Credentials(error @ NoCredentials::Sealed(OpenError::UnknownKey { .. }))) => {
                 return Err(VisitError::NoKey(error));
             }
@@ -320,7 +328,10 @@ impl Worker {
                 let message = full_text(&fault);
                 // Others need not wait for the database.
                 *own_slot = VisitSlot::Nothing;
-                return self.unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended).await.map(Some);
+                return self
+                    .unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended)
+                    .await
+                    .map(Passed::Ended);
             }
         };
         let visit = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
@@ -347,25 +358,25 @@ impl Worker {
         own_slot: &mut VisitSlot,
         kept: &mut Kept,
         stopping: &CancellationToken,
-    ) -> Result<Option<Visit>, VisitError> {
+    ) -> Result<Passed, VisitError> {
         let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if asks == Asks::First {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 // Others need not wait for the database.
                 *own_slot = VisitSlot::Nothing;
-                return self.stopped_before(work, read, stop).await.map(Some);
+                return self.stopped_before(work, read, stop).await.map(Passed::Ended);
             }
             // From now on it is one of those that answer.
             let Some(slot) = self.slots.connect_now() else {
                 *own_slot = VisitSlot::Nothing;
-                return Ok(None);
+                return Ok(Passed::Again);
             };
             *own_slot = VisitSlot::Connecting(slot);
         }
         let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
-            Ok(identified) => identified,
-            Err(stop) => return self.stopped_before(work, read, stop).await.map(Some),
+            Identification::Identified(identified) => identified,
+            Identification::Stopped(stop) => return self.stopped_before(work, read, stop).await.map(Passed::Ended),
         };
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared =
@@ -374,42 +385,38 @@ impl Worker {
         let began = Instant::now();
         let prepared = tokio::select! {
             biased;
-            _ = work.expired() => return Ok(Some(Visit::lost())),
-            () = stopping.cancelled() => return Ok(Some(Visit::handed_back())),
+            _ = work.expired() => return Err(VisitError::Lost),
+            () = stopping.cancelled() => return Err(VisitError::ShutsDown),
             prepared = prepared => prepared,
         };
         let mut prepared = match prepared {
             Ok(prepared) => prepared,
-            Err(PrepareError::Outdated) => return Ok(None),
+            Err(PrepareError::Outdated) => return Ok(Passed::Again),
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Busy) => {
-                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
+                return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
             }
             // Others may need the slot to connect, and another replica may have budget.
             Err(PrepareError::NoBudget) => {
-                return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
+                return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
         };
         let mut basis = Basis::of(work, read);
         basis.has_waited(began.elapsed());
         if executor.is_answered() {
-            let Some(waited) = self.begin_work(work, own_slot, stopping).await else { return Ok(Some(Visit::lost())) };
-            basis.has_waited(waited);
+            basis.has_waited(self.begin_work(work, own_slot, stopping).await?);
         }
-        if basis.is_stale(false, Instant::now()) && !self.ask_anew(work, &mut basis).await? {
-            return Ok(Some(Visit::lost()));
+        if basis.is_stale(false, Instant::now()) {
+            self.ask_anew(work, &mut basis).await?;
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Some(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
+            return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
         }
         prepared.input.elsewhere = read.pace().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
-        let mut ran = match self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await? {
-            Ok(ran) => ran,
-            Err(visit) => return Ok(Some(visit)),
-        };
+        let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         drop(executor);
         // It may have had nothing else to ask.
         ran.is_answered |= asks == Asks::HasAnswered;
@@ -419,10 +426,10 @@ impl Worker {
         if visit.outcome.is_some() {
             kept.keep(progress, &read.snapshot);
         }
-        Ok(Some(visit))
+        Ok(Passed::Ended(visit))
     }
 
-    /// Runs a pass. If it can't go on, not even with what it has done so far, how the visit ends.
+    /// Runs a pass.
     async fn run_pass(
         &self,
         work: &Work,
@@ -431,7 +438,7 @@ impl Worker {
         (prepared, read, identified): (Prepared, &Read, &Identified),
         own_slot: &mut VisitSlot,
         stopping: &CancellationToken,
-    ) -> Result<Result<Ran, Visit>, VisitError> {
+    ) -> Result<Ran, VisitError> {
         let began = Instant::now();
         let Prepared { input, share: _share } = prepared;
         // Another identity is stored with the first writes, which forget what was stored of the cluster before.
@@ -445,8 +452,8 @@ impl Worker {
             }
             let step = pass.next(began.elapsed());
             let deletes = matches!(step, Step::Delete { .. });
-            if basis.is_stale(deletes, Instant::now()) && !self.ask_anew(work, basis).await? {
-                return Ok(Err(Visit::lost()));
+            if basis.is_stale(deletes, Instant::now()) {
+                self.ask_anew(work, basis).await?;
             }
             // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
             if deletes && basis.has_changed {
@@ -455,7 +462,6 @@ impl Worker {
                     Rechecked::Same => {}
                     Rechecked::Changed => pass.put_off_deletions(),
                     Rechecked::Ended => break (pass.interrupt(), None, false),
-                    Rechecked::Lost => return Ok(Err(Visit::lost())),
                 }
                 continue;
             }
@@ -463,25 +469,21 @@ impl Worker {
                 Step::Done(outcome) => break (*outcome, None, false),
                 Step::Store(writes) => {
                     let noted = noted.take();
-                    if let Some(visit) = self.store_pass(work, basis, &writes, noted.as_ref()).await? {
-                        return Ok(Err(visit));
-                    }
+                    self.store_pass(work, basis, &writes, noted.as_ref()).await?;
                     Ok(Answer::Stored)
                 }
                 step => {
                     let asked = Instant::now();
-                    match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await {
-                        Ok(mut reply) => {
-                            if let Some((syncset, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
+                    let reply = match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await {
+                        Ok(mut answer) => {
+                            if let Some((syncset, is_known)) = answer.marked() {
                                 *is_known = self.store.knows(&read.snapshot, syncset).await?;
                             }
-                            if let Some((behavior, is_success)) = pass.sent(&reply) {
-                                self.observer.sent(behavior, is_success, asked.elapsed());
-                            }
-                            reply
+                            Ok(answer)
                         }
-                        Err(Stop::Lost) => return Ok(Err(Visit::lost())),
-                        Err(Stop::Throttled { told, message, lists }) => {
+                        Err(Failed::Refused(refused)) => Err(refused),
+                        Err(Failed::Stopped(Stop::Lost)) => return Err(VisitError::Lost),
+                        Err(Failed::Stopped(Stop::Throttled { told, message, lists })) => {
                             // Of an API server that answers other requests, it is a refusal of this one.
                             if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
                                 not_before = not_before.max(told);
@@ -491,27 +493,27 @@ impl Worker {
                                 break (pass.interrupt(), Some(reason), false);
                             }
                         }
-                        Err(reason) => break (pass.interrupt(), Some(reason), false),
+                        Err(Failed::Stopped(reason)) => break (pass.interrupt(), Some(reason), false),
+                    };
+                    if let Some((behavior, is_success)) = pass.sent(&reply) {
+                        self.observer.sent(behavior, is_success, asked.elapsed());
                     }
+                    reply
                 }
             };
             pass.reply(reply);
             if executor.is_answered() {
-                let Some(waited) = self.begin_work(work, own_slot, stopping).await else {
-                    return Ok(Err(Visit::lost()));
-                };
+                let waited = self.begin_work(work, own_slot, stopping).await?;
                 pass.has_waited(waited);
                 basis.has_waited(waited);
                 if basis.is_stale(false, Instant::now()) {
-                    if !self.ask_anew(work, basis).await? {
-                        return Ok(Err(Visit::lost()));
-                    }
+                    self.ask_anew(work, basis).await?;
                     if basis.is_another_version {
                         break (pass.interrupt(), None, false);
                     }
                 }
             }
         };
-        Ok(Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() }))
+        Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() })
     }
 }

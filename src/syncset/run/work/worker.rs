@@ -209,13 +209,17 @@ impl Worker {
     async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
         let visiting = Visiting::begin(&*self.observer, work.waited);
         let visit = if stopping.is_cancelled() {
-            Ok(Visit::handed_back())
+            Err(VisitError::ShutsDown)
         } else {
             Box::pin(self.visit(&work, slot, &stopping)).await
         };
         let (rest, visited, outcome) = match visit {
             Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
-            Err(error) => (self.rest_after(&work, &error), Visited::Failed, None),
+            Err(error) => {
+                let rest = self.rest_after(&work, &error);
+                let is_interrupted = matches!(rest, Rest::Lost | Rest::HandedBack);
+                (rest, if is_interrupted { Visited::Interrupted } else { Visited::Failed }, None)
+            }
         };
         visiting.end(visited, outcome.as_ref());
         let cluster = work.name.clone();
@@ -242,7 +246,8 @@ impl Worker {
     /// When a cluster is visited again after an error.
     fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
         match error {
-            VisitError::Store(StoreError::LeaseExpired) => return Rest::Lost,
+            VisitError::Lost => return Rest::Lost,
+            VisitError::ShutsDown => return Rest::HandedBack,
             VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_))
             | VisitError::Show(_)
             | VisitError::Prepare(_) => {

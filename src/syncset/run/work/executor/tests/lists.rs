@@ -72,7 +72,7 @@ impl Arrived {
 async fn ready(client: &mut Client, fence: &Fence) {
     let mut executor = Executor::new(client, fence);
     for kind in &KINDS {
-        executor.carry_out(&resolve(kind, false), LONG).await.unwrap().unwrap();
+        executor.carry_out(&resolve(kind, false), LONG).await.unwrap();
     }
 }
 
@@ -80,7 +80,7 @@ async fn answering<'c>(client: &'c mut Client, fence: &Fence, server: &Server) -
     ready(client, fence).await;
     server.answer(|_| whole(200, &metadata()));
     let mut executor = Executor::new(client, fence);
-    executor.carry_out(&look(&object("ConfigMap")), LONG).await.unwrap().unwrap();
+    executor.carry_out(&look(&object("ConfigMap")), LONG).await.unwrap();
     server.lines();
     executor
 }
@@ -116,7 +116,7 @@ async fn the_lists_of_a_step_are_in_flight_at_once_and_it_does_not_matter_which_
         };
         let step = lists(&KINDS);
         let (answer, ()) = tokio::join!(executor.carry_out(&step, LONG), release);
-        let pages = pages_of(answer.unwrap().unwrap());
+        let pages = pages_of(answer.unwrap());
         // One that is forbidden takes nothing from the others.
         assert_eq!(uids(&pages), [found(0), found(1), Err(Refusal::Forbidden), found(3)], "{order:?}");
         assert_eq!(server.lines().len(), 4, "one request for each");
@@ -135,7 +135,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
         Reply::Begun(Vec::new())
     });
     let mut executor = Executor::new(&mut client, &fence);
-    let stop = executor.carry_out(&lists(&KINDS), SHORT).await.unwrap_err();
+    let stop = stop(executor.carry_out(&lists(&KINDS), SHORT).await);
     assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
     assert_eq!(*arrived.0.lock(), [0]);
     assert!(!executor.is_answered());
@@ -147,7 +147,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
         0 => status(403, "Forbidden", "forbidden", &json!({})),
         at => Reply::Held(held.clone(), Box::new(page(at))),
     });
-    let answer = executor.carry_out(&lists(&KINDS), LONG).await.unwrap().unwrap();
+    let answer = executor.carry_out(&lists(&KINDS), LONG).await.unwrap();
     assert_eq!(uids(&pages_of(answer)), [Err(Refusal::Forbidden)]);
     assert_eq!(*arrived.0.lock(), [0]);
     let release = async {
@@ -156,7 +156,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
     };
     let others = lists(&KINDS[1..]);
     let (answer, ()) = tokio::join!(executor.carry_out(&others, LONG), release);
-    assert_eq!(uids(&pages_of(answer.unwrap().unwrap())), [found(1), found(2), found(3)]);
+    assert_eq!(uids(&pages_of(answer.unwrap())), [found(1), found(2), found(3)]);
 }
 
 #[tokio::test]
@@ -181,10 +181,10 @@ async fn one_list_that_is_not_answered_ends_the_step_and_the_others_are_dropped(
     let step = lists(&KINDS);
     let (stopped, ()) = tokio::join!(executor.carry_out(&step, LONG), release);
     let expected = Stop::Silent { reason: Unreachable::Unauthorized, message: "said".to_owned() };
-    assert_eq!(stopped.unwrap_err(), expected);
+    assert_eq!(stop(stopped), expected);
 
     fence.close();
-    assert_eq!(executor.carry_out(&step, LONG).await.unwrap_err(), Stop::Lost);
+    assert_eq!(stop(executor.carry_out(&step, LONG).await), Stop::Lost);
     assert_eq!(arrived.count(), 4, "nothing is sent after the claim has ended");
 }
 
@@ -212,7 +212,7 @@ async fn a_429_belongs_to_its_list_and_what_the_others_bring_is_kept() {
     };
     let step = lists(&KINDS);
     let (stopped, ()) = tokio::join!(executor.carry_out(&step, LONG), release);
-    let Stop::Throttled { told, message, lists: brought } = stopped.unwrap_err() else { panic!("it is throttled") };
+    let Stop::Throttled { told, message, lists: brought } = stop(stopped) else { panic!("it is throttled") };
     assert_eq!((told, message.as_str()), (Duration::from_secs(9), "long"));
     let refused = Err(Refusal::Throttled);
     assert_eq!(uids(&brought), [refused.clone(), found(1), refused.clone(), found(3)]);
@@ -220,7 +220,7 @@ async fn a_429_belongs_to_its_list_and_what_the_others_bring_is_kept() {
     // An API server that answers the first request so is asked for no other list.
     server.lines();
     let mut executor = Executor::new(&mut client, &fence);
-    let Stop::Throttled { lists: brought, .. } = executor.carry_out(&step, LONG).await.unwrap_err() else {
+    let Stop::Throttled { lists: brought, .. } = stop(executor.carry_out(&step, LONG).await) else {
         panic!("it is throttled")
     };
     assert_eq!(uids(&brought), [refused]);
@@ -236,12 +236,12 @@ async fn lists_go_on_with_their_own_next_pages_beside_others_that_begin() {
         let next = if line.contains("continue") { "" } else { &format!("after-{}", position(line)) };
         whole(200, &json!({"metadata": {"continue": next}, "items": [metadata()]}))
     });
-    let first = pages_of(executor.carry_out(&lists(&KINDS[..3]), LONG).await.unwrap().unwrap());
+    let first = pages_of(executor.carry_out(&lists(&KINDS[..3]), LONG).await.unwrap());
     assert!(first.iter().all(|page| page.as_ref().unwrap().more));
     server.lines();
     let at = |at: usize, page| List { api_version: "v1", kind: KINDS[at], page, compared: &Site };
     let second = Step::Lists(vec![at(2, 1), at(0, 1), at(3, 0), at(1, 1)]);
-    let pages = pages_of(executor.carry_out(&second, LONG).await.unwrap().unwrap());
+    let pages = pages_of(executor.carry_out(&second, LONG).await.unwrap());
     let more: Vec<bool> = pages.iter().map(|page| page.as_ref().unwrap().more).collect();
     assert_eq!(more, [false, false, true, false]);
     let mut lines = server.lines();
@@ -270,6 +270,6 @@ async fn a_list_with_an_object_of_more_than_a_mebibyte_is_refused_and_the_others
         }
         at => page(at),
     });
-    let pages = pages_of(executor.carry_out(&lists(&KINDS), LONG).await.unwrap().unwrap());
+    let pages = pages_of(executor.carry_out(&lists(&KINDS), LONG).await.unwrap());
     assert_eq!(uids(&pages), [found(0), Err(Refusal::Server), found(2), found(3)]);
 }

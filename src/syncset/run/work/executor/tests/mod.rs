@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::Clock;
 use crate::syncset::plan::name::ObjectRef;
-use crate::syncset::plan::pass::{Compared, List, Page, Seen};
+use crate::syncset::plan::pass::{Compared, List, Page, Refused, Seen};
 use crate::syncset::plan::spec::PatchType;
 use crate::syncset::plan::status::Unreachable;
 use server::{Gate, Reply, Server, fence, metadata, status, whole};
@@ -86,14 +86,24 @@ fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
 }
 
 /// What comes of one step under an open fence; of a list as of any other request.
-async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Result<Answer, Refused>, Stop> {
+async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Answer, Failed> {
     match Executor::new(client, &fence()).carry_out(step, LONG).await {
-        Ok(Ok(answer @ Answer::Pages(_))) => Ok(page_of(answer).map(|page| Answer::Pages(vec![Ok(page)]))),
-        Err(Stop::Throttled { told, message, lists }) => {
+        Ok(answer @ Answer::Pages(_)) => {
+            page_of(answer).map(|page| Answer::Pages(vec![Ok(page)])).map_err(Failed::Refused)
+        }
+        Err(Failed::Stopped(Stop::Throttled { told, message, lists })) => {
             assert_eq!(lists.len(), usize::from(matches!(step, Step::Lists(_))), "{step:?}");
-            Err(Stop::Throttled { told, message, lists: Vec::new() })
+            Err(Failed::Stopped(Stop::Throttled { told, message, lists: Vec::new() }))
         }
         other => other,
+    }
+}
+
+/// Why the pass can't continue.
+fn stop(outcome: Result<Answer, Failed>) -> Stop {
+    match outcome {
+        Err(Failed::Stopped(stop)) => stop,
+        other => panic!("the pass goes on: {other:?}"),
     }
 }
 
@@ -103,7 +113,7 @@ fn throttled(told: Duration) -> Stop {
 
 async fn refusal(client: &mut Client, step: &Step<'_>) -> (Refusal, String) {
     match outcome(client, step).await {
-        Ok(Err(Refused { refusal, message })) => (refusal, message),
+        Err(Failed::Refused(Refused { refusal, message })) => (refusal, message),
         other => panic!("{step:?}: {other:?}"),
     }
 }
@@ -120,7 +130,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     let mut executor = Executor::new(&mut client, &fence);
     let (object, body) = (object("ConfigMap"), json!({"data": {"a": "b"}}));
     let resolved = executor.carry_out(&resolve("ConfigMap", false), LONG).await;
-    assert!(matches!(resolved, Ok(Ok(Answer::Kind(Resolution::Served { namespaced: true, .. })))), "{resolved:?}");
+    assert!(matches!(resolved, Ok(Answer::Kind(Resolution::Served { namespaced: true, .. }))), "{resolved:?}");
     assert_eq!(server.lines(), ["GET /api/v1"]);
     let seen = |answer| match answer {
         Answer::Found(Some(seen)) => (None, Some(seen)),
@@ -131,7 +141,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     };
     let mut created = Vec::new();
     for step in steps(&object, &body) {
-        let (is_new, seen): (_, Option<Seen>) = seen(executor.carry_out(&step, LONG).await.unwrap().unwrap());
+        let (is_new, seen): (_, Option<Seen>) = seen(executor.carry_out(&step, LONG).await.unwrap());
         assert!(seen.is_none_or(|seen| seen.uid == "u-1" && seen.version == "7" && seen.marks.managed), "{step:?}");
         created.extend(is_new);
     }
@@ -209,7 +219,7 @@ async fn an_answer_refuses_the_step_or_ends_the_pass() {
     ] {
         server.answer(said(headers)(code));
         for step in steps(&object, &body) {
-            assert_eq!(outcome(&mut client, &step).await.unwrap_err(), expected, "{step:?}");
+            assert_eq!(stop(outcome(&mut client, &step).await), expected, "{step:?}");
         }
     }
 }
@@ -219,8 +229,8 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
     let (server, object, body) = (Server::new().await, object("ConfigMap"), json!({}));
     let mut client = server.client(LONG);
     server.answer(|_| status(404, "NotFound", "no object", &json!({"name": "site"})));
-    assert!(matches!(outcome(&mut client, &look(&object)).await, Ok(Ok(Answer::Found(None)))));
-    assert!(matches!(outcome(&mut client, &delete(&object)).await, Ok(Ok(Answer::Deleted(None)))));
+    assert!(matches!(outcome(&mut client, &look(&object)).await, Ok(Answer::Found(None))));
+    assert!(matches!(outcome(&mut client, &delete(&object)).await, Ok(Answer::Deleted(None))));
     assert_eq!(server.lines().len(), 3, "the kind is known after the first step");
     // What a proxy says, or a server that does not serve the kind any more.
     let strange = "HTTP 404, not a Kubernetes API".to_owned();
@@ -235,7 +245,7 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
         server.lines();
         // The kind is asked for again, but not within the pass.
         server.answer(|_| whole(200, &metadata()));
-        assert!(outcome(&mut client, &look(&object)).await.unwrap().is_ok());
+        outcome(&mut client, &look(&object)).await.unwrap();
         assert_eq!(server.lines(), ["GET /api/v1", "GET /api/v1/namespaces/team/configmaps/site"]);
     }
     // A namespace that is missing says nothing of the kind.
@@ -243,7 +253,7 @@ async fn what_is_not_known_to_be_gone_is_not_taken_for_it() {
     server.answer(move |_| status(404, "NotFound", "no namespace", &missing));
     assert_eq!(refusal(&mut client, &apply(&object, &body)).await, (Refusal::NotFound, "no namespace".to_owned()));
     assert_eq!(server.lines().len(), 1);
-    assert!(outcome(&mut client, &look(&object)).await.unwrap().is_err());
+    assert!(matches!(outcome(&mut client, &look(&object)).await, Err(Failed::Refused(_))));
     assert_eq!(server.lines(), ["GET /api/v1/namespaces/team/configmaps/site"]);
 }
 
@@ -266,7 +276,7 @@ async fn of_an_answer_about_a_secret_no_value_is_repeated() {
     // And an answer that is none is not quoted by its decoder.
     server.answer(|_| whole(200, &json!("canary")));
     for step in steps(&object, &body) {
-        if let Ok(Err(refused)) = outcome(&mut client, &step).await {
+        if let Err(Failed::Refused(refused)) = outcome(&mut client, &step).await {
             assert!(!refused.message.contains("canary"), "{step:?}: {refused:?}");
         }
     }
@@ -284,7 +294,7 @@ async fn an_endless_answer_fails_the_step_and_one_that_stops_half_way_ends_the_p
     assert_eq!(refusal(&mut client, &list("ConfigMap", 0)).await, (Refusal::Server, large));
     server.answer(|_| Reply::Begun(br#"{"metadata": {"name":"#.to_vec()));
     let mut impatient = server.client(SHORT);
-    let stop = outcome(&mut impatient, &look(&object)).await.unwrap_err();
+    let stop = stop(outcome(&mut impatient, &look(&object)).await);
     assert!(matches!(&stop, Stop::Silent { message, .. } if message.ends_with("no answer within 300ms")), "{stop:?}");
     assert!(matches!(stop, Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, .. }));
 }
@@ -294,31 +304,31 @@ async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_clus
     let (server, object, fence) = (Server::new().await, object("ConfigMap"), fence());
     let mut client = server.client(LONG);
     let mut executor = Executor::new(&mut client, &fence);
-    executor.carry_out(&resolve("ConfigMap", false), LONG).await.unwrap().unwrap();
+    executor.carry_out(&resolve("ConfigMap", false), LONG).await.unwrap();
     assert!(executor.is_answered());
     server.answer(|_| Reply::Begun(Vec::new()));
     let mut executor = Executor::new(&mut client, &fence);
     // A kind that is known costs no request, so it says nothing of the cluster.
-    executor.carry_out(&resolve("ConfigMap", false), SHORT).await.unwrap().unwrap();
+    executor.carry_out(&resolve("ConfigMap", false), SHORT).await.unwrap();
     assert!(!executor.is_answered());
     server.lines();
     for _ in 0..3 {
-        let stop = executor.carry_out(&look(&object), SHORT).await.unwrap_err();
+        let stop = stop(executor.carry_out(&look(&object), SHORT).await);
         assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     assert_eq!(server.lines().len(), 3, "one was not sent");
     // Lists and discovery have the same deadline.
     for step in [list("ConfigMap", 0), Step::Resolve { api_version: "apps/v1", kind: "Deployment", wait: false }] {
-        let stop = executor.carry_out(&step, SHORT).await.unwrap_err();
+        let stop = stop(executor.carry_out(&step, SHORT).await);
         assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     server.answer(|_| whole(200, &metadata()));
-    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap();
     assert!(executor.is_answered());
     // Later ones are sent as usual.
-    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap();
 }
 
 #[tokio::test]
@@ -326,16 +336,16 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
     let (server, object, body, fence) = (Server::new().await, object("ConfigMap"), json!({}), fence());
     let mut client = server.client(LONG);
     let resolve = resolve("ConfigMap", false);
-    Executor::new(&mut client, &fence).carry_out(&resolve, LONG).await.unwrap().unwrap();
+    Executor::new(&mut client, &fence).carry_out(&resolve, LONG).await.unwrap();
     let writes: Vec<_> = steps(&object, &body).into_iter().filter(is_write).collect();
     assert_eq!(writes.len(), 7);
     for write in &writes {
         let mut executor = Executor::new(&mut client, &fence);
-        executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
+        executor.carry_out(&resolve, LONG).await.unwrap();
         // Silent: the probe's deadline ends the pass, and not the write's.
         server.answer(|_| Reply::Begun(Vec::new()));
         server.lines();
-        let stop = executor.carry_out(write, SHORT).await.unwrap_err();
+        let stop = stop(executor.carry_out(write, SHORT).await);
         assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 150ms")), "{stop:?}");
         assert_eq!(server.lines()[1..], ["GET /version"]);
         assert!(!executor.is_answered());
@@ -353,15 +363,15 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
         });
         server.lines();
         let mut executor = Executor::new(&mut client, &fence);
-        executor.carry_out(&resolve, LONG).await.unwrap().unwrap();
-        executor.carry_out(&writes[0], LONG).await.unwrap().unwrap();
+        executor.carry_out(&resolve, LONG).await.unwrap();
+        executor.carry_out(&writes[0], LONG).await.unwrap();
         assert_eq!(server.lines()[0], "GET /version", "a request is noted when it is answered");
         assert!(executor.is_answered());
     }
     // After an answer nothing is probed.
     let mut executor = Executor::new(&mut client, &fence);
     server.answer(|_| whole(200, &metadata()));
-    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap();
     let gate = Gate::default();
     let held = gate.clone();
     server.answer(move |_| Reply::Held(held.clone(), Box::new(whole(200, &metadata()))));
@@ -370,7 +380,7 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
     tokio::pin!(written);
     assert!(timeout(SHORT, &mut written).await.is_err());
     gate.open();
-    written.await.unwrap().unwrap();
+    written.await.unwrap();
     assert_eq!(server.lines().len(), 1);
 }
 
@@ -379,15 +389,15 @@ async fn nothing_is_sent_after_the_claim_has_ended() {
     let (server, object, body) = (Server::new().await, object("ConfigMap"), json!({}));
     let (mut client, fence) = (server.client(LONG), fence());
     let mut executor = Executor::new(&mut client, &fence);
-    executor.carry_out(&look(&object), LONG).await.unwrap().unwrap();
+    executor.carry_out(&look(&object), LONG).await.unwrap();
     server.lines();
     fence.close();
     for step in steps(&object, &body).into_iter().chain([resolve("Gadget", false), resolve("Gadget", true)]) {
         for within in [SHORT, LONG] {
-            assert_eq!(executor.carry_out(&step, within).await.unwrap_err(), Stop::Lost, "{step:?}");
+            assert_eq!(stop(executor.carry_out(&step, within).await), Stop::Lost, "{step:?}");
         }
     }
-    assert_eq!(executor.identity(LONG).await, Err(Stop::Lost));
+    assert_eq!(executor.identity(LONG).await, Err(Failed::Stopped(Stop::Lost)));
     assert_eq!(executor.probe(LONG).await, Err(Stop::Lost));
     assert!(!Executor::new(&mut client, &fence).is_answered());
     assert!(server.lines().is_empty());
@@ -403,7 +413,7 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     });
     let mut executor = Executor::new(&mut client, &fence);
     for (page, expected) in [(0, true), (1, false), (0, true), (0, true), (1, false)] {
-        let answer = executor.carry_out(&list("ConfigMap", page), LONG).await.unwrap().unwrap();
+        let answer = executor.carry_out(&list("ConfigMap", page), LONG).await.unwrap();
         let Page { objects, more } = page_of(answer).unwrap();
         assert_eq!(more, expected);
         let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
@@ -412,9 +422,9 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
     let pages: Vec<bool> = server.lines()[1..].iter().map(|line| line.ends_with("&continue=token")).collect();
     assert_eq!(pages, [false, true, false, false, true]);
     server.answer(|_| whole(200, &json!({"metadata": {"continue": "token"}, "items": null})));
-    executor.carry_out(&list("Secret", 0), LONG).await.unwrap().unwrap();
+    executor.carry_out(&list("Secret", 0), LONG).await.unwrap();
     server.answer(|_| status(410, "Expired", "too old", &json!({})));
-    let refused = page_of(executor.carry_out(&list("Secret", 1), LONG).await.unwrap().unwrap()).unwrap_err();
+    let refused = page_of(executor.carry_out(&list("Secret", 1), LONG).await.unwrap()).unwrap_err();
     assert_eq!(refused.refusal, Refusal::Rejected);
 }
 
@@ -427,7 +437,7 @@ async fn of_a_list_only_what_is_compared_is_read() {
     let items = json!([other("team", "other", json!("none")), metadata(), other("another", "site", json!(7))]);
     server.answer(move |_| whole(200, &json!({"metadata": {}, "items": items})));
     let mut executor = Executor::new(&mut client, &fence);
-    let answer = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap();
+    let answer = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap();
     let Page { objects, more: false } = page_of(answer).unwrap() else { panic!("it is the last page") };
     let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
     assert_eq!((namespace.as_str(), name.as_str(), seen.uid.as_str()), ("team", "site", "u-1"));
@@ -435,7 +445,7 @@ async fn of_a_list_only_what_is_compared_is_read() {
     server.answer(|_| {
         whole(200, &json!({"metadata": {}, "items": [{"metadata": {"name": "site", "namespace": "team"}}]}))
     });
-    let refused = page_of(executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap().unwrap()).unwrap_err();
+    let refused = page_of(executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap()).unwrap_err();
     assert_eq!(refused.refusal, Refusal::Server);
 }
 
@@ -444,7 +454,7 @@ async fn identity_and_probe_say_whether_the_cluster_answers() {
     let (server, fence) = (Server::new().await, fence());
     let mut client = server.client(LONG);
     let mut executor = Executor::new(&mut client, &fence);
-    assert_eq!(executor.identity(LONG).await, Ok(Ok("u-1".to_owned())));
+    assert_eq!(executor.identity(LONG).await, Ok("u-1".to_owned()));
     assert_eq!(executor.probe(LONG).await, Ok(()));
     assert_eq!(server.lines(), ["GET /api/v1/namespaces/kube-system", "GET /version"]);
     assert!(executor.is_answered());
@@ -458,8 +468,11 @@ async fn identity_and_probe_say_whether_the_cluster_answers() {
         server.answer(move |_| Reply::Whole(code, "", "<h1>canary</h1>".to_owned()));
         let said = format!("HTTP {code}, not a Kubernetes API");
         let silent = |reason| Stop::Silent { reason, message: said.clone() };
-        let read = read.map(|refusal| Err(Refused { refusal, message: said.clone() })).map_err(silent);
-        assert_eq!(executor.identity(LONG).await, read, "{code}");
+        let read = match read {
+            Ok(refusal) => Failed::Refused(Refused { refusal, message: said.clone() }),
+            Err(reason) => Failed::Stopped(silent(reason)),
+        };
+        assert_eq!(executor.identity(LONG).await, Err(read), "{code}");
         assert_eq!(executor.probe(LONG).await, probed.map_err(silent), "{code}");
     }
 }
