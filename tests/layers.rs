@@ -117,7 +117,7 @@ const ROOMS: [&str; 6] = ["config", "job", "metrics", "plan", "run", "status"];
 const WITHOUT_CIRCLES: [&str; 5] =
     ["lease/run", "status_sync/plan", "status_sync/run", "status_sync/run/database", "status_sync/run/poller"];
 
-/// The source with each path of a list by itself: `super::{a, b::C}` as `super::a super::b::C`.
+/// The source with each path of a list by itself: `super::{a, b::C}` as `super::a, super::b::C`.
 fn written_out(code: &str) -> String {
     let mut code = code.to_owned();
     while let Some(open) = code.rfind("::{") {
@@ -126,7 +126,7 @@ fn written_out(code: &str) -> String {
         let closes = code[open..].find('}').map_or(code.len(), |at| open + at);
         let (prefix, names) = (&code[begins..open], code.get(open + 3..closes).unwrap_or_default());
         let each: Vec<String> = names.split(',').map(|name| format!("{prefix}::{}", name.trim())).collect();
-        code.replace_range(begins..code.len().min(closes + 1), &each.join(" "));
+        code.replace_range(begins..code.len().min(closes + 1), &each.join(", "));
     }
     code
 }

@@ -44,7 +44,7 @@ const SENTENCES: [(&str, &str); 11] = [
     ("resource_sync", "impl fmt::Display for Elsewhere {"),
     ("status_sync", "impl fmt::Display for Objection {"),
     ("cluster", "impl fmt::Display for Replaced {"),
-    ("lease", "pub(super) enum Error {"),
+    ("lease", "pub enum Error {"),
     ("hub", "fn not_ready(&self) -> Option<NotReady> {"),
     ("hub", "pub enum FileError {"),
     ("hub", "fn grant(name: &str"),
