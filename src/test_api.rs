@@ -131,7 +131,7 @@ pub mod syncset {
             pub use crate::syncset::plan::render::{UnreadableSecret, render};
         }
         pub mod rows {
-            pub use crate::syncset::plan::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+            pub use crate::syncset::plan::rows::{AppliedRow, ContactRow, Failure, GuardRow, PatchedRow, ResultRow};
         }
         pub mod spec {
             pub use crate::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
@@ -144,12 +144,12 @@ pub mod syncset {
         }
     }
     pub mod store {
-        pub use crate::syncset::run::store::{MOST_ROWS, Pace, PassStore, Snapshot, StoreError, StoredCluster};
+        pub use crate::syncset::run::store::{Contact, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster};
     }
     pub mod work {
         pub use crate::syncset::run::work::{
-            Client, Executor, Failed, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop,
-            Visited, WorkObserver,
+            Client, Executor, Failed, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer,
+            ReconcileEnd, Stop, WorkObserver,
         };
     }
 }

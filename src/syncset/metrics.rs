@@ -15,11 +15,11 @@ use super::plan::status::Retry;
 use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
 use super::run::counts::Counted;
 use super::run::dispatch::{DispatchObserver, Turn};
-use super::run::work::{First, Visited, WorkObserver};
+use super::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::config::SectionName;
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
-/// How long visits of clusters took, by `outcome`.
+/// How long reconciles of clusters took, by `outcome`.
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 /// Clusters by `state`.
 const CLUSTERS: &str = "towline_syncset_clusters";
@@ -62,7 +62,7 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
-    Metric::histogram(PASS_SECONDS, "How long visits of clusters took, by outcome"),
+    Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
     Metric::gauge(HELD, "Syncsets whose deletions are held until somebody approves them"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
@@ -159,18 +159,20 @@ impl SyncsetMetrics {
     }
 }
 
-/// As a controller would call the result of a visit.
-fn result(visited: Visited, outcome: Option<&Outcome>) -> ReconcileResult {
-    match visited {
-        Visited::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
+/// As a controller would call the result of a reconcile.
+fn result(end: ReconcileEnd, outcome: Option<&Outcome>) -> ReconcileResult {
+    match end {
+        ReconcileEnd::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
             // Without a failure it waits until something that was deleted is gone.
             let fails = outcome.is_some_and(|outcome| outcome.results.iter().any(|row| row.failure.is_some()));
             if fails { ReconcileResult::Error } else { ReconcileResult::RequeueAfter }
         }
-        Visited::Gone | Visited::Paused | Visited::InStep | Visited::Complete => ReconcileResult::Success,
-        Visited::Waiting => ReconcileResult::RequeueAfter,
-        Visited::Yielded | Visited::Interrupted => ReconcileResult::Requeue,
-        Visited::Silent | Visited::Throttled | Visited::Failed => ReconcileResult::Error,
+        ReconcileEnd::Gone | ReconcileEnd::Paused | ReconcileEnd::InStep | ReconcileEnd::Complete => {
+            ReconcileResult::Success
+        }
+        ReconcileEnd::Waiting => ReconcileResult::RequeueAfter,
+        ReconcileEnd::Yielded | ReconcileEnd::Interrupted => ReconcileResult::Requeue,
+        ReconcileEnd::Silent | ReconcileEnd::Throttled | ReconcileEnd::Failed => ReconcileResult::Error,
     }
 }
 
@@ -179,13 +181,13 @@ impl WorkObserver for SyncsetMetrics {
         self.queue.started(waited);
     }
 
-    fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>) {
-        let result = result(visited, outcome);
+    fn ended(&self, end: ReconcileEnd, took: Duration, outcome: Option<&Outcome>) {
+        let result = result(end, outcome);
         self.queue.finished(took, result);
         if result == ReconcileResult::Error {
             self.queue.retried();
         }
-        histogram!(PASS_SECONDS, "outcome" => visited.as_str()).record(took);
+        histogram!(PASS_SECONDS, "outcome" => end.as_str()).record(took);
     }
 
     fn sent(&self, behavior: Behavior, is_success: bool, took: Duration) {
@@ -263,7 +265,7 @@ mod tests {
             requests: 1,
             progress: Progress::default(),
         };
-        let of = |retry, failure| result(Visited::Complete, Some(&outcome(retry, failure)));
+        let of = |retry, failure| result(ReconcileEnd::Complete, Some(&outcome(retry, failure)));
         let failure = |reason| Some(Failure { reason, message: "failed".to_owned() });
         assert_eq!(of(None, None), ReconcileResult::Success);
         assert_eq!(of(Some(Retry::Backoff), None), ReconcileResult::RequeueAfter);

@@ -21,7 +21,7 @@ use towline::test_api::status_sync::StatusSyncMetrics;
 use towline::test_api::syncset::dispatch::{DispatchObserver, Turn};
 use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use towline::test_api::syncset::plan::spec::Behavior;
-use towline::test_api::syncset::work::{First, Visited, WorkObserver};
+use towline::test_api::syncset::work::{First, ReconcileEnd, WorkObserver};
 use towline::test_api::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
 use towline::test_api::telemetry::{
     self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
@@ -138,8 +138,8 @@ fn syncsets(metrics: &SyncsetMetrics) {
         progress: Progress::default(),
     };
     metrics.begun(Duration::ZERO);
-    metrics.visited(Visited::Complete, Duration::ZERO, Some(&outcome));
-    metrics.visited(Visited::Failed, Duration::ZERO, None);
+    metrics.ended(ReconcileEnd::Complete, Duration::ZERO, Some(&outcome));
+    metrics.ended(ReconcileEnd::Failed, Duration::ZERO, None);
     metrics.sent(Behavior::Apply, true, Duration::ZERO);
     metrics.first_success(First::SyncSet { group: None }, Duration::ZERO);
     metrics.first_success(First::SelectorSyncSet { name: "monitoring" }, Duration::ZERO);

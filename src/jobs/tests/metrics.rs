@@ -14,7 +14,7 @@ use crate::syncset::plan::guard::Cause;
 use crate::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use crate::syncset::plan::spec::Behavior;
 use crate::syncset::run::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
-use crate::syncset::run::work::{First, Visited, WorkObserver};
+use crate::syncset::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, SyncState, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
@@ -255,8 +255,8 @@ fn syncsets(metrics: &SyncsetMetrics) {
     for waited in [1, 2, 4] {
         metrics.begun(Duration::from_secs(waited));
     }
-    metrics.visited(Visited::Complete, Duration::from_secs(2), Some(&outcome()));
-    metrics.visited(Visited::Silent, Duration::from_secs(5), None);
+    metrics.ended(ReconcileEnd::Complete, Duration::from_secs(2), Some(&outcome()));
+    metrics.ended(ReconcileEnd::Silent, Duration::from_secs(5), None);
     metrics.sent(Behavior::CreateOrUpdate, true, Duration::from_millis(700));
     metrics.sent(Behavior::Apply, false, Duration::from_secs(40));
     metrics.first_success(First::SyncSet { group: None }, Duration::from_secs(7));

@@ -225,12 +225,12 @@ impl Inspector {
             Action::Silent { .. } | Action::InStep { .. } | Action::Pass(_) => {}
         }
         let Some(stored) = &snapshot.cluster else { return waits("it is being deleted") };
-        let pace = snapshot.pace.as_ref().filter(|pace| pace.reachable == Some(false));
-        if let Some(pace) = pace {
+        let contact = snapshot.contact.as_ref().filter(|contact| contact.reachable == Some(false));
+        if let Some(contact) = contact {
             if let Some(owner) = &snapshot.owner {
                 return waits(&format!("a duplicate: {owner} leads to the same cluster and owns it"));
             }
-            return waits(&unreachable_for(pace.last_contact, snapshot.at));
+            return waits(&unreachable_for(contact.last_contact, snapshot.at));
         }
         let pass_plan = PassPlan { due: BTreeSet::from([id]), ..PassPlan::default() };
         let deletions = |_| Deletions::Unchecked;

@@ -144,7 +144,7 @@ impl Known<'_> {
 
     /// Whether this is not the cluster to which the document led first, as far as it was found out.
     fn is_elsewhere(&self) -> bool {
-        self.snapshot.pace.as_ref().is_some_and(|pace| pace.is_elsewhere(pace.identity.as_deref()))
+        self.snapshot.contact.as_ref().is_some_and(|contact| contact.is_elsewhere(contact.identity.as_deref()))
     }
 
     /// An object that is there, and whether it existed before us.

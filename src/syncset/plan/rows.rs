@@ -90,9 +90,9 @@ pub struct PatchedRow {
     pub version: Option<String>,
 }
 
-/// How a cluster is and when it is looked at again (`towline_pace`). The default is what is known of a new cluster.
+/// How a cluster is and when it is looked at again (`towline_contact`). The default is what is known of a new cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PaceRow {
+pub struct ContactRow {
     /// UID of its namespace `kube-system`; none before it was read.
     pub identity: Option<String>,
     /// The first one that was read for this document.
@@ -111,12 +111,12 @@ pub struct PaceRow {
     pub next_full: Option<Timestamp>,
     /// Failed tries in a row.
     pub attempts: u32,
-    /// A cluster that does not answer is not asked before this time, whatever changes; none if its kubeconfig is refused, which each visit
+    /// A cluster that does not answer is not asked before this time, whatever changes; none if its kubeconfig is refused, which each reconcile
     /// reads again.
     pub retry_at: Option<Timestamp>,
 }
 
-impl PaceRow {
+impl ContactRow {
     /// With the identity that was read.
     #[must_use]
     pub fn identified(self, identity: Option<String>) -> Self {
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn a_document_is_elsewhere_on_every_cluster_but_the_first_one() {
         let some = |uid: &str| Some(uid.to_owned());
-        let mut pace = PaceRow::default();
-        assert!(!pace.is_elsewhere(Some("first")));
+        let mut contact = ContactRow::default();
+        assert!(!contact.is_elsewhere(Some("first")));
         for (uid, is_elsewhere) in [("first", false), ("second", true), ("third", true), ("first", false)] {
-            pace = pace.identified(some(uid));
-            assert_eq!((pace.identity.as_deref(), pace.home.as_deref()), (Some(uid), Some("first")));
-            assert_eq!(pace.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
+            contact = contact.identified(some(uid));
+            assert_eq!((contact.identity.as_deref(), contact.home.as_deref()), (Some(uid), Some("first")));
+            assert_eq!(contact.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
         }
     }
 }

@@ -69,7 +69,7 @@ fn the_documented_permissions_are_enough_for_everything() {
         account.may(configure, write, read).await;
         let replica = account.replica().await;
         create_unreachable(&mut replica.client(), "c1").await;
-        world.visited(1).await;
+        world.reconciled(1).await;
         world.relayed().await;
         for connection in CONNECTIONS {
             stands(&replica, connection, "ready", "").await;
@@ -106,7 +106,7 @@ fn the_documented_permissions_are_enough_for_everything() {
     });
 }
 
-/// Each of the permissions is needed: without it, `/status` names what is refused, and clusters are visited all the same. As soon as it
+/// Each of the permissions is needed: without it, `/status` names what is refused, and clusters are reconciled all the same. As soon as it
 /// is given, the broker is used.
 #[test]
 fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
@@ -144,7 +144,7 @@ fn a_missing_permission_is_named_and_work_goes_on_without_the_broker() {
                     stands(&replica, connection, "ready", "").await;
                 }
             }
-            world.visited(clusters).await;
+            world.reconciled(clusters).await;
             let (attempts, limit) = (attempts(&world) - before, 40 * CONNECTIONS.len());
             assert!(attempts <= limit, "{missing}: {attempts} connections: there is no pause between them");
         }

@@ -40,7 +40,7 @@ async fn replace_queue(connection: &Connection) {
     .unwrap();
 }
 
-/// `/status` and the metrics name the reason for each connection. Meanwhile workers visit clusters, and no message waits in memory.
+/// `/status` and the metrics name the reason for each connection. Meanwhile workers reconcile clusters, and no message waits in memory.
 #[test]
 fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
     run(async {
@@ -53,7 +53,7 @@ fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
         }
         // The dispatcher's first turn is for all clusters, and hints at none.
         create_unreachable(&mut client, "c1").await;
-        world.visited(1).await;
+        world.reconciled(1).await;
         let mut clusters = 1;
         for is_of_disk in [false, true] {
             let set = async |on| {
@@ -67,7 +67,7 @@ fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
                 stands(&replica, connection, "blocked", "memory or disk").await;
                 assert!(!is_connected(&replica, connection).await, "{connection}");
             }
-            world.visited(clusters).await;
+            world.reconciled(clusters).await;
             if !is_of_disk {
                 let resident = async || metric(&replica, "process_resident_memory_bytes ").await;
                 let before = resident().await;
@@ -91,7 +91,7 @@ fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
         stands(&replica, "worker", "refused", WORK).await;
         assert!(!is_connected(&replica, "worker").await);
         stands(&replica, "relay", "ready", "").await;
-        world.visited(clusters).await;
+        world.reconciled(clusters).await;
         let connection = connect(&url).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         channel.queue_delete(WORK.into(), QueueDeleteOptions::default()).await.expect("deleted");
@@ -103,7 +103,7 @@ fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
     });
 }
 
-/// The account's password is wrong: no connection can be used, and clusters are visited all the same.
+/// The account's password is wrong: no connection can be used, and clusters are reconciled all the same.
 #[test]
 fn clusters_are_visited_while_the_broker_refuses_the_credentials() {
     run(async {
@@ -114,7 +114,7 @@ fn clusters_are_visited_while_the_broker_refuses_the_credentials() {
             stands(&replica, connection, "away", "ACCESS_REFUSED").await;
             assert!(!is_connected(&replica, connection).await, "{connection}");
         }
-        world.visited(1).await;
+        world.reconciled(1).await;
         let log = replica.towline().log().expect("a log");
         assert!(!log.contains("canary1234"), "{log}");
     });

@@ -90,10 +90,10 @@ impl World {
         client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
 
-    /// Waits until so many clusters that can't be reached have been visited.
-    pub(crate) async fn visited(&self, count: i64) {
-        eventually(format!("{count} clusters to be visited"), LIMIT, async || {
-            match self.number("select count(*) from towline_pace where not reachable").await {
+    /// Waits until so many clusters that can't be reached have been reconciled.
+    pub(crate) async fn reconciled(&self, count: i64) {
+        eventually(format!("{count} clusters to be reconciled"), LIMIT, async || {
+            match self.number("select count(*) from towline_contact where not reachable").await {
                 found if found == count => Ok(()),
                 other => Err(other.to_string()),
             }
@@ -180,7 +180,7 @@ pub(crate) async fn metric(replica: &Replica, series: &str) -> f64 {
 /// The section of syncsets, so that a replica has workers.
 pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
 
-/// Creates a cluster that can't be reached, which only a visit finds out.
+/// Creates a cluster that can't be reached, which only a reconcile finds out.
 pub(crate) async fn create_unreachable(client: &mut Client, name: &str) {
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
         "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],

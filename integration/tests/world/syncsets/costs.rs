@@ -103,7 +103,7 @@ impl Counted {
         .await
         .unwrap();
         self.requests.seen().await;
-        let (before, visits) = (self.statements().await, self.stage.visits().await);
+        let (before, reconciles) = (self.statements().await, self.stage.reconciles().await);
         let free = "update towline_work set holder = null, until = null, ready_at = now(), wanted = wanted + 1; \
              select pg_notify('towline_work', '')";
         self.stage.sql.batch_execute(free).await.unwrap();
@@ -122,7 +122,7 @@ impl Counted {
         .await
         .unwrap();
         self.stage.at_rest().await;
-        assert_eq!(self.stage.visits().await - visits, 1, "one pass");
+        assert_eq!(self.stage.reconciles().await - reconciles, 1, "one pass");
         let found = since(self.statements().await);
         let statements = found.values().sum();
         (Cost { requests: self.requests.seen().await.len(), statements }, found)
@@ -172,7 +172,7 @@ fn a_pass_costs_the_requests_and_statements_that_are_promised() {
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1"), ("c", "2")])).await;
         counted.costs("two changes", 2, 6).await;
         // Three objects: one or two would be looked at one by one.
-        counted.stage.sql.batch_execute("update towline_pace set next_full = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_contact set next_full = null").await.unwrap();
         counted.costs("a full pass in step with one kind and 2 patches", 3, 4).await;
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
         counted.costs("one dropped", 2, 6).await;
@@ -186,7 +186,7 @@ fn the_first_pass_over_a_cluster_costs_a_request_and_three_statements_more() {
         let mut counted = Counted::new("first-pass").await;
         counted.hold().await;
         counted.create("base", &json!({"resources": counted.maps(&[("a", "1"), ("b", "1")])})).await;
-        counted.stage.sql.batch_execute("update towline_pace set identity = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_contact set identity = null").await.unwrap();
         counted.costs("a new syncset of 2 objects in a cluster that is not known", 5, 9).await;
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
         counted.costs("the next change", 1, 6).await;
@@ -199,7 +199,7 @@ fn a_pass_without_a_request_is_no_contact_with_the_cluster() {
     run(async {
         let mut counted = Counted::new("no-contact").await;
         counted.hold().await;
-        let contact = "select last_contact::text from towline_pace";
+        let contact = "select last_contact::text from towline_contact";
         let contact =
             async |counted: &Counted| -> String { counted.stage.sql.query_one(contact, &[]).await.unwrap().get(0) };
         let before = contact(&counted).await;
@@ -258,7 +258,7 @@ fn a_hundred_objects_need_no_more_statements_than_one() {
         counted.costs("nothing is due", 0, 2).await;
         counted.stage.wants("base", &two).await;
         counted.costs("one change among 100", 1, 6).await;
-        counted.stage.sql.batch_execute("update towline_pace set next_full = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_contact set next_full = null").await.unwrap();
         counted.costs("a full pass of 100 objects in step", 1, 4).await;
         counted.stage.wants("base", &two[1..]).await;
         counted.costs("one dropped of 100", 2, 6).await;

@@ -43,10 +43,10 @@ fn a_definition_and_its_object_are_applied_in_one_pass_and_deleted_in_the_other_
         stage.at_rest().await;
         let group = "definitions.example.com";
         let client = plane.client(ADMIN).await.unwrap();
-        let visits = stage.visits().await;
+        let reconciles = stage.reconciles().await;
         stage.syncset("base", "Sync", &[definition(group), widget(&stage, group, "one")]).await;
         stage.succeeds("west-1", "base", 1).await;
-        assert_eq!(stage.visits().await - visits, 1, "one pass");
+        assert_eq!(stage.reconciles().await - reconciles, 1, "one pass");
         let api = widgets(client.clone(), &stage, group);
         api.get("one").await.unwrap();
         let definitions: Api<CustomResourceDefinition> = Api::all(client);

@@ -41,10 +41,10 @@ fn while_the_dispatcher_lags_passes_apply_and_delete_nothing_and_are_repeated() 
         let changed = ("base", json!({"a": "2"}));
         stage.has(plane, &[changed.clone(), one("dropped"), one("ended"), one("selected")]).await;
         // It is requeued, and looks again after a second, each time in vain.
-        let visits = stage.visits().await;
+        let reconciles = stage.reconciles().await;
         eventually("three more passes", LIMIT, async || {
-            let now = stage.visits().await;
-            if now >= visits + 3 { Ok(()) } else { Err(format!("{visits}, now {now}")) }
+            let now = stage.reconciles().await;
+            if now >= reconciles + 3 { Ok(()) } else { Err(format!("{reconciles}, now {now}")) }
         })
         .await
         .unwrap();

@@ -15,11 +15,11 @@ fn each_change_that_concerns_a_cluster_wakes_it_once() {
         stage.create("secrets", &json!({"namespace": stage.namespace, "name": "source", "data": {"a": "MQ=="}})).await;
         stage.at_rest().await;
         let mut requests = Requests::from_now(&stage, plane).await;
-        let mut before = stage.visits().await;
-        let mut wakes = async |what: &str, visits: i64, expected: &[&str]| {
+        let mut before = stage.reconciles().await;
+        let mut wakes = async |what: &str, reconciles: i64, expected: &[&str]| {
             stage.at_rest().await;
-            let now = stage.visits().await;
-            assert_eq!(now - before, visits, "{what}");
+            let now = stage.reconciles().await;
+            assert_eq!(now - before, reconciles, "{what}");
             assert_eq!(requests.seen().await, expected, "{what}");
             before = now;
         };

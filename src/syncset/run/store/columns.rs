@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use crate::syncset::plan::rows::{AppliedRow, Failure, GuardRow, PaceRow, PatchedRow, ResultRow};
+use crate::syncset::plan::rows::{AppliedRow, ContactRow, Failure, GuardRow, PatchedRow, ResultRow};
 use crate::syncset::plan::status::Reason;
 
 /// Why a stored row can't be read.
@@ -77,9 +77,9 @@ pub(super) struct PatchedColumns {
     version: Option<String>,
 }
 
-/// A row of `towline_pace`.
+/// A row of `towline_contact`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct PaceColumns {
+pub(super) struct ContactColumns {
     cluster: Uuid,
     identity: Option<String>,
     home: Option<String>,
@@ -290,8 +290,8 @@ impl TryFrom<PatchedColumns> for PatchedRow {
     }
 }
 
-impl PaceColumns {
-    pub(super) fn of(cluster: Uuid, row: &PaceRow, resyncs: i64) -> Self {
+impl ContactColumns {
+    pub(super) fn of(cluster: Uuid, row: &ContactRow, resyncs: i64) -> Self {
         let text = |time: Option<Timestamp>| time.map(|time| time.to_string());
         Self {
             cluster,
@@ -315,10 +315,10 @@ impl PaceColumns {
     }
 }
 
-impl TryFrom<PaceColumns> for PaceRow {
+impl TryFrom<ContactColumns> for ContactRow {
     type Error = UnreadableColumn;
 
-    fn try_from(columns: PaceColumns) -> Result<Self, UnreadableColumn> {
+    fn try_from(columns: ContactColumns) -> Result<Self, UnreadableColumn> {
         Ok(Self {
             identity: columns.identity,
             home: columns.home,

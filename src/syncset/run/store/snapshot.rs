@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::columns::{GuardColumns, PaceColumns, ResultColumns, UnreadableColumn, kind, time};
+use super::columns::{ContactColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
 use crate::db::{Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
@@ -16,7 +16,7 @@ use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::object::LAST_APPLIED;
-use crate::syncset::plan::rows::{GuardRow, PaceRow, ResultRow};
+use crate::syncset::plan::rows::{ContactRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
 
 const QUERY: &str = "syncset_snapshot";
@@ -45,8 +45,8 @@ pub struct Snapshot {
     /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
     pub with_applied: BTreeSet<Uuid>,
     /// None before the first pass has ended.
-    pub pace: Option<PaceRow>,
-    /// How often a full pass was demanded; what is stored with the pass's [`Pace`](super::Pace).
+    pub contact: Option<ContactRow>,
+    /// How often a full pass was demanded; what is stored with the pass's [`Contact`](super::Contact).
     pub resyncs: i64,
     /// The document of the same namespace that owns the cluster, if that is another one.
     pub owner: Option<String>,
@@ -167,7 +167,7 @@ fn statement() -> String {
            select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
-         pace as materialized (select p.* from target c join towline_pace p on p.cluster = c.id) \
+         contact as materialized (select p.* from target c join towline_contact p on p.cluster = c.id) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
            (select cursor from towline_claim where name = 'dispatcher'), \
            (select to_jsonb(c) - 'sealed' from target c)::text, (select sealed from target), \
@@ -178,7 +178,7 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, ((select coalesce(sum(rows), 0) from applied) \
              + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint, \
-           (select coalesce(jsonb_agg(to_jsonb(pace)), '[]') from pace)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(contact)), '[]') from contact)::text, \
            (select o.name from target c join towline_identity i on i.cluster = c.id \
               join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
               join clusters o on o.kind = 'clusters' and o.id = f.cluster order by f.since limit 1), \
@@ -238,8 +238,8 @@ impl Snapshot {
         let sealed = column(QUERY, row, 4)?;
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
         let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
-        let pace: Vec<PaceColumns> = parsed(row, 11, "towline_pace")?;
-        let resyncs = pace.first().map_or(0, PaceColumns::resyncs);
+        let contact: Vec<ContactColumns> = parsed(row, 11, "towline_contact")?;
+        let resyncs = contact.first().map_or(0, ContactColumns::resyncs);
         Ok(Self {
             at,
             // Without its row, which every schema has, everything is unchecked.
@@ -251,7 +251,7 @@ impl Snapshot {
             results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
             rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
             with_applied: parsed(row, 9, "towline_applied")?,
-            pace: read(pace, "towline_pace")?.pop(),
+            contact: read(contact, "towline_contact")?.pop(),
             resyncs,
             owner: column(QUERY, row, 12)?,
             guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),

@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::plan::Plan;
-use super::visit::{Read, VisitError};
+use super::reconcile::{Read, ReconcileError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::Action;
 use crate::syncset::plan::pass::Writes;
-use crate::syncset::run::store::{Pace, Revision, Snapshot};
+use crate::syncset::run::store::{Contact, Revision, Snapshot};
 
 /// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
 /// object takes milliseconds: usually nothing is asked for this alone.
@@ -36,7 +36,7 @@ pub(super) struct Basis {
     pub(super) is_another_version: bool,
     /// When the database has told this last.
     told: Instant,
-    /// How long the visit has waited for its turn since then.
+    /// How long the reconcile has waited for its turn since then.
     waited: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Basis {
         }
     }
 
-    /// The visit has waited for its turn.
+    /// The reconcile has waited for its turn.
     pub(super) fn has_waited(&mut self, waited: Duration) {
         self.waited += waited;
     }
@@ -110,7 +110,7 @@ impl Rechecked {
 
 impl Worker {
     /// Asks the database whether everything is as it was.
-    pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<(), VisitError> {
+    pub(super) async fn ask_anew(&self, work: &Work, basis: &mut Basis) -> Result<(), ReconcileError> {
         let asked = Instant::now();
         basis.learn(self.store.revision(&work.writing()).await?, asked);
         Ok(())
@@ -123,7 +123,7 @@ impl Worker {
         work: &Work,
         read: &Read,
         basis: &mut Basis,
-    ) -> Result<Rechecked, VisitError> {
+    ) -> Result<Rechecked, ReconcileError> {
         let asked = Instant::now();
         // What was requested until now is in the snapshot that follows.
         let revision = self.store.revision(&work.writing()).await?;
@@ -141,10 +141,10 @@ impl Worker {
         work: &Work,
         basis: &mut Basis,
         writes: &Writes,
-        pace: Option<&Pace>,
-    ) -> Result<(), VisitError> {
+        contact: Option<&Contact>,
+    ) -> Result<(), ReconcileError> {
         let asked = Instant::now();
-        basis.learn(self.store.save(&work.writing(), writes, pace).await?, asked);
+        basis.learn(self.store.save(&work.writing(), writes, contact).await?, asked);
         Ok(())
     }
 }

@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::basis::Basis;
 use super::first;
 use super::identity::Identified;
-use super::observer::Visited;
+use super::observer::ReconcileEnd;
 use super::pass_log;
+use super::reconcile::{Read, ReconcileError, Reconciled, Rest, after};
 use super::refusal::Stop;
-use super::visit::{Read, Rest, Visit, VisitError, after};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{End, Outcome};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
-use crate::syncset::plan::rows::PaceRow;
+use crate::syncset::plan::rows::ContactRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
-use crate::syncset::run::store::Pace;
+use crate::syncset::run::store::Contact;
 
 /// A pass that has run.
 pub(super) struct Ran {
@@ -34,7 +34,7 @@ pub(super) struct Ran {
 impl Read {
     /// Logs that the cluster no longer answers, if it did the last time.
     pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
-        if self.pace().reachable != Some(false) {
+        if self.contact().reachable != Some(false) {
             tracing::warn!(
                 cluster = work.name,
                 reason = reason.as_str(),
@@ -46,7 +46,7 @@ impl Read {
 
     /// Logs that the cluster answers, if it did not the last time.
     fn tell_reachable(&self, work: &Work) {
-        if self.pace().reachable == Some(false) {
+        if self.contact().reachable == Some(false) {
             tracing::info!(cluster = work.name, "a cluster is reachable again");
         }
     }
@@ -62,16 +62,16 @@ impl Worker {
         identified: &Identified,
         basis: &mut Basis,
         ran: Ran,
-    ) -> Result<Visit, VisitError> {
+    ) -> Result<Reconciled, ReconcileError> {
         let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = pass_plan.is_full || identified.is_another;
-        let (ended, visited) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), Visited::Silent),
+        let (ended, end) = match (&stop, outcome.end) {
+            (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), ReconcileEnd::Silent),
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
-                (Ended::Complete { was_full: false, left }, Visited::Throttled)
+                (Ended::Complete { was_full: false, left }, ReconcileEnd::Throttled)
             }
-            (Some(Stop::Lost), _) => return Err(VisitError::Lost),
+            (Some(Stop::Lost), _) => return Err(ReconcileError::Lost),
             (None, End::Finished) => {
                 // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
                 let left = match outcome.retry {
@@ -79,35 +79,35 @@ impl Worker {
                     Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
                     _ => outcome.awaits_check.then_some(Left::Unchecked),
                 };
-                (Ended::Complete { was_full, left }, Visited::Complete)
+                (Ended::Complete { was_full, left }, ReconcileEnd::Complete)
             }
-            (None, End::Yielded) => (Ended::Interrupted, Visited::Yielded),
-            (None, End::Interrupted) => (Ended::Interrupted, Visited::Interrupted),
+            (None, End::Yielded) => (Ended::Interrupted, ReconcileEnd::Yielded),
+            (None, End::Interrupted) => (Ended::Interrupted, ReconcileEnd::Interrupted),
         };
         let facts = read.plan.facts.as_ref();
         let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
-        let mut pace = PaceRow { asked_generation: generation, ..read.pace() };
+        let mut contact = ContactRow { asked_generation: generation, ..read.contact() };
         if let Some(identity) = &identified.identity {
             // What was stored of the cluster that was noted is forgotten by the same statement.
-            pace = pace.identified(Some(identity.clone()));
-            pace.kubeconfig_generation = generation;
+            contact = contact.identified(Some(identity.clone()));
+            contact.kubeconfig_generation = generation;
             // The full pass that a new kubeconfig demands stays due until one has come to its end.
-            pace.next_full = None;
+            contact.next_full = None;
         }
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
-        let mut next = retry::next(&ended, pace, attempts, self.config.reapply_interval, now, rand::random());
+        let mut next = retry::next(&ended, contact, attempts, self.config.reapply_interval, now, rand::random());
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.
-            let PaceRow { reachable, last_contact, attempts, retry_at, .. } = read.pace();
-            next.pace = PaceRow { reachable, last_contact, attempts, retry_at, ..next.pace };
+            let ContactRow { reachable, last_contact, attempts, retry_at, .. } = read.contact();
+            next.contact = ContactRow { reachable, last_contact, attempts, retry_at, ..next.contact };
         }
         // Also if it was not at its end: what comes next may be what was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
-            next.pace.retry_at = Some(after(now, not_before));
+            next.contact.retry_at = Some(after(now, not_before));
         }
-        let stored = Pace { row: next.pace.clone(), resyncs: read.snapshot.resyncs };
+        let stored = Contact { row: next.contact.clone(), resyncs: read.snapshot.resyncs };
         self.store_pass(work, basis, &outcome.writes, Some(&stored)).await?;
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
@@ -142,6 +142,6 @@ impl Worker {
             rest => rest,
         };
         pass_log::write(&work.name, &outcome);
-        Ok(Visit { rest, visited, outcome: Some(outcome) })
+        Ok(Reconciled { rest, end, outcome: Some(outcome) })
     }
 }

@@ -8,16 +8,16 @@
 use jiff::SignedDuration;
 
 use super::executor::Executor;
+use super::reconcile::{CONNECT_WITHIN, Read, ReconcileError};
 use super::refusal::{Failed, Stop};
-use super::visit::{CONNECT_WITHIN, Read, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{Refusal, Refused, Writes};
-use crate::syncset::plan::rows::PaceRow;
+use crate::syncset::plan::rows::ContactRow;
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::Unreachable;
-use crate::syncset::run::store::Pace;
+use crate::syncset::run::store::Contact;
 
 /// Whether a pass may begin on the cluster.
 pub(super) enum Identification {
@@ -36,18 +36,18 @@ pub(super) struct Identified {
 
 impl Identified {
     /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
-    pub(super) fn noted(&self, read: &Read) -> Pace {
+    pub(super) fn noted(&self, read: &Read) -> Contact {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let row = PaceRow {
+        let row = ContactRow {
             kubeconfig_generation: generation,
             asked_generation: generation,
             next_full: None,
             // It has just answered.
             reachable: Some(true),
             last_contact: Some(read.now()),
-            ..read.pace().identified(self.identity.clone())
+            ..read.contact().identified(self.identity.clone())
         };
-        Pace { row, resyncs: read.snapshot.resyncs }
+        Contact { row, resyncs: read.snapshot.resyncs }
     }
 }
 
@@ -59,7 +59,7 @@ impl Worker {
         read: &Read,
         pass_plan: &PassPlan,
         executor: &mut Executor<'_>,
-    ) -> Result<Identification, VisitError> {
+    ) -> Result<Identification, ReconcileError> {
         if !pass_plan.identifies {
             return Ok(match self.duplicate(read.snapshot.owner.as_deref()) {
                 Some(stop) => Identification::Stopped(stop),

@@ -1,4 +1,4 @@
-//! What is reported of visits, for metrics.
+//! What is reported of reconciles, for metrics.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use crate::syncset::plan::pass::Outcome;
 use crate::syncset::plan::spec::Behavior;
 
-/// How a visit of a cluster ended.
+/// How a reconcile of a cluster ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Visited {
+pub enum ReconcileEnd {
     /// There is no such cluster.
     Gone,
     Paused,
@@ -31,7 +31,7 @@ pub enum Visited {
     Failed,
 }
 
-impl Visited {
+impl ReconcileEnd {
     /// As the metric names it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,11 +51,11 @@ impl Visited {
 
 /// Observes workers. It must not block.
 pub trait WorkObserver: Send + Sync {
-    /// A visit begins whose cluster had been ready for so long.
+    /// A reconcile begins whose cluster had been ready for so long.
     fn begun(&self, waited: Duration);
 
-    /// A visit has ended after this time, with what a pass came to, if there was one.
-    fn visited(&self, visited: Visited, took: Duration, outcome: Option<&Outcome>);
+    /// A reconcile has ended after this time, with what a pass came to, if there was one.
+    fn ended(&self, end: ReconcileEnd, took: Duration, outcome: Option<&Outcome>);
 
     /// A resource or a secret was sent, or the cluster refused it.
     fn sent(&self, behavior: Behavior, is_success: bool, took: Duration);
@@ -64,14 +64,14 @@ pub trait WorkObserver: Send + Sync {
     fn first_success(&self, of: First<'_>, took: Duration);
 }
 
-/// A visit under way. One that panics or is aborted ends as interrupted.
-pub(super) struct Visiting<'o> {
+/// A reconcile under way. One that panics or is aborted ends as interrupted.
+pub(super) struct Reconciling<'o> {
     observer: &'o dyn WorkObserver,
     began: Instant,
     has_ended: bool,
 }
 
-impl<'o> Visiting<'o> {
+impl<'o> Reconciling<'o> {
     /// One of a cluster that had been ready for so long.
     pub(super) fn begin(observer: &'o dyn WorkObserver, waited: Duration) -> Self {
         observer.begun(waited);
@@ -79,16 +79,16 @@ impl<'o> Visiting<'o> {
     }
 
     /// It has ended.
-    pub(super) fn end(mut self, visited: Visited, outcome: Option<&Outcome>) {
+    pub(super) fn end(mut self, end: ReconcileEnd, outcome: Option<&Outcome>) {
         self.has_ended = true;
-        self.observer.visited(visited, self.began.elapsed(), outcome);
+        self.observer.ended(end, self.began.elapsed(), outcome);
     }
 }
 
-impl Drop for Visiting<'_> {
+impl Drop for Reconciling<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.observer.visited(Visited::Interrupted, self.began.elapsed(), None);
+            self.observer.ended(ReconcileEnd::Interrupted, self.began.elapsed(), None);
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum First<'f> {
 impl WorkObserver for () {
     fn begun(&self, _: Duration) {}
 
-    fn visited(&self, _: Visited, _: Duration, _: Option<&Outcome>) {}
+    fn ended(&self, _: ReconcileEnd, _: Duration, _: Option<&Outcome>) {}
 
     fn sent(&self, _: Behavior, _: bool, _: Duration) {}
 

@@ -63,7 +63,7 @@ impl Plan {
             &wanted,
             &snapshot.results,
             &snapshot.with_applied,
-            snapshot.pace.as_ref(),
+            snapshot.contact.as_ref(),
             snapshot.at,
         );
         Self { facts, live, action }

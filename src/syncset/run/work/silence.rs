@@ -1,24 +1,29 @@
-//! How a visit ends to which the cluster has not answered, or not with anything that a pass could begin with.
+//! How a reconcile ends to which the cluster has not answered, or not with anything that a pass could begin with.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::observer::Visited;
+use super::observer::ReconcileEnd;
+use super::reconcile::{Read, ReconcileError, Reconciled, Rest};
 use super::refusal::Stop;
-use super::visit::{Read, Rest, Visit, VisitError};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next};
-use crate::syncset::plan::rows::PaceRow;
+use crate::syncset::plan::rows::ContactRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Unreachable};
-use crate::syncset::run::store::Pace;
+use crate::syncset::run::store::Contact;
 
 impl Worker {
-    /// The cluster stopped the visit before the pass.
-    pub(super) async fn stopped_before(&self, work: &Work, read: &Read, stop: Stop) -> Result<Visit, VisitError> {
+    /// The cluster stopped the reconcile before the pass.
+    pub(super) async fn stopped_before(
+        &self,
+        work: &Work,
+        read: &Read,
+        stop: Stop,
+    ) -> Result<Reconciled, ReconcileError> {
         match stop {
             // Only a change of a document helps, as if the kubeconfig were refused.
             Stop::Silent { reason: reason @ Unreachable::Duplicate, message } => {
@@ -28,12 +33,12 @@ impl Worker {
                 self.unreachable(work, read, (reason, message), self.silent_again(Duration::ZERO)).await
             }
             // Whether it answers what a pass needs is still to be seen.
-            Stop::Throttled { told, message, .. } if read.pace().reachable == Some(false) => {
+            Stop::Throttled { told, message, .. } if read.contact().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
                 self.unreachable(work, read, (reason, message), self.silent_again(told)).await
             }
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
-            Stop::Lost => Err(VisitError::Lost),
+            Stop::Lost => Err(ReconcileError::Lost),
         }
     }
 
@@ -43,36 +48,42 @@ impl Worker {
     }
 
     /// Stores when a silent cluster is asked that could not be asked now.
-    pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<(), VisitError> {
-        self.store_pace(work, read, PaceRow { retry_at: Some(until), ..read.pace() }).await
+    pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<(), ReconcileError> {
+        self.store_contact(work, read, ContactRow { retry_at: Some(until), ..read.contact() }).await
     }
 
     /// The cluster asks to wait, before anything could be done.
-    async fn throttled(&self, work: &Work, read: &Read, told: Duration) -> Result<Visit, VisitError> {
+    async fn throttled(&self, work: &Work, read: &Read, told: Duration) -> Result<Reconciled, ReconcileError> {
         let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let next = self.after_question(read, &ended, attempts);
         let rest = Rest::Further(next.ready_at, work.attempts);
-        self.stored(work, read, next.pace, Visit::of(Visited::Throttled, rest)).await
+        self.stored(work, read, next.contact, Reconciled::of(ReconcileEnd::Throttled, rest)).await
     }
 
-    /// When the cluster is visited next, after it was asked with its present kubeconfig.
+    /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
     fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let pace = PaceRow { asked_generation: generation, ..read.pace() };
-        retry::next(ended, pace, attempts, self.config.reapply_interval, read.now(), rand::random())
+        let contact = ContactRow { asked_generation: generation, ..read.contact() };
+        retry::next(ended, contact, attempts, self.config.reapply_interval, read.now(), rand::random())
     }
 
-    /// Stores when the cluster is visited next, and ends the visit.
-    async fn stored(&self, work: &Work, read: &Read, pace: PaceRow, visit: Visit) -> Result<Visit, VisitError> {
-        if pace != read.pace() {
-            self.store_pace(work, read, pace).await?;
+    /// Stores when the cluster is reconciled next, and ends the reconcile.
+    async fn stored(
+        &self,
+        work: &Work,
+        read: &Read,
+        contact: ContactRow,
+        reconciled: Reconciled,
+    ) -> Result<Reconciled, ReconcileError> {
+        if contact != read.contact() {
+            self.store_contact(work, read, contact).await?;
         }
-        Ok(visit)
+        Ok(reconciled)
     }
 
-    async fn store_pace(&self, work: &Work, read: &Read, pace: PaceRow) -> Result<(), VisitError> {
-        let stored = Pace { row: pace, resyncs: read.snapshot.resyncs };
+    async fn store_contact(&self, work: &Work, read: &Read, contact: ContactRow) -> Result<(), ReconcileError> {
+        let stored = Contact { row: contact, resyncs: read.snapshot.resyncs };
         self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
         Ok(())
     }
@@ -84,7 +95,7 @@ impl Worker {
         read: &Read,
         (reason, message): (Unreachable, String),
         ended: Ended,
-    ) -> Result<Visit, VisitError> {
+    ) -> Result<Reconciled, ReconcileError> {
         read.tell_unreachable(work, reason, &message);
         let next = self.after_question(read, &ended, 0);
         let conditions = Conditions {
@@ -97,8 +108,8 @@ impl Worker {
         let rest = self.show(work, read, None, conditions, next.ready_at, 0).await?;
         match rest {
             Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
-            unshown => return Ok(Visit::of(Visited::Silent, unshown)),
+            unshown => return Ok(Reconciled::of(ReconcileEnd::Silent, unshown)),
         }
-        self.stored(work, read, next.pace, Visit::of(Visited::Silent, rest)).await
+        self.stored(work, read, next.contact, Reconciled::of(ReconcileEnd::Silent, rest)).await
     }
 }

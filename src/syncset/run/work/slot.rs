@@ -1,4 +1,4 @@
-//! What of the process's slots a visit has, and how it waits for them.
+//! What of the process's slots a reconcile has, and how it waits for them.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::visit::VisitError;
+use super::reconcile::ReconcileError;
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// A visit that finds no room is repeated after this time, up to half as much earlier or later: other passes have the budget that the
+/// A reconcile that finds no room is repeated after this time, up to half as much earlier or later: other passes have the budget that the
 /// cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 
-/// The slot that a visit has while it connects, and then while it works.
-pub(super) enum VisitSlot {
+/// The slot that a reconcile has while it connects, and then while it works.
+pub(super) enum ReconcileSlot {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
@@ -28,13 +28,13 @@ pub(super) enum VisitSlot {
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] SlowSlot),
 }
 
-/// When a visit that finds no room is repeated.
+/// When a reconcile that finds no room is repeated.
 pub(super) fn put_off(now: Timestamp) -> Timestamp {
     let wait = PUT_OFF.mul_f64(0.5 + rand::random::<f64>());
     now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)
 }
 
-impl VisitSlot {
+impl ReconcileSlot {
     /// Whether it may ask a silent cluster.
     pub(super) fn may_probe(&self) -> bool {
         matches!(self, Self::Probing(_))
@@ -47,19 +47,19 @@ impl Worker {
     pub(super) async fn begin_work(
         &self,
         work: &Work,
-        own_slot: &mut VisitSlot,
+        own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
-    ) -> Result<Duration, VisitError> {
-        if matches!(own_slot, VisitSlot::Working(_)) {
+    ) -> Result<Duration, ReconcileError> {
+        if matches!(own_slot, ReconcileSlot::Working(_)) {
             return Ok(Duration::ZERO);
         }
         let began = Instant::now();
         tokio::select! {
             biased;
-            _ = work.expired() => Err(VisitError::Lost),
+            _ = work.expired() => Err(ReconcileError::Lost),
             () = stopping.cancelled() => Ok(began.elapsed()),
             slot = self.slots.work(work.urgent) => {
-                *own_slot = VisitSlot::Working(slot);
+                *own_slot = ReconcileSlot::Working(slot);
                 Ok(began.elapsed())
             }
         }
@@ -69,17 +69,17 @@ impl Worker {
     pub(super) async fn wait_to_connect(
         &self,
         work: &Work,
-        own_slot: &mut VisitSlot,
+        own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
-    ) -> Result<(), VisitError> {
-        *own_slot = VisitSlot::Nothing;
+    ) -> Result<(), ReconcileError> {
+        *own_slot = ReconcileSlot::Nothing;
         tokio::select! {
             biased;
-            _ = work.expired() => Err(VisitError::Lost),
-            () = stopping.cancelled() => Err(VisitError::ShutsDown),
+            _ = work.expired() => Err(ReconcileError::Lost),
+            () = stopping.cancelled() => Err(ReconcileError::ShutsDown),
             // The semaphore is never closed.
             Some(slot) = self.slots.connect() => {
-                *own_slot = VisitSlot::Connecting(slot);
+                *own_slot = ReconcileSlot::Connecting(slot);
                 Ok(())
             }
         }
@@ -87,17 +87,17 @@ impl Worker {
 
     /// Waits for an answer. A cluster that takes long gives its slot to work back meanwhile, if a slot for those is free: it is no longer one
     /// that answers.
-    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, own_slot: &mut VisitSlot) -> T {
+    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, own_slot: &mut ReconcileSlot) -> T {
         tokio::pin!(answer);
         tokio::select! {
             biased;
             answered = &mut answer => return answered,
             () = sleep(SLOW) => {}
         }
-        if matches!(own_slot, VisitSlot::Working(_))
+        if matches!(own_slot, ReconcileSlot::Working(_))
             && let Some(slot) = self.slots.slow()
         {
-            *own_slot = VisitSlot::Slow(slot);
+            *own_slot = ReconcileSlot::Slow(slot);
         }
         answer.await
     }

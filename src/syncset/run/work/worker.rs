@@ -1,9 +1,9 @@
 //! The actor that works on clusters.
 //!
 //! State: clients of clusters that were worked on in the last minute. It claims clusters from the work queue, as many as there are slots
-//! to connect, and visits each in a task of its own ([`Worker::visit`]). It sends to the writer, whose bounds hold back a visit that has
-//! something to show; nobody sends to it. A visit that fails is repeated with back-off, by whichever process claims the cluster then;
-//! one that panics is reported, and its cluster returns when the claim ends. Restart: visits under way are aborted, and their claims
+//! to connect, and reconciles each in a task of its own ([`Worker::reconcile`]). It sends to the writer, whose bounds hold back a reconcile that has
+//! something to show; nobody sends to it. A reconcile that fails is repeated with back-off, by whichever process claims the cluster then;
+//! one that panics is reported, and its cluster returns when the claim ends. Restart: reconciles under way are aborted, and their claims
 //! end by themselves. Drain: nothing is claimed any more, passes store what they have done after the request under way, and their
 //! clusters are handed back.
 
@@ -22,9 +22,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::executor::Client;
-use super::observer::{Visited, Visiting, WorkObserver};
+use super::observer::{ReconcileEnd, Reconciling, WorkObserver};
 use super::prepare::Preparer;
-use super::visit::{Rest, Visit, VisitError};
+use super::reconcile::{ReconcileError, Reconciled, Rest};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
 use crate::documents::{Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
@@ -46,14 +46,14 @@ const BUDGET_WITHIN: Duration = Duration::from_secs(1);
 const PAYLOAD_CACHE: u64 = 128 << 20;
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
-/// After a visit that failed through no fault of the cluster.
+/// After a reconcile that failed through no fault of the cluster.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
 
 /// Works on clusters. Its clones are the same.
 #[derive(Clone)]
 pub struct Worker(Arc<Inner>);
 
-/// What visits share.
+/// What reconciles share.
 pub struct Inner {
     pub(super) config: SyncsetsConfig,
     pub store: PassStore,
@@ -96,7 +96,7 @@ impl Kept {
     }
 
     fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {
-        (snapshot.resyncs, snapshot.pace.as_ref().and_then(|pace| pace.last_full))
+        (snapshot.resyncs, snapshot.contact.as_ref().and_then(|contact| contact.last_full))
     }
 }
 
@@ -156,8 +156,8 @@ impl Worker {
         let slots = self.slots.connecting();
         let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
         let consumer = WorkConsumer::new(self.queue.clone(), slots);
-        let mut visits =
-            Visits { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
+        let mut under_way =
+            UnderWay { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
         let mut expire = interval(EXPIRE_EVERY);
         expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let claims = consumer
@@ -175,14 +175,14 @@ impl Worker {
                     is_claiming = false;
                     stopping.cancel();
                     while let Ok((work, slot)) = claimed.try_recv() {
-                        visits.begin(work, slot);
+                        under_way.begin(work, slot);
                     }
                 }
-                Some((work, slot)) = claimed.recv() => visits.begin(work, slot),
-                Some(ended) = visits.tasks.join_next_with_id() => visits.ended(ended),
+                Some((work, slot)) = claimed.recv() => under_way.begin(work, slot),
+                Some(ended) = under_way.tasks.join_next_with_id() => under_way.ended(ended),
                 _ = expire.tick() => self.expire(),
             }
-            if !is_claiming && visits.tasks.is_empty() {
+            if !is_claiming && under_way.tasks.is_empty() {
                 return Ok(());
             }
         }
@@ -205,23 +205,23 @@ impl Worker {
         drop(dropped);
     }
 
-    /// Visits a cluster and ends the claim on it.
+    /// Reconciles a cluster and ends the claim on it.
     async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
-        let visiting = Visiting::begin(&*self.observer, work.waited);
-        let visit = if stopping.is_cancelled() {
-            Err(VisitError::ShutsDown)
+        let reconciling = Reconciling::begin(&*self.observer, work.waited);
+        let reconciled = if stopping.is_cancelled() {
+            Err(ReconcileError::ShutsDown)
         } else {
-            Box::pin(self.visit(&work, slot, &stopping)).await
+            Box::pin(self.reconcile(&work, slot, &stopping)).await
         };
-        let (rest, visited, outcome) = match visit {
-            Ok(Visit { rest, visited, outcome }) => (rest, visited, outcome),
+        let (rest, end, outcome) = match reconciled {
+            Ok(Reconciled { rest, end, outcome }) => (rest, end, outcome),
             Err(error) => {
                 let rest = self.rest_after(&work, &error);
                 let is_interrupted = matches!(rest, Rest::Lost | Rest::HandedBack);
-                (rest, if is_interrupted { Visited::Interrupted } else { Visited::Failed }, None)
+                (rest, if is_interrupted { ReconcileEnd::Interrupted } else { ReconcileEnd::Failed }, None)
             }
         };
-        visiting.end(visited, outcome.as_ref());
+        reconciling.end(end, outcome.as_ref());
         let cluster = work.name.clone();
         let ended = match rest {
             Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
@@ -231,44 +231,52 @@ impl Worker {
             Rest::Lost => Ok(Finished::Lost),
         };
         match ended {
-            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim ended before the visit"),
+            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim ended before the reconcile"),
             Ok(Finished::Settled | Finished::Ready) => {}
             Err(error) => {
                 tracing::warn!(
                     cluster,
                     error = full_text(&error),
-                    "failed to end the claim on a cluster, it is visited again when the claim ends"
+                    "failed to end the claim on a cluster, it is reconciled again when the claim ends"
                 );
             }
         }
     }
 
-    /// When a cluster is visited again after an error.
-    fn rest_after(&self, work: &Work, error: &VisitError) -> Rest {
+    /// When a cluster is reconciled again after an error.
+    fn rest_after(&self, work: &Work, error: &ReconcileError) -> Rest {
         match error {
-            VisitError::Lost => return Rest::Lost,
-            VisitError::ShutsDown => return Rest::HandedBack,
-            VisitError::Store(StoreError::Database(_) | StoreError::Restoring(_))
-            | VisitError::Show(_)
-            | VisitError::Prepare(_) => {
-                tracing::warn!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
+            ReconcileError::Lost => return Rest::Lost,
+            ReconcileError::ShutsDown => return Rest::HandedBack,
+            ReconcileError::Store(StoreError::Database(_) | StoreError::Restoring(_))
+            | ReconcileError::Show(_)
+            | ReconcileError::Prepare(_) => {
+                tracing::warn!(
+                    cluster = work.name,
+                    error = full_text(error),
+                    "failed to reconcile a cluster, retrying"
+                );
             }
-            VisitError::Store(_) | VisitError::NoKey(_) => {
-                tracing::error!(cluster = work.name, error = full_text(error), "failed to visit a cluster, retrying");
+            ReconcileError::Store(_) | ReconcileError::NoKey(_) => {
+                tracing::error!(
+                    cluster = work.name,
+                    error = full_text(error),
+                    "failed to reconcile a cluster, retrying"
+                );
             }
         }
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
         let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
         match error {
             // A replica that has the key may go on with what is urgent.
-            VisitError::NoKey(_) => Rest::Further(ready_at, work.attempts),
+            ReconcileError::NoKey(_) => Rest::Further(ready_at, work.attempts),
             _ => Rest::Until(ready_at, work.attempts),
         }
     }
 }
 
-/// The visits under way.
-struct Visits {
+/// The reconciles under way.
+struct UnderWay {
     worker: Worker,
     stopping: CancellationToken,
     tasks: JoinSet<()>,
@@ -276,7 +284,7 @@ struct Visits {
     of: HashMap<Id, String>,
 }
 
-impl Visits {
+impl UnderWay {
     fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
         let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
         let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
@@ -291,7 +299,7 @@ impl Visits {
         let cluster = self.of.remove(&id);
         if let Some(panic) = panic {
             let cluster = cluster.unwrap_or_default();
-            tracing::error!(cluster, error = %panic, "a visit of a cluster panicked, it is visited again when its claim ends: this is a bug");
+            tracing::error!(cluster, error = %panic, "a reconcile of a cluster panicked, it is reconciled again when its claim ends: this is a bug");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A visit of a claimed cluster: what is read, done, stored and shown, and when the cluster is looked at again.
+//! A reconcile of a claimed cluster: what is read, done, stored and shown, and when the cluster is looked at again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::executor::Executor;
 use super::finish::Ran;
 use super::first;
 use super::identity::{Identification, Identified};
-use super::observer::{First, Visited};
+use super::observer::{First, ReconcileEnd};
 use super::plan::Plan;
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::refusal::{Failed, Stop};
 use super::shown::{self, Shown};
-use super::slot::{VisitSlot, put_off};
+use super::slot::{ReconcileSlot, put_off};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{OpenError, Work, WriteError};
@@ -28,7 +28,7 @@ use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::Ended;
-use crate::syncset::plan::rows::{PaceRow, ResultRow};
+use crate::syncset::plan::rows::{ContactRow, ResultRow};
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
@@ -54,22 +54,22 @@ pub(super) enum Rest {
     Lost,
 }
 
-/// How a visit ended.
-pub(super) struct Visit {
+/// How a reconcile ended.
+pub(super) struct Reconciled {
     pub(super) rest: Rest,
-    pub(super) visited: Visited,
+    pub(super) end: ReconcileEnd,
     pub(super) outcome: Option<Outcome>,
 }
 
-impl Visit {
-    pub(super) fn of(visited: Visited, rest: Rest) -> Self {
-        Self { rest, visited, outcome: None }
+impl Reconciled {
+    pub(super) fn of(end: ReconcileEnd, rest: Rest) -> Self {
+        Self { rest, end, outcome: None }
     }
 }
 
-/// Why a visit came to nothing.
+/// Why a reconcile came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum VisitError {
+pub(super) enum ReconcileError {
     /// The claim has ended: another process may work on the cluster.
     #[error("the claim has ended")]
     Lost,
@@ -90,7 +90,7 @@ pub(super) enum VisitError {
     NoKey(NoCredentials),
 }
 
-impl From<StoreError> for VisitError {
+impl From<StoreError> for ReconcileError {
     fn from(error: StoreError) -> Self {
         if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
     }
@@ -98,13 +98,19 @@ impl From<StoreError> for VisitError {
 
 /// How a pass ended.
 enum Passed {
-    /// So does the visit.
-    Ended(Visit),
-    /// Documents have changed since they were read, or the cluster has answered and no slot to connect was free: the visit reads again.
+    /// The reconcile ends with it.
+    Ended(Box<Reconciled>),
+    /// Documents have changed since they were read, or the cluster has answered and no slot to connect was free: it reads again.
     Again,
 }
 
-/// What a visit has read, and when.
+impl Passed {
+    fn ended(reconciled: Reconciled) -> Self {
+        Self::Ended(Box::new(reconciled))
+    }
+}
+
+/// What a reconcile has read, and when.
 pub(super) struct Read {
     pub(super) snapshot: Snapshot,
     pub(super) plan: Plan,
@@ -117,7 +123,7 @@ enum Asks {
     /// It is not silent.
     Nothing,
     First,
-    /// It has answered that earlier in this visit.
+    /// It has answered that earlier in this reconcile.
     HasAnswered,
 }
 
@@ -127,13 +133,13 @@ impl Read {
         after(self.snapshot.at, self.at.elapsed())
     }
 
-    pub(super) fn pace(&self) -> PaceRow {
-        self.snapshot.pace.clone().unwrap_or_default()
+    pub(super) fn contact(&self) -> ContactRow {
+        self.snapshot.contact.clone().unwrap_or_default()
     }
 
     /// Which cluster it was, when that was last found out.
     pub(super) fn identity(&self) -> Option<&str> {
-        self.snapshot.pace.as_ref()?.identity.as_deref()
+        self.snapshot.contact.as_ref()?.identity.as_deref()
     }
 
     fn live(&self) -> BTreeSet<Uuid> {
@@ -159,14 +165,14 @@ pub(super) fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
 }
 
 impl Worker {
-    /// Visits a cluster. `slot` is its slot to connect.
-    pub(super) async fn visit(
+    /// Reconciles a cluster. `slot` is its slot to connect.
+    pub(super) async fn reconcile(
         &self,
         work: &Work,
         slot: OwnedSemaphorePermit,
         stopping: &CancellationToken,
-    ) -> Result<Visit, VisitError> {
-        let (mut own_slot, mut again) = (VisitSlot::Connecting(slot), after(self.now(), SOON));
+    ) -> Result<Reconciled, ReconcileError> {
+        let (mut own_slot, mut again) = (ReconcileSlot::Connecting(slot), after(self.now(), SOON));
         // By which kubeconfig the cluster has answered a probe.
         let mut awake = None;
         for _ in 0..MOST_READS {
@@ -188,13 +194,13 @@ impl Worker {
                     asks = Asks::First;
                 } else {
                     match self.slots.probe(pass_plan.probe == Probe::Demanded) {
-                        Ok(slot) => (own_slot, asks) = (VisitSlot::Probing(slot), Asks::First),
+                        Ok(slot) => (own_slot, asks) = (ReconcileSlot::Probing(slot), Asks::First),
                         // Nobody has a claim on it meanwhile, so what somebody asks for is done at once. It is stored, so that a change
                         // makes no difference.
                         Err(wait) => {
                             let until = after(read.now(), wait);
                             // A kubeconfig that is refused stays so until it is read.
-                            if read.pace().retry_at.is_some() {
+                            if read.contact().retry_at.is_some() {
                                 self.store_retry(work, &read, until).await?;
                             }
                             no_slot_until = Some(until);
@@ -202,23 +208,23 @@ impl Worker {
                     }
                 }
             }
-            let (visited, until) = match &read.plan.action {
-                Action::Pass(_) if no_slot_until.is_some() => (Visited::Waiting, no_slot_until),
-                Action::Gone => return Ok(Visit::of(Visited::Gone, Rest::Gone)),
-                Action::Paused(pause) => (Visited::Paused, pause.until),
-                Action::Silent { retry_at } => (Visited::Waiting, Some(*retry_at)),
-                Action::Throttled { until } => (Visited::Waiting, Some(*until)),
-                Action::InStep { next_full } => (Visited::InStep, Some(*next_full)),
+            let (end, until) = match &read.plan.action {
+                Action::Pass(_) if no_slot_until.is_some() => (ReconcileEnd::Waiting, no_slot_until),
+                Action::Gone => return Ok(Reconciled::of(ReconcileEnd::Gone, Rest::Gone)),
+                Action::Paused(pause) => (ReconcileEnd::Paused, pause.until),
+                Action::Silent { retry_at } => (ReconcileEnd::Waiting, Some(*retry_at)),
+                Action::Throttled { until } => (ReconcileEnd::Waiting, Some(*until)),
+                Action::InStep { next_full } => (ReconcileEnd::InStep, Some(*next_full)),
                 Action::Pass(pass_plan) => {
                     let passed = Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?;
-                    if let Passed::Ended(visit) = passed {
-                        return Ok(visit);
+                    if let Passed::Ended(reconciled) = passed {
+                        return Ok(*reconciled);
                     }
                     if asks != Asks::Nothing {
                         // It has answered.
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                     }
-                    if matches!(own_slot, VisitSlot::Nothing) {
+                    if matches!(own_slot, ReconcileSlot::Nothing) {
                         // What was read is old when the turn comes.
                         drop(read);
                         self.wait_to_connect(work, &mut own_slot, stopping).await?;
@@ -238,14 +244,14 @@ impl Worker {
             };
             let next = retry::next(
                 &Ended::Nothing { until },
-                read.pace(),
+                read.contact(),
                 0,
                 self.config.reapply_interval,
                 read.now(),
                 rand::random(),
             );
             let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
-                // The pass that was asked for is still to be made, and this visit was no attempt at it.
+                // The pass that was asked for is still to be made, and this reconcile was no attempt at it.
                 Rest::Until(ready_at, _) if matches!(read.plan.action, Action::Throttled { .. }) => {
                     Rest::Further(ready_at, work.attempts.saturating_sub(1))
                 }
@@ -255,14 +261,14 @@ impl Worker {
                 }
                 rest => rest,
             };
-            return Ok(Visit::of(visited, rest));
+            return Ok(Reconciled::of(end, rest));
         }
-        Ok(Visit::of(Visited::Yielded, Rest::Further(again, 0)))
+        Ok(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(again, 0)))
     }
 
     pub(super) fn reachability_before(read: &Read) -> Reachability {
         let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
-        shown::reachability(read.snapshot.pace.as_ref(), &status)
+        shown::reachability(read.snapshot.contact.as_ref(), &status)
     }
 
     /// Writes the `ClusterSync` if it differs: after a pass, or without one.
@@ -274,7 +280,7 @@ impl Worker {
         conditions: Conditions,
         ready_at: Timestamp,
         attempts: u32,
-    ) -> Result<Rest, VisitError> {
+    ) -> Result<Rest, ReconcileError> {
         let rest = Rest::Until(ready_at, attempts);
         let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
         let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
@@ -303,23 +309,23 @@ impl Worker {
         read: &Read,
         pass_plan: &PassPlan,
         asks: Asks,
-        own_slot: &mut VisitSlot,
+        own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
-    ) -> Result<Passed, VisitError> {
+    ) -> Result<Passed, ReconcileError> {
         // Nothing is planned without it.
         let Some(cluster) = &read.snapshot.cluster else { return Ok(Passed::Again) };
         // Keys and certificates are read by few threads, for whom others may wait.
         let kept = tokio::select! {
             biased;
-            _ = work.expired() => return Err(VisitError::Lost),
-            () = stopping.cancelled() => return Err(VisitError::ShutsDown),
+            _ = work.expired() => return Err(ReconcileError::Lost),
+            () = stopping.cancelled() => return Err(ReconcileError::ShutsDown),
             kept = self.kept(work.cluster, cluster) => kept,
         };
         let mut kept = match kept {
             Ok(kept) => kept,
-            Err(NoClient::ShutsDown(_)) => return Err(VisitError::ShutsDown),
+            Err(NoClient::ShutsDown(_)) => return Err(ReconcileError::ShutsDown),
             Err(NoClient::Credentials(error @ NoCredentials::Sealed(OpenError::UnknownKey { .. }))) => {
-                return Err(VisitError::NoKey(error));
+                return Err(ReconcileError::NoKey(error));
             }
             Err(fault) => {
                 // A value that does not fit its key does so again once the right key is there.
@@ -327,17 +333,17 @@ impl Worker {
                 let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
                 let message = full_text(&fault);
                 // Others need not wait for the database.
-                *own_slot = VisitSlot::Nothing;
+                *own_slot = ReconcileSlot::Nothing;
                 return self
                     .unreachable(work, read, (Unreachable::KubeconfigInvalid, message), ended)
                     .await
-                    .map(Passed::Ended);
+                    .map(Passed::ended);
             }
         };
-        let visit = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
+        let reconciled = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
-        visit
+        reconciled
     }
 
     /// The client of the last pass, if it was made of this kubeconfig, or a new one.
@@ -355,28 +361,28 @@ impl Worker {
         work: &Work,
         read: &Read,
         (pass_plan, asks): (&PassPlan, Asks),
-        own_slot: &mut VisitSlot,
+        own_slot: &mut ReconcileSlot,
         kept: &mut Kept,
         stopping: &CancellationToken,
-    ) -> Result<Passed, VisitError> {
+    ) -> Result<Passed, ReconcileError> {
         let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence());
         if asks == Asks::First {
             if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
                 // Others need not wait for the database.
-                *own_slot = VisitSlot::Nothing;
-                return self.stopped_before(work, read, stop).await.map(Passed::Ended);
+                *own_slot = ReconcileSlot::Nothing;
+                return self.stopped_before(work, read, stop).await.map(Passed::ended);
             }
             // From now on it is one of those that answer.
             let Some(slot) = self.slots.connect_now() else {
-                *own_slot = VisitSlot::Nothing;
+                *own_slot = ReconcileSlot::Nothing;
                 return Ok(Passed::Again);
             };
-            *own_slot = VisitSlot::Connecting(slot);
+            *own_slot = ReconcileSlot::Connecting(slot);
         }
         let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
             Identification::Identified(identified) => identified,
-            Identification::Stopped(stop) => return self.stopped_before(work, read, stop).await.map(Passed::Ended),
+            Identification::Stopped(stop) => return self.stopped_before(work, read, stop).await.map(Passed::ended),
         };
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared =
@@ -385,8 +391,8 @@ impl Worker {
         let began = Instant::now();
         let prepared = tokio::select! {
             biased;
-            _ = work.expired() => return Err(VisitError::Lost),
-            () = stopping.cancelled() => return Err(VisitError::ShutsDown),
+            _ = work.expired() => return Err(ReconcileError::Lost),
+            () = stopping.cancelled() => return Err(ReconcileError::ShutsDown),
             prepared = prepared => prepared,
         };
         let mut prepared = match prepared {
@@ -394,13 +400,16 @@ impl Worker {
             Err(PrepareError::Outdated) => return Ok(Passed::Again),
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Busy) => {
-                return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(after(read.now(), SOON), 0))));
+                return Ok(Passed::ended(Reconciled::of(
+                    ReconcileEnd::Yielded,
+                    Rest::Further(after(read.now(), SOON), 0),
+                )));
             }
             // Others may need the slot to connect, and another replica may have budget.
             Err(PrepareError::NoBudget) => {
-                return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(put_off(read.now()), 0))));
+                return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(put_off(read.now()), 0))));
             }
-            Err(error @ PrepareError::TooManyObjects) => return Err(VisitError::Prepare(error)),
+            Err(error @ PrepareError::TooManyObjects) => return Err(ReconcileError::Prepare(error)),
         };
         let mut basis = Basis::of(work, read);
         basis.has_waited(began.elapsed());
@@ -412,21 +421,21 @@ impl Worker {
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Passed::Ended(Visit::of(Visited::Yielded, Rest::Further(read.now(), 0))));
+            return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(read.now(), 0))));
         }
-        prepared.input.elsewhere = read.pace().is_elsewhere(identified.identity.as_deref().or(read.identity()));
+        prepared.input.elsewhere = read.contact().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         drop(executor);
         // It may have had nothing else to ask.
         ran.is_answered |= asks == Asks::HasAnswered;
         let progress = std::mem::take(&mut ran.outcome.progress);
-        let visit = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
+        let reconciled = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
         // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
-        if visit.outcome.is_some() {
+        if reconciled.outcome.is_some() {
             kept.keep(progress, &read.snapshot);
         }
-        Ok(Passed::Ended(visit))
+        Ok(Passed::ended(reconciled))
     }
 
     /// Runs a pass.
@@ -436,9 +445,9 @@ impl Worker {
         executor: &mut Executor<'_>,
         basis: &mut Basis,
         (prepared, read, identified): (Prepared, &Read, &Identified),
-        own_slot: &mut VisitSlot,
+        own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
-    ) -> Result<Ran, VisitError> {
+    ) -> Result<Ran, ReconcileError> {
         let began = Instant::now();
         let Prepared { input, share: _share } = prepared;
         // Another identity is stored with the first writes, which forget what was stored of the cluster before.
@@ -482,7 +491,7 @@ impl Worker {
                             Ok(answer)
                         }
                         Err(Failed::Refused(refused)) => Err(refused),
-                        Err(Failed::Stopped(Stop::Lost)) => return Err(VisitError::Lost),
+                        Err(Failed::Stopped(Stop::Lost)) => return Err(ReconcileError::Lost),
                         Err(Failed::Stopped(Stop::Throttled { told, message, lists })) => {
                             // Of an API server that answers other requests, it is a refusal of this one.
                             if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
