@@ -142,7 +142,7 @@ impl State {
                 step => match executor.carry_out(&step, LIMIT).await {
                     Ok(answer) => Ok(answer),
                     Err(Failed::Refused(refused)) => Err(refused),
-                    Err(Failed::Stopped(stop)) => return Err(stop),
+                    Err(Failed::Stopped(reason)) => return Err(reason),
                 },
             };
             // There is one hub.

@@ -27,12 +27,12 @@ fn deployments() -> Kind {
     kind
 }
 
-/// The reply to a pass that goes on.
-fn reply(done: Result<Answer, Failed>) -> Result<Answer, Refused> {
+/// The reply to a pass, unless it stops.
+fn reply(done: Result<Answer, Failed>) -> Result<Result<Answer, Refused>, Failed> {
     match done {
-        Ok(answer) => Ok(answer),
-        Err(Failed::Refused(refused)) => Err(refused),
-        Err(Failed::Stopped(stop)) => panic!("the pass stops: {stop:?}"),
+        Ok(answer) => Ok(Ok(answer)),
+        Err(Failed::Refused(refused)) => Ok(Err(refused)),
+        Err(stopped) => Err(stopped),
     }
 }
 
@@ -120,7 +120,7 @@ impl Applied {
                     return *outcome;
                 }
                 Step::Store(writes) => (Ok(Answer::Stored), writes.applied),
-                step => (reply(executor.carry_out(&step, LIMIT).await), Vec::new()),
+                step => (reply(executor.carry_out(&step, LIMIT).await).unwrap(), Vec::new()),
             };
             self.rows.extend(stored.into_iter().map(|row| (row.object.clone(), row)));
             // There is one hub.
@@ -167,7 +167,7 @@ fn an_object_that_somebody_creates_after_the_look_is_not_ours_even_if_the_proces
                         stored.extend(writes.applied.into_iter().map(|row| (row.object.clone(), row)));
                         Ok(Answer::Stored)
                     }
-                    step => reply(executor.carry_out(&step, LIMIT).await),
+                    step => reply(executor.carry_out(&step, LIMIT).await).unwrap(),
                 };
                 pass.reply(reply);
             }
