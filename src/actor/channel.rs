@@ -34,7 +34,7 @@ pub(super) trait Queue: Default + Send + 'static {
     fn pop(&mut self) -> Option<Self::Item>;
 }
 
-pub(super) struct State<Q> {
+pub(super) struct ChannelState<Q> {
     pub(super) queue: Q,
     pub(super) reading: MailboxReading,
     /// Messages above the capacity, which only [`super::KeyInbox::put_back`] may cause.
@@ -45,7 +45,7 @@ pub(super) struct State<Q> {
     senders: usize,
 }
 
-impl<Q> State<Q> {
+impl<Q> ChannelState<Q> {
     /// Checked again under the lock that a message is pushed under: the reader may end while a sender holds a permit.
     pub(super) fn is_closed(&self) -> bool {
         self.inboxes == 0
@@ -53,7 +53,7 @@ impl<Q> State<Q> {
 }
 
 pub(super) struct Channel<Q> {
-    pub(super) state: Mutex<State<Q>>,
+    pub(super) state: Mutex<ChannelState<Q>>,
     pub(super) room: Semaphore,
     /// Wakes the reader: a message has arrived, the last sender was dropped, or a newer inbox reads now.
     changed: Notify,
@@ -172,7 +172,7 @@ impl<Q: Queue> Reader<Q> {
         if state.reader == self.number { self.pop(&mut state) } else { None }
     }
 
-    fn pop(&self, state: &mut State<Q>) -> Option<Q::Item> {
+    fn pop(&self, state: &mut ChannelState<Q>) -> Option<Q::Item> {
         let item = state.queue.pop()?;
         if state.overfull > 0 {
             state.overfull -= 1;
@@ -217,7 +217,7 @@ impl<Q: Queue> Drop for Reader<Q> {
 pub(super) fn channel<Q: Queue>(capacity: usize) -> (Sender<Q>, Reader<Q>) {
     let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
     let channel = Arc::new(Channel {
-        state: Mutex::new(State {
+        state: Mutex::new(ChannelState {
             queue: Q::default(),
             reading: MailboxReading { capacity, ..MailboxReading::default() },
             overfull: 0,

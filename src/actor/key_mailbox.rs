@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::task::consume_budget;
 
-use super::channel::{self, Closed, Queue, Reader, Sender, State};
+use super::channel::{self, ChannelState, Closed, Queue, Reader, Sender};
 use super::report::Gauge;
 
 /// Creates a mailbox that never holds more than `capacity` different keys (at least 1).
@@ -97,7 +97,7 @@ impl<K: Key> KeyMailbox<K> {
     }
 }
 
-fn merge<K: Key>(state: &mut State<Keys<K>>, key: &K) -> Result<bool, Closed> {
+fn merge<K: Key>(state: &mut ChannelState<Keys<K>>, key: &K) -> Result<bool, Closed> {
     if state.is_closed() {
         return Err(Closed);
     }

@@ -29,13 +29,13 @@ type Place = (String, String);
 
 #[derive(Default)]
 pub(super) struct DeniedPermissions {
-    state: Mutex<State>,
+    state: Mutex<Denials>,
     /// Counts the grants.
     granted: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct Denials {
     denied: BTreeMap<Permission, BTreeSet<Place>>,
     /// Granted by a review, and not used successfully since. If such a request is denied again, no permission is missing:
     /// admission (a quota, a webhook) refuses the content. The value is how long a denial is read in this way.
@@ -108,7 +108,7 @@ impl DeniedPermissions {
     pub(super) fn grant(&self, request: &AccessRequest) {
         {
             let mut state = self.state.lock();
-            let State { denied, unproven } = &mut *state;
+            let Denials { denied, unproven } = &mut *state;
             let permission = permission(request);
             if let Some(places) = denied.get_mut(&permission) {
                 let (namespace, name) = place(request);
@@ -126,7 +126,7 @@ impl DeniedPermissions {
 
     /// New credentials may have other permissions: everything may be sent again.
     pub(super) fn forget_all(&self) {
-        *self.state.lock() = State::default();
+        *self.state.lock() = Denials::default();
         self.granted.send_modify(|count| *count += 1);
     }
 

@@ -20,7 +20,7 @@ const RAISE_AFTER: usize = 50;
 /// The longest hold, whatever the server asks for: a wrong `Retry-After` must not stop a section for hours.
 const LONGEST_HOLD: Duration = Duration::from_mins(1);
 
-struct State {
+struct LimiterState {
     limit: usize,
     /// Permits in use beyond the current limit.
     surplus: usize,
@@ -39,13 +39,13 @@ pub(super) struct Permit {
 
 /// How the server answered a request, if it did.
 #[derive(Clone, Copy)]
-pub(super) enum Answer {
+pub(super) enum ServerAnswer {
     /// With 429, and perhaps with a time to wait.
     Throttled(Option<Duration>),
     Other,
 }
 
-impl Answer {
+impl ServerAnswer {
     /// The outcome of a request that failed in this way, if it did.
     pub(super) fn of(failure: Option<&Error>) -> Self {
         match failure {
@@ -58,7 +58,7 @@ impl Answer {
 pub(super) struct Limiter {
     semaphore: Arc<Semaphore>,
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
 impl Limiter {
@@ -67,7 +67,7 @@ impl Limiter {
         Self {
             semaphore: Arc::new(Semaphore::new(most)),
             most,
-            state: Mutex::new(State { limit: most, surplus: 0, good: 0, halvings: 0, hold_until: None }),
+            state: Mutex::new(LimiterState { limit: most, surplus: 0, good: 0, halvings: 0, hold_until: None }),
         }
     }
 
@@ -90,9 +90,9 @@ impl Limiter {
     }
 
     /// Ends a request; `answer` is how the server answered it.
-    pub(super) fn done(&self, permit: Permit, answer: Answer) {
+    pub(super) fn done(&self, permit: Permit, answer: ServerAnswer) {
         let mut state = self.state.lock();
-        if let Answer::Throttled(retry_after) = answer {
+        if let ServerAnswer::Throttled(retry_after) = answer {
             state.good = 0;
             if permit.halvings == state.halvings {
                 let lower = (state.limit / 2).max(1);
@@ -143,19 +143,19 @@ mod tests {
             permits.push(limiter.acquire().await.unwrap());
         }
         assert!(limiter.acquire().now_or_never().is_none(), "a ninth must wait");
-        limiter.done(permits.pop().unwrap(), Answer::Throttled(None));
+        limiter.done(permits.pop().unwrap(), ServerAnswer::Throttled(None));
         assert_eq!(limiter.limit(), 4);
         for _ in 0..3 {
-            limiter.done(permits.pop().unwrap(), Answer::Other);
+            limiter.done(permits.pop().unwrap(), ServerAnswer::Other);
         }
         assert!(limiter.acquire().now_or_never().is_none(), "four are still in use");
-        limiter.done(permits.pop().unwrap(), Answer::Other);
+        limiter.done(permits.pop().unwrap(), ServerAnswer::Other);
         let again = limiter.acquire().now_or_never().expect("one of four is free").unwrap();
-        limiter.done(again, Answer::Other);
+        limiter.done(again, ServerAnswer::Other);
         drop(permits);
         for _ in 0..RAISE_AFTER * 8 {
             let permit = limiter.acquire().await.unwrap();
-            limiter.done(permit, Answer::Other);
+            limiter.done(permit, ServerAnswer::Other);
         }
         assert_eq!(limiter.limit(), 8);
     }
@@ -168,7 +168,7 @@ mod tests {
             permits.push(limiter.acquire().await.unwrap());
         }
         for permit in permits {
-            limiter.done(permit, Answer::Throttled(None));
+            limiter.done(permit, ServerAnswer::Throttled(None));
         }
         assert_eq!(limiter.limit(), 32, "64 requests were sent before the first refusal");
         let mut sent_since = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(sent_since.len(), 32);
         for permit in sent_since {
-            limiter.done(permit, Answer::Throttled(None));
+            limiter.done(permit, ServerAnswer::Throttled(None));
         }
         assert_eq!(limiter.limit(), 16, "32 were sent since");
     }
@@ -186,7 +186,7 @@ mod tests {
     async fn retry_after_holds_every_request_back() {
         let limiter = Limiter::new(4);
         let permit = limiter.acquire().await.unwrap();
-        limiter.done(permit, Answer::Throttled(Some(Duration::from_secs(3))));
+        limiter.done(permit, ServerAnswer::Throttled(Some(Duration::from_secs(3))));
         let before = Instant::now();
         let permit = limiter.acquire().await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(3));

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::client::Cluster;
 use super::error::Error;
-use super::limiter::{Answer, Limiter, Permit};
+use super::limiter::{Limiter, Permit, ServerAnswer};
 use super::request::Request;
 use crate::actor::Backoff;
 
@@ -34,14 +34,14 @@ const REFUSED: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 const SHUTTING_DOWN: &str = "shutting down";
 
 /// Whether requests are sent.
-enum State {
+enum Reachability {
     /// All of them.
     Up,
     /// One at a time, not before `next`. The reason is the last failure.
     Down { failures: u32, next: Instant, reason: Arc<str> },
 }
 
-impl State {
+impl Reachability {
     fn is_up(&self) -> bool {
         matches!(self, Self::Up)
     }
@@ -58,7 +58,7 @@ impl State {
 /// Whether the cluster answers, and whose turn it is to find out.
 pub(super) struct Reach {
     turn: Semaphore,
-    state: watch::Sender<State>,
+    state: watch::Sender<Reachability>,
 }
 
 /// The right to send a request. It ends with [`Cluster::done`], or when it is dropped because the request was cancelled.
@@ -91,7 +91,7 @@ pub struct Exchange<T> {
 
 impl Default for Reach {
     fn default() -> Self {
-        Self { turn: Semaphore::new(1), state: watch::Sender::new(State::Up) }
+        Self { turn: Semaphore::new(1), state: watch::Sender::new(Reachability::Up) }
     }
 }
 
@@ -147,27 +147,27 @@ impl Reach {
         };
         self.state.send_if_modified(|state| {
             let failures = match *state {
-                State::Up => 0,
-                State::Down { failures, next, .. } if sent >= next => failures.saturating_add(1),
+                Reachability::Up => 0,
+                Reachability::Down { failures, next, .. } if sent >= next => failures.saturating_add(1),
                 // Sent before the pause began, with others that failed in the same way: all of them are one failure.
-                State::Down { .. } if failure.is_some() => return false,
-                State::Down { failures, .. } => failures,
+                Reachability::Down { .. } if failure.is_some() => return false,
+                Reachability::Down { failures, .. } => failures,
             };
             let was_up = state.is_up();
             *state = match (failure, pause(failures)) {
                 (Some(error), Some(pause)) => {
-                    State::Down { failures, next: Instant::now() + pause, reason: error.to_string().into() }
+                    Reachability::Down { failures, next: Instant::now() + pause, reason: error.to_string().into() }
                 }
-                _ => State::Up,
+                _ => Reachability::Up,
             };
             was_up != state.is_up()
         });
     }
 }
 
-async fn is_up(state: &mut watch::Receiver<State>) {
+async fn is_up(state: &mut watch::Receiver<Reachability>) {
     // The sender lives as long as the borrowed reach.
-    let _ = state.wait_for(State::is_up).await;
+    let _ = state.wait_for(Reachability::is_up).await;
 }
 
 /// Ends after this time; never if there is none.
@@ -193,7 +193,7 @@ impl Cluster {
     /// the pass go by.
     pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
         if let Pass::Together(permit) = pass {
-            self.shared.limiter.done(permit, Answer::of(failure));
+            self.shared.limiter.done(permit, ServerAnswer::of(failure));
         }
     }
 

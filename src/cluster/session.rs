@@ -30,7 +30,7 @@ const LONGEST_WHILE_SETTLING: Duration = Duration::from_secs(1);
 /// Runs the actor of a configured cluster until it drains.
 pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Result<(), BoxError> {
     let mut credentials = CredentialCache::new(&cluster, config);
-    let mut state = State { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
+    let mut state = SessionState { doubt: false, probes: 0, next_probe: Instant::now(), asks: 0, next_ask: None };
     let mut probing: Option<BoxFuture<'_, Probed>> = None;
     let mut asking: Option<BoxFuture<'_, ()>> = None;
     loop {
@@ -81,14 +81,14 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
 }
 
 /// What the API server says to a question, if one was sent.
-async fn answer<Answer>(question: &mut Option<BoxFuture<'_, Answer>>) -> Answer {
+async fn answer<ProbeAnswer>(question: &mut Option<BoxFuture<'_, ProbeAnswer>>) -> ProbeAnswer {
     match question {
         Some(question) => question.await,
         None => std::future::pending().await,
     }
 }
 
-struct State {
+struct SessionState {
     /// A request got no answer, or the credentials in use have not been tried yet.
     doubt: bool,
     probes: u32,
@@ -97,7 +97,7 @@ struct State {
     next_ask: Option<Instant>,
 }
 
-impl State {
+impl SessionState {
     fn request_probe(&mut self) {
         self.doubt = true;
         self.probes = 0;
@@ -113,7 +113,7 @@ async fn sleep_until(due: Option<Instant>) {
 }
 
 /// Takes over other credentials, or the fact that there are none.
-fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
+fn take_up(cluster: &Cluster, change: Change, state: &mut SessionState) {
     match change {
         Change::Connection { connection, proven } => {
             cluster.set_credentials_fault(None);
@@ -140,11 +140,11 @@ fn take_up(cluster: &Cluster, change: Change, state: &mut State) {
 /// What a probe has found out.
 struct Probed {
     session: Session,
-    answer: Answer,
+    answer: ProbeAnswer,
 }
 
 /// What the API server said to a probe.
-enum Answer {
+enum ProbeAnswer {
     /// It accepts the credentials, and the cluster's identity was read or not.
     Accepts(Result<(), Error>),
     /// It does not answer, or does not accept the credentials.
@@ -154,31 +154,33 @@ enum Answer {
 async fn probe(cluster: &Cluster, session: Session) -> Probed {
     let answer = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
         // Another cluster than before may answer.
-        Ok(()) => Answer::Accepts(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await),
-        Err(error) => Answer::Fails(error),
+        Ok(()) => {
+            ProbeAnswer::Accepts(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await)
+        }
+        Err(error) => ProbeAnswer::Fails(error),
     };
     Probed { session, answer }
 }
 
 /// Takes up what a probe has found out. Returns whether the cluster has become available.
-fn conclude(cluster: &Cluster, credentials: &mut CredentialCache, state: &mut State, probed: Probed) -> bool {
+fn conclude(cluster: &Cluster, credentials: &mut CredentialCache, state: &mut SessionState, probed: Probed) -> bool {
     let Probed { session, answer } = probed;
     let down = match answer {
-        Answer::Accepts(identity) => {
+        ProbeAnswer::Accepts(identity) => {
             credentials.accepted();
             identity.err().map(|error| (ClusterState::Unreachable, error.to_string()))
         }
         // The server does not name the cause.
-        Answer::Fails(error @ Error::Unauthorized { .. }) => {
+        ProbeAnswer::Fails(error @ Error::Unauthorized { .. }) => {
             credentials.refused();
             let fault = credentials.certificate_fault(SystemTime::now());
             let reason = fault.map_or_else(|| error.to_string(), |fault| format!("{error}: {fault}"));
             Some((ClusterState::Unauthorized, reason))
         }
-        Answer::Fails(Error::Connect { source, .. } | Error::NoAnswer { source, .. }) => {
+        ProbeAnswer::Fails(Error::Connect { source, .. } | Error::NoAnswer { source, .. }) => {
             Some(unreachable(&session.connection, &source))
         }
-        Answer::Fails(error) => Some((ClusterState::Unreachable, error.to_string())),
+        ProbeAnswer::Fails(error) => Some((ClusterState::Unreachable, error.to_string())),
     };
     if let Some((seen, reason)) = down {
         let fault = cluster.credentials_fault().borrow().clone();
@@ -244,7 +246,7 @@ async fn ask_for_permissions(cluster: &Cluster, round: u32) {
 }
 
 /// Decides when the next round is due.
-fn asked(cluster: &Cluster, state: &mut State) {
+fn asked(cluster: &Cluster, state: &mut SessionState) {
     state.asks = state.asks.saturating_add(1);
     let delay = PERMISSION_BACKOFF.next_delay(state.asks);
     let delay = if cluster.is_settling() { delay.min(LONGEST_WHILE_SETTLING) } else { delay };

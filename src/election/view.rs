@@ -40,12 +40,12 @@ const BLIND_PART: u32 = 2;
 
 /// The Leases of one election, as this replica sees them.
 pub(super) struct LeaseView {
-    state: Mutex<State>,
+    state: Mutex<LeaseRecords>,
     watch: Arc<Watch>,
     lease_duration: Duration,
 }
 
-struct State {
+struct LeaseRecords {
     observed: Observed,
     /// Woken when the record of their section says something new.
     electors: BTreeMap<String, watch::Sender<()>>,
@@ -188,7 +188,7 @@ impl LeaseView {
         watch: &Arc<Watch>,
     ) -> Arc<Self> {
         let observed = Observed::new(me, lease_duration, sections);
-        let state = Mutex::new(State { observed, electors: BTreeMap::new() });
+        let state = Mutex::new(LeaseRecords { observed, electors: BTreeMap::new() });
         Arc::new(Self { state, watch: Arc::clone(watch), lease_duration })
     }
 
@@ -216,7 +216,7 @@ impl LeaseView {
         }
     }
 
-    fn check_liveness(&self, state: &mut State) {
+    fn check_liveness(&self, state: &mut LeaseRecords) {
         if state.observed.set_live(self.watch.is_live(), Instant::now()) {
             state.electors.values().for_each(|elector| elector.send_replace(()));
         }
@@ -254,7 +254,7 @@ impl LeaseView {
     }
 
     /// Takes in what the watch's cache holds under this key now.
-    fn observe(&self, key: &ObjectKey, state: &mut State) {
+    fn observe(&self, key: &ObjectKey, state: &mut LeaseRecords) {
         let (section, record) = match self.watch.store().get(key).as_deref().map(record::read) {
             Some(Some((section, record))) => (section, Some(record)),
             Some(None) => return,

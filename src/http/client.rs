@@ -70,7 +70,7 @@ pub struct Ask<'a> {
 
 /// The answer to an accepted post: 2xx.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PostAnswer {
     pub status: StatusCode,
     /// Its body; none if it exceeds the limit.
     pub body: Option<Bytes>,
@@ -218,7 +218,7 @@ impl Client {
     }
 
     /// Posts, and reads the answer.
-    pub async fn post(&self, post: Post<'_>) -> Result<Answer, Error> {
+    pub async fn post(&self, post: Post<'_>) -> Result<PostAnswer, Error> {
         let within = post.deadline;
         let request = self.request(post).map_err(Error::Build)?;
         let exchange = tokio::time::timeout(within, self.exchange(request)).await;
@@ -226,14 +226,14 @@ impl Client {
     }
 
     /// Sends any request, and reads the answer whatever its status is.
-    pub async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Error> {
+    pub async fn ask(&self, ask: Ask<'_>) -> Result<PostAnswer, Error> {
         let (within, server) = (ask.deadline, || Arc::clone(&self.name));
         let request = self.asked(ask).map_err(Error::Build)?;
         let exchange = async {
             let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
             let status = response.status();
             let body = self.read(response.into_body()).await;
-            Ok(Answer { status, body: body.map_err(|source| Error::Exchange { server: server(), source })? })
+            Ok(PostAnswer { status, body: body.map_err(|source| Error::Exchange { server: server(), source })? })
         };
         let exchange = tokio::time::timeout(within, exchange).await;
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: server(), within }))
@@ -288,7 +288,7 @@ impl Client {
         Ok(request)
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<PostAnswer, Error> {
         let server = || Arc::clone(&self.name);
         let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
         let status = response.status();
@@ -299,7 +299,7 @@ impl Client {
             return Err(Error::Refused { server: server(), status, retry_after });
         }
         let body = body.map_err(|source| Error::Exchange { server: server(), source })?;
-        Ok(Answer { status, body })
+        Ok(PostAnswer { status, body })
     }
 
     fn lost(&self, source: hyper_util::client::legacy::Error) -> Error {

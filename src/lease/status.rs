@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::run::renewal::Target;
-use super::run::shown::{Obstacle, Shown, State};
+use super::run::shown::{LeaseState, Obstacle, Shown};
 use crate::cluster::Watch;
 use crate::config::SectionName;
 use crate::job::not_listed;
@@ -57,7 +57,7 @@ impl LeaseReport {
     }
 
     /// Whether the lease is valid on the hub. `renewTime` is as far in the past as this machine's clock is behind.
-    fn is_held(&self, state: &State) -> bool {
+    fn is_held(&self, state: &LeaseState) -> bool {
         let behind =
             state.skew.filter(SignedDuration::is_negative).map_or(Duration::ZERO, SignedDuration::unsigned_abs);
         state.holding.is_some_and(|sent| sent.elapsed().saturating_add(behind) < self.target.config.duration)

@@ -41,7 +41,7 @@ impl Element<'_> {
 
 /// Where the text of a page has been read to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ElementPosition {
     /// Before or after the objects.
     Frame,
     /// In the list of objects, between two of them.
@@ -56,7 +56,7 @@ enum Place {
 /// between two objects does not matter.
 #[derive(Debug)]
 pub(super) struct Elements {
-    place: Place,
+    place: ElementPosition,
     /// Open brackets in the frame, or in the object.
     depth: usize,
     in_string: bool,
@@ -70,7 +70,7 @@ impl Elements {
     /// Objects with more than `largest` bytes are an error.
     pub(super) fn new(largest: usize) -> Self {
         let (frame, element) = (Vec::new(), Vec::new());
-        Self { place: Place::Frame, depth: 0, in_string: false, is_escaped: false, frame, element, largest }
+        Self { place: ElementPosition::Frame, depth: 0, in_string: false, is_escaped: false, frame, element, largest }
     }
 
     /// Calls `take` with each object that ends in the next part of the text.
@@ -82,11 +82,11 @@ impl Elements {
         let mut rest = text;
         while !rest.is_empty() {
             rest = match self.place {
-                Place::Frame => self.feed_frame(rest)?,
-                Place::Between => self.feed_between(rest)?,
-                Place::Element => {
+                ElementPosition::Frame => self.feed_frame(rest)?,
+                ElementPosition::Between => self.feed_between(rest)?,
+                ElementPosition::Element => {
                     let rest = self.feed_element(rest)?;
-                    if self.place == Place::Between {
+                    if self.place == ElementPosition::Between {
                         take(Element(&self.element))?;
                     }
                     rest
@@ -108,7 +108,7 @@ impl Elements {
                 let (read, rest) = text.split_at(at + 1);
                 append(&mut self.frame, read, LARGEST_FRAME)?;
                 if ends_with_items(&self.frame) {
-                    self.place = Place::Between;
+                    self.place = ElementPosition::Between;
                 }
                 return Ok(rest);
             }
@@ -122,11 +122,11 @@ impl Elements {
         let Some(at) = text.iter().position(|byte| !is_space(byte)) else { return Ok(&[]) };
         match text.get(at) {
             Some(b'{') => {
-                (self.place, self.depth) = (Place::Element, 0);
+                (self.place, self.depth) = (ElementPosition::Element, 0);
                 self.element.clear();
             }
             // The frame goes on with the end of the list.
-            Some(b']') => (self.place, self.depth) = (Place::Frame, 2),
+            Some(b']') => (self.place, self.depth) = (ElementPosition::Frame, 2),
             _ => return Err(serde_json::Error::custom("the list has something that is no object").into()),
         }
         Ok(text.get(at..).unwrap_or_default())
@@ -138,7 +138,7 @@ impl Elements {
             if self.depth == 0 {
                 let (read, rest) = text.split_at(at + 1);
                 append(&mut self.element, read, self.largest)?;
-                self.place = Place::Between;
+                self.place = ElementPosition::Between;
                 return Ok(rest);
             }
         }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Tail;
 use super::entry::{self, Entry, EntryError};
-use super::head::{Head, Step};
+use super::head::{Head, TailStep};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
@@ -61,7 +61,7 @@ enum Outcome {
     /// At the end of the log.
     End,
     /// Before its rows: they are not the next ones.
-    Not(Step),
+    Not(TailStep),
 }
 
 impl Subscriber for Reader<'_> {
@@ -114,18 +114,18 @@ impl Reader<'_> {
         let mut has_renumbered = false;
         loop {
             match self.read(session).await? {
-                Outcome::More | Outcome::Not(Step::Follow) => {}
+                Outcome::More | Outcome::Not(TailStep::Follow) => {}
                 Outcome::End => return Ok(true),
-                Outcome::Not(Step::Restart) => {
+                Outcome::Not(TailStep::Restart) => {
                     tracing::warn!("the versions of the log have another origin or were missed, ending all watches");
                     self.restart(session).await?;
                 }
-                Outcome::Not(Step::Renumber { force }) if !has_renumbered => {
+                Outcome::Not(TailStep::Renumber { force }) if !has_renumbered => {
                     has_renumbered = true;
                     renumber(&self.tail.0.database, force).await?;
                 }
                 // The next read tries it again.
-                Outcome::Not(Step::Renumber { .. }) => return Ok(false),
+                Outcome::Not(TailStep::Renumber { .. }) => return Ok(false),
             }
         }
     }
@@ -164,7 +164,7 @@ impl Reader<'_> {
             if newest.is_none() {
                 let head = head(&row)?;
                 match head.step(known.as_deref(), position) {
-                    Step::Follow => ring.write().follow(&head.origin, head.base),
+                    TailStep::Follow => ring.write().follow(&head.origin, head.base),
                     other => return Ok(Outcome::Not(other)),
                 }
                 newest = Some(head.newest);

@@ -14,7 +14,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TailStep {
     /// The rows are the next ones.
     Follow,
     /// The versions must be lifted above all that clients may have seen. `force` says that the database can't know it: it has
@@ -29,15 +29,15 @@ pub(super) enum Step {
 
 impl Head {
     /// What to do with a read behind `position`, of a tail that has followed the origin `known` so far.
-    pub(super) fn step(&self, known: Option<&str>, position: i64) -> Step {
+    pub(super) fn step(&self, known: Option<&str>, position: i64) -> TailStep {
         if !self.is_own_origin {
-            Step::Renumber { force: false }
+            TailStep::Renumber { force: false }
         } else if position > self.newest {
-            Step::Renumber { force: true }
+            TailStep::Renumber { force: true }
         } else if known.is_some_and(|known| known != self.origin) || self.base > position {
-            Step::Restart
+            TailStep::Restart
         } else {
-            Step::Follow
+            TailStep::Follow
         }
     }
 }
@@ -53,8 +53,8 @@ mod tests {
     #[test]
     fn a_tail_follows_while_the_origin_stays_and_it_is_between_base_and_newest() {
         for position in [10, 15, 20] {
-            assert_eq!(head().step(Some("a"), position), Step::Follow);
-            assert_eq!(head().step(None, position), Step::Follow);
+            assert_eq!(head().step(Some("a"), position), TailStep::Follow);
+            assert_eq!(head().step(None, position), TailStep::Follow);
         }
     }
 
@@ -62,19 +62,19 @@ mod tests {
     fn another_origin_is_renumbered_before_anything_else() {
         let moved = Head { is_own_origin: false, ..head() };
         for position in [5, 15, 25] {
-            assert_eq!(moved.step(Some("b"), position), Step::Renumber { force: false });
+            assert_eq!(moved.step(Some("b"), position), TailStep::Renumber { force: false });
         }
     }
 
     #[test]
     fn a_tail_ahead_of_the_newest_version_renumbers_by_force() {
-        assert_eq!(head().step(Some("a"), 21), Step::Renumber { force: true });
-        assert_eq!(head().step(Some("b"), 21), Step::Renumber { force: true });
+        assert_eq!(head().step(Some("a"), 21), TailStep::Renumber { force: true });
+        assert_eq!(head().step(Some("b"), 21), TailStep::Renumber { force: true });
     }
 
     #[test]
     fn watches_end_after_a_change_of_origin_by_whichever_replica_and_where_rows_were_missed() {
-        assert_eq!(head().step(Some("b"), 15), Step::Restart);
-        assert_eq!(head().step(Some("a"), 9), Step::Restart);
+        assert_eq!(head().step(Some("b"), 15), TailStep::Restart);
+        assert_eq!(head().step(Some("a"), 9), TailStep::Restart);
     }
 }

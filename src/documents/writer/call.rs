@@ -44,7 +44,7 @@ pub(super) struct Calls {
 
 /// An element of the procedure's answer.
 #[derive(Deserialize)]
-struct Answer {
+struct ItemAnswer {
     outcome: ItemOutcome,
     version: Option<String>,
     at: Timestamp,
@@ -79,7 +79,7 @@ impl Calls {
         let connection = self.connection().await?;
         let rows = connection.all(WRITE, CALL, &[(&text, Type::TEXT)]).await?;
         let answers = match rows.first() {
-            Some(row) => column::<Json<Vec<Answer>>>(WRITE, row, 0)?.0,
+            Some(row) => column::<Json<Vec<ItemAnswer>>>(WRITE, row, 0)?.0,
             None => Vec::new(),
         };
         if answers.len() != batch.len() {
@@ -175,8 +175,8 @@ impl Calls {
     }
 }
 
-fn outcome(answer: Answer) -> Result<Outcome, Error> {
-    let Answer { outcome, version, at } = answer;
+fn outcome(answer: ItemAnswer) -> Result<Outcome, Error> {
+    let ItemAnswer { outcome, version, at } = answer;
     let version = version.map(|version| version.parse::<i64>()).transpose();
     let version = version.map_err(|error| unexpected(Unexpected::Version(error)))?;
     Ok(match outcome {

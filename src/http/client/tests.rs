@@ -64,7 +64,7 @@ async fn a_post_carries_its_token_and_headers_below_the_servers_own_path() {
         let (address, asked) = answering("HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}").await;
         let client = client(&format!("http://{address}{base}"), &[]).await.unwrap();
         let answer = client.post(post(path)).await.unwrap();
-        assert_eq!(answer, Answer { status: StatusCode::CREATED, body: Some(Bytes::from_static(b"{}")) });
+        assert_eq!(answer, PostAnswer { status: StatusCode::CREATED, body: Some(Bytes::from_static(b"{}")) });
         let asked = asked.await.unwrap();
         assert!(asked.starts_with(&format!("POST {expected} HTTP/1.1\r\n")), "{asked}");
         for header in ["authorization: Bearer canary", "content-type: application/json", "idempotency-key: 1"] {
@@ -82,7 +82,7 @@ async fn an_answer_is_read_up_to_a_bound_and_counts_all_the_same() {
     ] {
         let (address, _asked) = answering(answer).await;
         let client = client(&format!("http://{address}"), &[]).await.unwrap();
-        assert_eq!(client.post(post("")).await.unwrap(), Answer { status: StatusCode::OK, body });
+        assert_eq!(client.post(post("")).await.unwrap(), PostAnswer { status: StatusCode::OK, body });
     }
 }
 

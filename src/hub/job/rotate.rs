@@ -60,7 +60,7 @@ pub async fn count(database: &Database) -> Result<BTreeMap<String, u64>, RotateE
     const TEXT: &str = "select kind, id::text, substring(sealed from 1 for $4) from towline_documents \
          where sealed is not null and (kind, id) > ($1, $2::text::uuid) order by kind, id limit $3";
     let mut counts = BTreeMap::new();
-    let mut last = Place::default();
+    let mut last = DocumentPosition::default();
     loop {
         let params = [
             (&last.kind as _, Type::TEXT),
@@ -70,7 +70,7 @@ pub async fn count(database: &Database) -> Result<BTreeMap<String, u64>, RotateE
         ];
         let rows = database.all(QUERY, TEXT, &params).await?;
         for row in &rows {
-            last = Place { kind: column(QUERY, row, 0)?, id: column(QUERY, row, 1)? };
+            last = DocumentPosition { kind: column(QUERY, row, 0)?, id: column(QUERY, row, 1)? };
             *counts.entry(key_of(column(QUERY, row, 2)?)).or_default() += 1;
         }
         if rows.is_empty() {
@@ -87,7 +87,7 @@ pub async fn rotate(database: &Database, keyring: &Keyring) -> Result<Rotated, R
     let mut rotated = Rotated::default();
     loop {
         let mut opened = 0;
-        let mut last = Place::default();
+        let mut last = DocumentPosition::default();
         // A client may have replaced a field that could not be opened.
         rotated.unopened.clear();
         loop {
@@ -136,16 +136,16 @@ struct Page {
     /// Those to be replaced.
     fields: Vec<Field>,
     /// Up to here all have been read.
-    last: Place,
+    last: DocumentPosition,
 }
 
 /// A document in the order of kind and id; at first, the place before all.
-struct Place {
+struct DocumentPosition {
     kind: String,
     id: String,
 }
 
-impl Default for Place {
+impl Default for DocumentPosition {
     fn default() -> Self {
         Self { kind: String::new(), id: Uuid::nil().to_string() }
     }
@@ -154,7 +154,7 @@ impl Default for Place {
 /// The next fields that don't begin with `wanted`, in the order of kind and id; `None` behind the last field. The length of a field
 /// is known without reading it, and of one that begins with `wanted` no more is read than that. The last row is there in any case: it
 /// says where the next page begins.
-async fn page(database: &Database, last: &Place, wanted: &[u8]) -> Result<Option<Page>, RotateError> {
+async fn page(database: &Database, last: &DocumentPosition, wanted: &[u8]) -> Result<Option<Page>, RotateError> {
     const QUERY: &str = "sealed_fields";
     const TEXT: &str = "select kind, id::text, namespace, name, case when is_other then sealed end from ( \
            select *, lead(true) over (order by kind, id) is null as is_last from ( \
@@ -176,7 +176,7 @@ async fn page(database: &Database, last: &Place, wanted: &[u8]) -> Result<Option
     let mut last = None;
     for row in &rows {
         let (plural, id): (&str, &str) = (column(QUERY, row, 0)?, column(QUERY, row, 1)?);
-        last = Some(Place { kind: plural.to_owned(), id: id.to_owned() });
+        last = Some(DocumentPosition { kind: plural.to_owned(), id: id.to_owned() });
         if let Some(sealed) = column::<Option<Vec<u8>>>(QUERY, row, 4)? {
             let kind = Kind::of_plural(plural).ok_or(RotateError::Unknown)?;
             let id = id.parse::<Uuid>().map_err(|_| RotateError::Unknown)?;

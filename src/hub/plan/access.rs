@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use tokio::sync::watch;
 
-use super::tokens::{Grant, Grants, Namespaces, Place, Role, TokenDigest, digest_of};
+use super::tokens::{ActionScope, Grant, Grants, Namespaces, Role, TokenDigest, digest_of};
 use crate::documents::{Problem, ProblemKind};
 use crate::job::routes::{Reach, Right, Rights};
 
@@ -70,7 +70,7 @@ impl Access {
     }
 
     /// Completes when the caller may no longer do this. Never, if everybody may.
-    pub async fn lost(&self, caller: &Caller, role: Role, place: Place<'_>) {
+    pub async fn lost(&self, caller: &Caller, role: Role, place: ActionScope<'_>) {
         let (Self::Tokens(grants), Caller::Bearer { digest, .. }) = (self, caller) else {
             return std::future::pending().await;
         };
@@ -86,12 +86,12 @@ impl Access {
 
 impl Caller {
     /// Whether the caller may do what needs this role at this place.
-    pub fn may(&self, role: Role, place: Place<'_>) -> bool {
+    pub fn may(&self, role: Role, place: ActionScope<'_>) -> bool {
         allow(self.grants(), role, place)
     }
 
     /// The problem if the caller may not.
-    pub fn require(&self, role: Role, place: Place<'_>) -> Result<(), Problem> {
+    pub fn require(&self, role: Role, place: ActionScope<'_>) -> Result<(), Problem> {
         if self.may(role, place) { Ok(()) } else { Err(Problem::new(ProblemKind::Forbidden, lacks(role, place))) }
     }
 
@@ -128,7 +128,7 @@ impl Caller {
 /// As routes of other jobs see it.
 impl Rights for Caller {
     fn require(&self, right: Right, namespace: Option<&str>) -> Result<(), Problem> {
-        Self::require(self, right.into(), namespace.map_or(Place::Everywhere, Place::Namespace))
+        Self::require(self, right.into(), namespace.map_or(ActionScope::Everywhere, ActionScope::Namespace))
     }
 
     fn reach(&self, right: Right) -> Reach {
@@ -146,15 +146,15 @@ impl Rights for Caller {
 }
 
 /// Without grants everything is allowed.
-fn allow(grants: Option<&[Grant]>, role: Role, place: Place<'_>) -> bool {
+fn allow(grants: Option<&[Grant]>, role: Role, place: ActionScope<'_>) -> bool {
     grants.is_none_or(|grants| grants.iter().any(|grant| grant.allows(role, place)))
 }
 
-fn lacks(role: Role, place: Place<'_>) -> String {
+fn lacks(role: Role, place: ActionScope<'_>) -> String {
     let role = role.as_str();
     match place {
-        Place::Everywhere => format!("the token does not have the role `{role}` for all namespaces"),
-        Place::Namespace(namespace) => {
+        ActionScope::Everywhere => format!("the token does not have the role `{role}` for all namespaces"),
+        ActionScope::Namespace(namespace) => {
             format!("the token does not have the role `{role}` in the namespace `{namespace}`")
         }
     }
@@ -289,8 +289,8 @@ mod tests {
         let caller = |headers: &[(&str, &str)]| access.caller(&head(headers));
         for known in ["Bearer sesame", "bearer sesame", "BEARER  sesame "] {
             let caller = caller(&[("authorization", known), ("via", "proxy")]).expect("a caller");
-            assert!(caller.may(Role::Write, Place::Namespace("team-a")), "{known}");
-            let denied = caller.require(Role::Write, Place::Namespace("team-b")).expect_err("a problem");
+            assert!(caller.may(Role::Write, ActionScope::Namespace("team-a")), "{known}");
+            let denied = caller.require(Role::Write, ActionScope::Namespace("team-b")).expect_err("a problem");
             assert_eq!(denied.kind, ProblemKind::Forbidden);
             assert!(caller.require_somewhere(Role::Write).is_ok() && caller.require_somewhere(Role::Admin).is_err());
         }
@@ -313,8 +313,8 @@ mod tests {
         let caller = access.caller(&head(&[("authorization", "Bearer sesame")])).expect("a caller");
         let lost =
             |place| tokio::time::timeout(std::time::Duration::from_secs(1), access.lost(&caller, Role::Read, place));
-        assert!(lost(Place::Namespace("team-a")).await.is_err());
+        assert!(lost(ActionScope::Namespace("team-a")).await.is_err());
         file.send_replace(Arc::default());
-        assert!(lost(Place::Namespace("team-a")).await.is_ok());
+        assert!(lost(ActionScope::Namespace("team-a")).await.is_ok());
     }
 }

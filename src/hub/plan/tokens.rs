@@ -30,7 +30,7 @@ pub enum Namespaces {
 
 /// Where something is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'n> {
+pub enum ActionScope<'n> {
     /// In all namespaces, or on what has none.
     Everywhere,
     Namespace(&'n str),
@@ -66,12 +66,12 @@ impl Namespaces {
         }
     }
 
-    fn include(&self, place: Place<'_>) -> bool {
+    fn include(&self, place: ActionScope<'_>) -> bool {
         match (self, place) {
             (Self::All, _) => true,
-            (Self::Name(name), Place::Namespace(namespace)) => name == namespace,
-            (Self::Prefix(prefix), Place::Namespace(namespace)) => namespace.starts_with(prefix.as_str()),
-            (Self::Name(_) | Self::Prefix(_), Place::Everywhere) => false,
+            (Self::Name(name), ActionScope::Namespace(namespace)) => name == namespace,
+            (Self::Prefix(prefix), ActionScope::Namespace(namespace)) => namespace.starts_with(prefix.as_str()),
+            (Self::Name(_) | Self::Prefix(_), ActionScope::Everywhere) => false,
         }
     }
 }
@@ -105,7 +105,7 @@ impl From<Right> for Role {
 
 impl Grant {
     /// Whether it allows what needs this role at this place.
-    pub fn allows(&self, role: Role, place: Place<'_>) -> bool {
+    pub fn allows(&self, role: Role, place: ActionScope<'_>) -> bool {
         self.role >= role && self.namespaces.include(place)
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         line + "\n"
     }
 
-    fn may(grants: &Grants, token: &str, role: Role, place: Place<'_>) -> bool {
+    fn may(grants: &Grants, token: &str, role: Role, place: ActionScope<'_>) -> bool {
         let of = grants.of(&digest_of(token.as_bytes()));
         of.is_some_and(|grants| grants.iter().any(|grant| grant.allows(role, place)))
     }
@@ -217,16 +217,16 @@ mod tests {
         );
         let grants = Grants::parse(&text).expect("lines");
         assert_eq!(grants.tokens(), 2);
-        let (a, ab) = (Place::Namespace("team-a"), Place::Namespace("team-ab"));
+        let (a, ab) = (ActionScope::Namespace("team-a"), ActionScope::Namespace("team-ab"));
         assert!(may(&grants, "one", Role::Write, a) && may(&grants, "one", Role::Write, ab));
-        assert!(may(&grants, "one", Role::Read, Place::Namespace("shop")));
-        assert!(!may(&grants, "one", Role::Write, Place::Namespace("team")));
+        assert!(may(&grants, "one", Role::Read, ActionScope::Namespace("shop")));
+        assert!(!may(&grants, "one", Role::Write, ActionScope::Namespace("team")));
         assert!(!may(&grants, "one", Role::Admin, a));
-        assert!(may(&grants, "one", Role::Read, Place::Everywhere));
-        assert!(!may(&grants, "one", Role::Write, Place::Everywhere));
-        assert!(may(&grants, "two", Role::Read, Place::Namespace("shop")));
-        assert!(!may(&grants, "two", Role::Read, Place::Namespace("shop2")));
-        assert!(!may(&grants, "two", Role::Read, Place::Everywhere));
+        assert!(may(&grants, "one", Role::Read, ActionScope::Everywhere));
+        assert!(!may(&grants, "one", Role::Write, ActionScope::Everywhere));
+        assert!(may(&grants, "two", Role::Read, ActionScope::Namespace("shop")));
+        assert!(!may(&grants, "two", Role::Read, ActionScope::Namespace("shop2")));
+        assert!(!may(&grants, "two", Role::Read, ActionScope::Everywhere));
         assert_eq!(grants.of(&digest_of(b"three")), None);
     }
 

@@ -18,13 +18,13 @@ pub struct Marks(BTreeMap<String, Mark>);
 #[derive(Debug)]
 struct Mark {
     reason: &'static str,
-    state: State,
+    state: IgnoredState,
     /// Attempts that failed since the last one that did not.
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum IgnoredState {
     Writing,
     Written,
     /// It is written again at this time.
@@ -43,36 +43,36 @@ impl Marks {
         let failures = known.map_or(0, |mark| mark.failures);
         let state = match known.map(|mark| (mark.state, mark.reason == reason)) {
             // What it is compared with may be older than what is being written.
-            Some((State::Writing, _) | (State::Written, true)) => return false,
-            _ if is_there => State::Written,
-            Some((State::Failed(until), _)) if until > now => return false,
-            Some(_) | None => State::Writing,
+            Some((IgnoredState::Writing, _) | (IgnoredState::Written, true)) => return false,
+            _ if is_there => IgnoredState::Written,
+            Some((IgnoredState::Failed(until), _)) if until > now => return false,
+            Some(_) | None => IgnoredState::Writing,
         };
         self.0.insert(uid.to_owned(), Mark { reason, state, failures });
-        state == State::Writing
+        state == IgnoredState::Writing
     }
 
     /// A write has ended.
     pub fn ended(&mut self, uid: &str, is_done: bool, now: Instant) {
         let Some(mark) = self.0.get_mut(uid) else { return };
         if is_done {
-            (mark.state, mark.failures) = (State::Written, 0);
+            (mark.state, mark.failures) = (IgnoredState::Written, 0);
         } else {
-            mark.state = State::Failed(now + BACKOFF.next_delay(mark.failures));
+            mark.state = IgnoredState::Failed(now + BACKOFF.next_delay(mark.failures));
             mark.failures = mark.failures.saturating_add(1);
         }
     }
 
     /// The cluster answers again, or has granted a permission: what failed is due.
     pub fn cluster_changed(&mut self, now: Instant) {
-        for mark in self.0.values_mut().filter(|mark| matches!(mark.state, State::Failed(_))) {
-            mark.state = State::Failed(now);
+        for mark in self.0.values_mut().filter(|mark| matches!(mark.state, IgnoredState::Failed(_))) {
+            mark.state = IgnoredState::Failed(now);
         }
     }
 
     /// When the next attempt is due.
     pub fn until(&self) -> Option<Instant> {
-        let due = |mark: &Mark| if let State::Failed(until) = mark.state { Some(until) } else { None };
+        let due = |mark: &Mark| if let IgnoredState::Failed(until) = mark.state { Some(until) } else { None };
         self.0.values().filter_map(due).min()
     }
 }

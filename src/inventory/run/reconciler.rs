@@ -19,7 +19,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::super::plan::contents::is_entry;
-use super::super::plan::index::{Index, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, Step, View};
+use super::super::plan::index::{
+    Index, IndexStep, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, View,
+};
 use super::super::plan::project::{Choice, Ignored, Project};
 use super::super::plan::release::{Recorded, Storage};
 use super::super::plan::status::{Remembered, others};
@@ -426,24 +428,24 @@ impl Run {
         }
     }
 
-    fn begin(&mut self, step: Step) {
+    fn begin(&mut self, step: IndexStep) {
         let Some(index) = &self.index else { return };
         let reconciler = &self.reconciler;
         let (name, number) = (index.project().name.clone(), self.indexes);
         let end: BoxFuture<'static, End> = match step {
-            Step::Read { key, object, version } => {
+            IndexStep::Read { key, object, version } => {
                 let read =
                     record::read(reconciler.cluster.clone(), reconciler.storage, object.clone(), Arc::clone(&version));
                 Box::pin(async move { End::Read { key, version, object, outcome: read.await } })
             }
-            Step::Write(patch) => {
+            IndexStep::Write(patch) => {
                 let (writing, uid) = (reconciler.write(name, patch), index.project().uid.clone());
                 self.writing.push(uid.clone());
                 self.under_way
                     .push(Box::pin(async move { Done::Status { index: number, uid, outcome: writing.await } }));
                 return;
             }
-            Step::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
+            IndexStep::Post(post) => Box::pin(deliver(reconciler.poster.clone(), post)),
         };
         self.under_way.push(Box::pin(async move { Done::Step { index: number, end: end.await } }));
     }
@@ -532,7 +534,7 @@ impl Run {
         let deadline = Instant::now() + DRAIN_WITHIN;
         loop {
             if let Some(patch) = self.index.as_mut().and_then(|index| index.last_write(Reconciler::now())) {
-                self.begin(Step::Write(patch));
+                self.begin(IndexStep::Write(patch));
             }
             if self.under_way.is_empty() {
                 return;

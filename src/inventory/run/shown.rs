@@ -30,7 +30,7 @@ impl ProjectState {
 
 /// The latest state of the section.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct InventoryState {
     /// Whether a project asks for anything.
     pub project: ProjectState,
     pub summary: Summary,
@@ -40,10 +40,10 @@ pub struct State {
 
 /// The latest state of the section, written by its reconciler and read by the admin server.
 #[derive(Debug, Default)]
-pub struct Shown(watch::Sender<State>);
+pub struct Shown(watch::Sender<InventoryState>);
 
 impl Shown {
-    pub fn state(&self) -> watch::Ref<'_, State> {
+    pub fn state(&self) -> watch::Ref<'_, InventoryState> {
         self.0.borrow()
     }
 

@@ -36,7 +36,7 @@ pub enum Method {
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum RenewalStep {
     Patch,
     /// Patch this lease, with us as its holder.
     Take(Box<Value>),
@@ -46,7 +46,7 @@ pub enum Step {
     Update(Box<Value>),
 }
 
-impl Step {
+impl RenewalStep {
     /// Whether it needs the permission to patch.
     pub fn is_patch(&self) -> bool {
         matches!(self, Self::Patch | Self::Take(_))
@@ -54,7 +54,7 @@ impl Step {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum RenewalAnswer {
     /// Success, with the lease in the reply.
     Done(Box<Value>),
     Missing,
@@ -69,7 +69,7 @@ pub enum Answer {
 pub enum After {
     /// The lease is renewed. The next renewal uses this method.
     Renewed(Method),
-    Then(Step),
+    Then(RenewalStep),
     /// The lease cannot be renewed now. The next attempt uses this method.
     Failed(Method),
 }
@@ -84,29 +84,34 @@ pub enum Found {
     Lease(Box<Value>),
 }
 
-pub fn first(method: &mut Method, found: Found, take: bool) -> Step {
+pub fn first(method: &mut Method, found: Found, take: bool) -> RenewalStep {
     match (method, found) {
-        (_, Found::Missing) => Step::Create,
-        (Method::Patch, Found::Lease(lease)) if take => Step::Take(lease),
-        (Method::Patch, Found::Unknown) if take => Step::Read,
-        (Method::Patch, _) => Step::Patch,
-        (Method::Update(last), _) => last.take().map_or(Step::Read, Step::Update),
+        (_, Found::Missing) => RenewalStep::Create,
+        (Method::Patch, Found::Lease(lease)) if take => RenewalStep::Take(lease),
+        (Method::Patch, Found::Unknown) if take => RenewalStep::Read,
+        (Method::Patch, _) => RenewalStep::Patch,
+        (Method::Update(last), _) => last.take().map_or(RenewalStep::Read, RenewalStep::Update),
     }
 }
 
 /// The request after this answer, or the end. `updates` says that patches are known to be forbidden.
-pub fn after(step: &Step, answer: Answer, updates: bool) -> After {
+pub fn after(step: &RenewalStep, answer: RenewalAnswer, updates: bool) -> After {
     let method = if updates { Method::Update(None) } else { Method::Patch };
     match (step, answer) {
-        (Step::Read, Answer::Done(lease)) => After::Then(if updates { Step::Update(lease) } else { Step::Take(lease) }),
-        (_, Answer::Done(lease)) if updates => After::Renewed(Method::Update(Some(lease))),
-        (_, Answer::Done(_)) => After::Renewed(Method::Patch),
-        (Step::Patch | Step::Take(_), Answer::Forbidden)
-        | (Step::Take(_) | Step::Update(_), Answer::Conflict)
-        | (Step::Create, Answer::Exists) => After::Then(Step::Read),
-        (Step::Patch | Step::Take(_) | Step::Read | Step::Update(_), Answer::Missing) => After::Then(Step::Create),
+        (RenewalStep::Read, RenewalAnswer::Done(lease)) => {
+            After::Then(if updates { RenewalStep::Update(lease) } else { RenewalStep::Take(lease) })
+        }
+        (_, RenewalAnswer::Done(lease)) if updates => After::Renewed(Method::Update(Some(lease))),
+        (_, RenewalAnswer::Done(_)) => After::Renewed(Method::Patch),
+        (RenewalStep::Patch | RenewalStep::Take(_), RenewalAnswer::Forbidden)
+        | (RenewalStep::Take(_) | RenewalStep::Update(_), RenewalAnswer::Conflict)
+        | (RenewalStep::Create, RenewalAnswer::Exists) => After::Then(RenewalStep::Read),
+        (
+            RenewalStep::Patch | RenewalStep::Take(_) | RenewalStep::Read | RenewalStep::Update(_),
+            RenewalAnswer::Missing,
+        ) => After::Then(RenewalStep::Create),
         // Both verbs are forbidden: alternating between them finds the one that is granted first.
-        (Step::Update(_), Answer::Forbidden) => After::Failed(Method::Patch),
+        (RenewalStep::Update(_), RenewalAnswer::Forbidden) => After::Failed(Method::Patch),
         _ => After::Failed(method),
     }
 }
@@ -157,26 +162,26 @@ impl Stamp<'_> {
         is_another.then(|| field("leaseTransitions").and_then(Value::as_i64).unwrap_or(0).saturating_add(1))
     }
 
-    pub fn payload(&self, step: &Step) -> Payload {
+    pub fn payload(&self, step: &RenewalStep) -> Payload {
         match step {
             // This body is sent once a period for every lease. It is formatted by hand, since no value needs escaping.
-            Step::Patch => Payload::merge_patch(&format_args!(
+            RenewalStep::Patch => Payload::merge_patch(&format_args!(
                 "{{\"spec\":{{\"leaseDurationSeconds\":{},\"renewTime\":\"{}\"}}}}",
                 Self::seconds(self.config.duration),
                 self.time()
             )),
-            Step::Take(lease) => Payload::merge_patch(&json!({
+            RenewalStep::Take(lease) => Payload::merge_patch(&json!({
                 "metadata": {"resourceVersion": lease.pointer("/metadata/resourceVersion")},
                 "spec": self.acquisition(Some(lease)),
             })),
-            Step::Create => Payload::json(&json!({
+            RenewalStep::Create => Payload::json(&json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": {"name": self.config.lease_name, "namespace": self.config.lease_namespace},
                 "spec": self.acquisition(None),
             })),
-            Step::Read => Payload::none(),
-            Step::Update(lease) => Payload::json(&self.updated(lease)),
+            RenewalStep::Read => Payload::none(),
+            RenewalStep::Update(lease) => Payload::json(&self.updated(lease)),
         }
     }
 
@@ -203,8 +208,8 @@ impl Stamp<'_> {
 mod tests {
     use super::*;
 
-    fn done() -> Answer {
-        Answer::Done(Box::new(json!({"metadata": {"resourceVersion": "7"}})))
+    fn done() -> RenewalAnswer {
+        RenewalAnswer::Done(Box::new(json!({"metadata": {"resourceVersion": "7"}})))
     }
 
     fn stamp(config: &LeaseConfig, take: bool) -> Stamp<'_> {
@@ -228,12 +233,12 @@ mod tests {
     }
 
     /// Plays a renewal against scripted answers and returns its requests.
-    fn play(mut method: Method, found: Found, take: bool, answers: Vec<Answer>) -> (Vec<Step>, After) {
+    fn play(mut method: Method, found: Found, take: bool, answers: Vec<RenewalAnswer>) -> (Vec<RenewalStep>, After) {
         let mut updates = matches!(method, Method::Update(_));
         let mut step = first(&mut method, found, take);
         let mut steps = Vec::new();
         for answer in answers {
-            updates |= step.is_patch() && answer == Answer::Forbidden;
+            updates |= step.is_patch() && answer == RenewalAnswer::Forbidden;
             steps.push(step.clone());
             match after(&step, answer, updates) {
                 After::Then(next) => step = next,
@@ -247,62 +252,76 @@ mod tests {
     fn the_steady_state_is_one_request() {
         assert_eq!(
             play(Method::Patch, Found::Unknown, false, vec![done()]),
-            (vec![Step::Patch], After::Renewed(Method::Patch))
+            (vec![RenewalStep::Patch], After::Renewed(Method::Patch))
         );
-        let Answer::Done(lease) = done() else { unreachable!() };
+        let RenewalAnswer::Done(lease) = done() else { unreachable!() };
         let (steps, end) = play(Method::Update(Some(lease.clone())), Found::Unknown, false, vec![done()]);
-        assert_eq!(steps, [Step::Update(lease.clone())]);
+        assert_eq!(steps, [RenewalStep::Update(lease.clone())]);
         assert_eq!(end, After::Renewed(Method::Update(Some(lease))));
     }
 
     #[test]
     fn a_lease_that_is_gone_is_created_in_the_same_renewal() {
-        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Missing, done()]);
-        assert_eq!((steps, end), (vec![Step::Patch, Step::Create], After::Renewed(Method::Patch)));
-        let Answer::Done(lease) = done() else { unreachable!() };
-        let (steps, _) = play(Method::Patch, Found::Missing, true, vec![Answer::Exists, done(), done()]);
-        assert_eq!(steps, [Step::Create, Step::Read, Step::Take(lease)], "another client created it meanwhile");
+        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![RenewalAnswer::Missing, done()]);
+        assert_eq!((steps, end), (vec![RenewalStep::Patch, RenewalStep::Create], After::Renewed(Method::Patch)));
+        let RenewalAnswer::Done(lease) = done() else { unreachable!() };
+        let (steps, _) = play(Method::Patch, Found::Missing, true, vec![RenewalAnswer::Exists, done(), done()]);
+        assert_eq!(
+            steps,
+            [RenewalStep::Create, RenewalStep::Read, RenewalStep::Take(lease)],
+            "another client created it meanwhile"
+        );
     }
 
     #[test]
     fn a_lease_is_taken_as_it_was_read_and_read_again_if_it_has_changed() {
-        let Answer::Done(lease) = done() else { unreachable!() };
+        let RenewalAnswer::Done(lease) = done() else { unreachable!() };
         let (steps, end) = play(Method::Patch, Found::Lease(lease.clone()), true, vec![done()]);
-        assert_eq!((steps, end), (vec![Step::Take(lease.clone())], After::Renewed(Method::Patch)));
-        let (steps, _) = play(Method::Patch, Found::Unknown, true, vec![done(), Answer::Conflict, done(), done()]);
-        assert_eq!(steps, [Step::Read, Step::Take(lease.clone()), Step::Read, Step::Take(lease.clone())]);
+        assert_eq!((steps, end), (vec![RenewalStep::Take(lease.clone())], After::Renewed(Method::Patch)));
+        let (steps, _) =
+            play(Method::Patch, Found::Unknown, true, vec![done(), RenewalAnswer::Conflict, done(), done()]);
+        assert_eq!(
+            steps,
+            [RenewalStep::Read, RenewalStep::Take(lease.clone()), RenewalStep::Read, RenewalStep::Take(lease.clone())]
+        );
         let (steps, _) = play(Method::Patch, Found::Lease(lease.clone()), false, vec![done()]);
-        assert_eq!(steps, [Step::Patch], "it is only renewed");
-        let answers = vec![Answer::Forbidden, done(), done()];
+        assert_eq!(steps, [RenewalStep::Patch], "it is only renewed");
+        let answers = vec![RenewalAnswer::Forbidden, done(), done()];
         let (steps, _) = play(Method::Patch, Found::Lease(lease.clone()), true, answers);
-        assert_eq!(steps, [Step::Take(lease.clone()), Step::Read, Step::Update(lease)]);
+        assert_eq!(steps, [RenewalStep::Take(lease.clone()), RenewalStep::Read, RenewalStep::Update(lease)]);
     }
 
     #[test]
     fn where_patch_is_forbidden_it_is_updated_and_a_conflict_costs_one_read() {
-        let Answer::Done(lease) = done() else { unreachable!() };
-        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Forbidden, done(), done()]);
-        assert_eq!(steps, [Step::Patch, Step::Read, Step::Update(lease.clone())]);
+        let RenewalAnswer::Done(lease) = done() else { unreachable!() };
+        let (steps, end) = play(Method::Patch, Found::Unknown, false, vec![RenewalAnswer::Forbidden, done(), done()]);
+        assert_eq!(steps, [RenewalStep::Patch, RenewalStep::Read, RenewalStep::Update(lease.clone())]);
         let After::Renewed(method) = end else { panic!("{end:?}") };
-        let (steps, _) = play(method, Found::Unknown, false, vec![Answer::Conflict, done(), done()]);
-        assert_eq!(steps, [Step::Update(lease.clone()), Step::Read, Step::Update(lease)]);
+        let (steps, _) = play(method, Found::Unknown, false, vec![RenewalAnswer::Conflict, done(), done()]);
+        assert_eq!(steps, [RenewalStep::Update(lease.clone()), RenewalStep::Read, RenewalStep::Update(lease)]);
     }
 
     #[test]
     fn where_neither_verb_is_granted_both_are_tried_the_next_time() {
-        let (_, end) = play(Method::Patch, Found::Unknown, false, vec![Answer::Forbidden, done(), Answer::Forbidden]);
+        let (_, end) = play(
+            Method::Patch,
+            Found::Unknown,
+            false,
+            vec![RenewalAnswer::Forbidden, done(), RenewalAnswer::Forbidden],
+        );
         assert_eq!(end, After::Failed(Method::Patch));
     }
 
     #[test]
     fn a_renewal_writes_two_fields_and_acquiring_two_more() {
         let config = config();
-        let text = |step: &Step| stamp(&config, true).payload(step).parts().1.to_owned();
+        let text = |step: &RenewalStep| stamp(&config, true).payload(step).parts().1.to_owned();
         assert_eq!(
-            text(&Step::Patch),
+            text(&RenewalStep::Patch),
             r#"{"spec":{"leaseDurationSeconds":30,"renewTime":"2023-11-14T22:13:20.123456Z"}}"#
         );
-        let take = |lease: Value| -> Value { serde_json::from_str(&text(&Step::Take(Box::new(lease)))).expect("JSON") };
+        let take =
+            |lease: Value| -> Value { serde_json::from_str(&text(&RenewalStep::Take(Box::new(lease)))).expect("JSON") };
         let taken = take(
             json!({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": "add-on-0", "leaseTransitions": 3}}),
         );
@@ -311,7 +330,7 @@ mod tests {
         assert_eq!(taken["spec"]["holderIdentity"], "add-on-0");
         assert_eq!(taken["spec"]["acquireTime"], "2023-11-14T22:13:20.123456Z");
         let created: Value =
-            serde_json::from_str(stamp(&config, false).payload(&Step::Create).parts().1).expect("JSON");
+            serde_json::from_str(stamp(&config, false).payload(&RenewalStep::Create).parts().1).expect("JSON");
         assert_eq!(created["spec"]["holderIdentity"], "add-on-0", "a new lease has a holder");
     }
 
@@ -326,12 +345,12 @@ mod tests {
             (json!({}), json!(null)),
         ] {
             let lease = Box::new(json!({"metadata": {"resourceVersion": "7"}, "spec": spec}));
-            let body = |step: &Step| -> Value {
+            let body = |step: &RenewalStep| -> Value {
                 serde_json::from_str(stamp(&config, true).payload(step).parts().1).expect("JSON")
             };
-            assert_eq!(body(&Step::Take(lease.clone()))["spec"]["leaseTransitions"], expected, "{lease}");
+            assert_eq!(body(&RenewalStep::Take(lease.clone()))["spec"]["leaseTransitions"], expected, "{lease}");
             let kept = if expected.is_null() { spec_of(&lease) } else { expected };
-            assert_eq!(body(&Step::Update(lease.clone()))["spec"]["leaseTransitions"], kept, "{lease}");
+            assert_eq!(body(&RenewalStep::Update(lease.clone()))["spec"]["leaseTransitions"], kept, "{lease}");
         }
     }
 
@@ -347,7 +366,8 @@ mod tests {
             "spec": {"holderIdentity": "someone", "leaseTransitions": 3, "renewTime": "old"},
         });
         let body: Value =
-            serde_json::from_str(stamp(&config, false).payload(&Step::Update(Box::new(read))).parts().1).expect("JSON");
+            serde_json::from_str(stamp(&config, false).payload(&RenewalStep::Update(Box::new(read))).parts().1)
+                .expect("JSON");
         assert_eq!(body["metadata"], json!({"resourceVersion": "7", "labels": {"a": "b"}}));
         assert_eq!(body["spec"]["leaseTransitions"], 3);
         assert_eq!(body["spec"]["holderIdentity"], "someone");

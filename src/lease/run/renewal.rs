@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::super::config::LeaseConfig;
 use super::super::plan::renewals::Failure;
 use super::super::plan::steps;
-use super::super::plan::steps::{After, Answer, Found, MOST_STEPS, Method, Stamp, Step};
+use super::super::plan::steps::{After, Found, MOST_STEPS, Method, RenewalAnswer, RenewalStep, Stamp};
 use crate::cluster::{
     Cluster, DynamicCluster, Error, Exchange, FIELD_MANAGER, Fence, Kind, ObjectKey, PARTIAL_METADATA, Request,
     Urgency, Verb,
@@ -81,13 +81,13 @@ pub async fn renew(target: Arc<Target>, order: Order) -> Renewed {
         sent = exchange.sent;
         skew = exchange.skew.or(skew);
         let (answer, error) = match exchange.answer {
-            Ok(lease) => (Answer::Done(Box::new(lease)), None),
+            Ok(lease) => (RenewalAnswer::Done(Box::new(lease)), None),
             Err(error) => match answer_of(&error) {
                 Some(answer) => (answer, Some(error)),
                 None => return Renewed { sent, method: retry_by(updates), outcome: Err(error), skew },
             },
         };
-        updates |= step.is_patch() && answer == Answer::Forbidden;
+        updates |= step.is_patch() && answer == RenewalAnswer::Forbidden;
         match steps::after(&step, answer, updates) {
             After::Renewed(method) => return Renewed { sent, method, outcome: Ok(()), skew },
             After::Then(next) => step = next,
@@ -110,12 +110,12 @@ fn keeps_changing(key: &ObjectKey) -> Error {
 }
 
 /// The answer about the lease that an error stands for; `None` where it stands for something else.
-fn answer_of(error: &Error) -> Option<Answer> {
+fn answer_of(error: &Error) -> Option<RenewalAnswer> {
     match error {
-        Error::NotFound { .. } => Some(Answer::Missing),
-        Error::Conflict { exists: true, .. } => Some(Answer::Exists),
-        Error::Conflict { exists: false, .. } => Some(Answer::Conflict),
-        Error::Forbidden { .. } => Some(Answer::Forbidden),
+        Error::NotFound { .. } => Some(RenewalAnswer::Missing),
+        Error::Conflict { exists: true, .. } => Some(RenewalAnswer::Exists),
+        Error::Conflict { exists: false, .. } => Some(RenewalAnswer::Conflict),
+        Error::Forbidden { .. } => Some(RenewalAnswer::Forbidden),
         _ => None,
     }
 }
@@ -142,15 +142,22 @@ impl Target {
         self.fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence))
     }
 
-    async fn send(&self, hub: &Cluster, step: &Step, take: bool, updates: bool, deadline: Duration) -> Exchange<Value> {
+    async fn send(
+        &self,
+        hub: &Cluster,
+        step: &RenewalStep,
+        take: bool,
+        updates: bool,
+        deadline: Duration,
+    ) -> Exchange<Value> {
         let verb = match step {
-            Step::Patch | Step::Take(_) => Verb::Patch,
-            Step::Create => Verb::Create,
-            Step::Read => Verb::Get,
-            Step::Update(_) => Verb::Update,
+            RenewalStep::Patch | RenewalStep::Take(_) => Verb::Patch,
+            RenewalStep::Create => Verb::Create,
+            RenewalStep::Read => Verb::Get,
+            RenewalStep::Update(_) => Verb::Update,
         };
         // An update needs the complete last reply; a patch needs no reply.
-        let accept = if updates || *step == Step::Read { "application/json" } else { PARTIAL_METADATA };
+        let accept = if updates || *step == RenewalStep::Read { "application/json" } else { PARTIAL_METADATA };
         let request = || {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
             Request::new(verb, &self.kind, &self.key, stamp.payload(step)).by(FIELD_MANAGER)

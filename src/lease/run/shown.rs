@@ -62,7 +62,7 @@ impl Obstacle {
 
 /// The latest state of a lease.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct LeaseState {
     pub obstacle: Obstacle,
     /// When the last acknowledged renewal was sent, while the credentials and the pod allow the next one.
     pub holding: Option<Instant>,
@@ -78,7 +78,7 @@ pub struct State {
     pub failures: u64,
 }
 
-impl State {
+impl LeaseState {
     /// What is wrong with the clock.
     pub fn clock_fault(&self, duration: Duration) -> Option<String> {
         let skew = self.skew.filter(|skew| skew.unsigned_abs() > duration / TOLERATED)?;
@@ -107,7 +107,7 @@ pub struct Failed {
 pub struct Shown {
     name: SectionName,
     duration: Duration,
-    pub state: watch::Sender<State>,
+    pub state: watch::Sender<LeaseState>,
     pub metrics: LeaseMetrics,
 }
 
@@ -156,8 +156,8 @@ impl Shown {
     /// Records that the renewer has ended: the lease is not held here, and only the counters remain.
     pub fn stopped(&self) {
         self.state.send_modify(|state| {
-            let State { acknowledged, skew, renewals, failures, .. } = *state;
-            *state = State { acknowledged, skew, renewals, failures, ..State::default() };
+            let LeaseState { acknowledged, skew, renewals, failures, .. } = *state;
+            *state = LeaseState { acknowledged, skew, renewals, failures, ..LeaseState::default() };
         });
     }
 

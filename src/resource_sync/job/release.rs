@@ -72,7 +72,7 @@ const ATTEMPTS: usize = 5;
 
 /// A kind in a cluster.
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
+struct KindInCluster {
     cluster: ClusterName,
     resource: ResourceId,
 }
@@ -89,7 +89,7 @@ async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     };
     if command.namespace_prefix.is_none()
         && let Some(owner) = sections(config).iter().find(|section| {
-            let is_place = |place: &Place| {
+            let is_place = |place: &KindInCluster| {
                 config.is_same_cluster(&place.cluster, &section.remote)
                     && place.resource.same_objects(&section.resource)
             };
@@ -128,26 +128,26 @@ fn owns(section: &SyncConfig, finalizer: &str) -> bool {
 }
 
 /// The kinds and clusters to search: the remote ones of every section, or those that the command names.
-fn places(config: &Config, command: &ReleaseCommand) -> Result<Vec<Place>, String> {
+fn places(config: &Config, command: &ReleaseCommand) -> Result<Vec<KindInCluster>, String> {
     if !command.finalizer.contains('/') {
         return Err(format!(
             "found {:?}; allowed: a finalizer in full, such as cloud.teleport.dev/sync-local",
             command.finalizer
         ));
     }
-    let mut places: Vec<Place> = Vec::new();
-    let mut add = |place: Place| {
+    let mut places: Vec<KindInCluster> = Vec::new();
+    let mut add = |place: KindInCluster| {
         if !places.contains(&place) {
             places.push(place);
         }
     };
     match (&command.cluster, &command.resource) {
-        (Some(cluster), Some(resource)) => add(Place { cluster: cluster.clone(), resource: resource.clone() }),
+        (Some(cluster), Some(resource)) => add(KindInCluster { cluster: cluster.clone(), resource: resource.clone() }),
         (cluster, resource) => {
             for section in sections(config) {
                 let cluster = cluster.clone().unwrap_or_else(|| section.remote.clone());
                 let resource = resource.clone().unwrap_or_else(|| section.resource.clone());
-                add(Place { cluster, resource });
+                add(KindInCluster { cluster, resource });
             }
         }
     }
@@ -184,7 +184,7 @@ async fn identities(config: &Config) -> Vec<Arc<str>> {
 
 async fn in_place(
     config: &Config,
-    place: &Place,
+    place: &KindInCluster,
     command: &ReleaseCommand,
     ours: &[Arc<str>],
 ) -> Result<Counts, String> {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::next::{Observed, Policy, Step};
 use super::patch::{LocalChange, desired_metadata};
-use super::renewal::Place;
+use super::renewal::RenewedObject;
 use super::unkept;
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
@@ -50,7 +50,7 @@ pub enum Contended {
     /// The adoption of the local object, which is made anew.
     Adoption,
     /// The name of our finalizer, or the source of a namespace: another daemon still writes the former one.
-    Marks(Place),
+    Marks(RenewedObject),
     /// The remote copy of the local secret of this name.
     Secret(Arc<str>),
     /// The hash that is noted on the local secret of this name.
@@ -116,11 +116,11 @@ impl Contended {
             | Self::SyncError
             | Self::Rejection
             | Self::Secret(_)
-            | Self::Marks(Place::Remote) => Direction::Status,
+            | Self::Marks(RenewedObject::Remote) => Direction::Status,
             Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
             Self::Content
             | Self::Metadata
-            | Self::Marks(Place::Namespace)
+            | Self::Marks(RenewedObject::Namespace)
             | Self::SecretHash(_)
             | Self::Object
             | Self::Adoption

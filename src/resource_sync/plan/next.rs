@@ -13,7 +13,7 @@ pub use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch::{self, LocalChange};
 pub use super::policy::Policy;
-use super::renewal::{Place, Renewal};
+use super::renewal::{Renewal, RenewedObject};
 use super::server_result::{ServerResult, fingerprint};
 use crate::cluster::{CanonicalJson, Object};
 use crate::resource_sync::config::Adopt;
@@ -310,7 +310,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
         return next;
     }
     let may_renew = |place| !observed.is_contended(&Contended::Marks(place));
-    if let Some(renewal) = Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(Place::Remote)) {
+    if let Some(renewal) =
+        Renewal::of_remote(remote, policy, &observed.clusters).filter(|_| may_renew(RenewedObject::Remote))
+    {
         return Next::Do(Step::RenewMarks(renewal));
     }
     if !policy.marks.holds(remote) {
@@ -379,8 +381,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     // namespaces, all other steps are still carried out.
     if ending::namespace_names(observed, policy)
         && let Namespace::Present { object, .. } = &observed.namespace
-        && let Some(renewal) =
-            may_renew(Place::Namespace).then(|| Renewal::of_namespace(object, policy, &observed.clusters)).flatten()
+        && let Some(renewal) = may_renew(RenewedObject::Namespace)
+            .then(|| Renewal::of_namespace(object, policy, &observed.clusters))
+            .flatten()
     {
         return Next::Do(Step::RenewMarks(renewal));
     }

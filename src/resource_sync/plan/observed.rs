@@ -9,7 +9,7 @@ use super::names::PairKey;
 use super::next::{GuardedChange, Policy, Step};
 use super::observed_generation;
 use super::patch;
-use super::renewal::{Place, Renewal};
+use super::renewal::{Renewal, RenewedObject};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
@@ -282,8 +282,8 @@ impl Observed {
             renewal.apply_to(object, policy);
         };
         match (renewal.place, &mut self.namespace) {
-            (Place::Remote, _) => self.change_remote(change),
-            (Place::Namespace, Namespace::Present { object, .. }) => change(Arc::make_mut(object)),
+            (RenewedObject::Remote, _) => self.change_remote(change),
+            (RenewedObject::Namespace, Namespace::Present { object, .. }) => change(Arc::make_mut(object)),
             _ => {}
         }
     }

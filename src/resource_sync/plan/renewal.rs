@@ -15,7 +15,7 @@ use crate::cluster::Object;
 
 /// Which object is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum RenewedObject {
     Remote,
     /// The local namespace.
     Namespace,
@@ -24,7 +24,7 @@ pub enum Place {
 /// A renewal of the marks of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
-    pub place: Place,
+    pub place: RenewedObject,
     /// Annotations to set.
     annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// The new list of finalizers, where it changes.
@@ -42,7 +42,7 @@ impl Renewal {
         let note = clusters.note(remote, policy).map(|note| (Arc::clone(&marks.local_cluster), note));
         let others = remote.finalizers.iter().filter(|held| !marks.is_finalizer_on(remote, held)).cloned();
         let finalizers = Some(others.chain([Arc::clone(&marks.finalizer)]).collect());
-        Some(Self { place: Place::Remote, annotations: note.into_iter().collect(), finalizers })
+        Some(Self { place: RenewedObject::Remote, annotations: note.into_iter().collect(), finalizers })
     }
 
     /// The renewal of a namespace of ours.
@@ -53,7 +53,7 @@ impl Renewal {
         }
         let source = clusters.new_source(namespace, policy)?;
         let annotations = BTreeMap::from([(Arc::clone(&marks.remote_cluster), source)]);
-        Some(Self { place: Place::Namespace, annotations, finalizers: None })
+        Some(Self { place: RenewedObject::Namespace, annotations, finalizers: None })
     }
 
     /// Applies the renewal to an object in memory.
@@ -64,7 +64,7 @@ impl Renewal {
         for (mark, value) in &self.annotations {
             object.annotations.insert(Arc::clone(mark), Arc::clone(value));
         }
-        if self.place == Place::Namespace
+        if self.place == RenewedObject::Namespace
             && let Some(owned) = object.owned_by_mut(&policy.manager)
         {
             owned.annotations.extend(self.annotations.keys().cloned());

@@ -24,7 +24,7 @@ use crate::cluster::{Error, KindId};
 use crate::documents::{Document, Key, Kind};
 use crate::job::mass_change;
 use crate::syncset::plan::action::{Action, PassPlan};
-use crate::syncset::plan::guard::{APPROVE, Approval, State, Tally};
+use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::plan::object::left_alone;
@@ -135,7 +135,7 @@ impl Inspector {
         let namespace = Some(proposed.name.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         let places = self.store.cluster_places(namespace).await?;
         let selected = selected(&audience, stored_audience.as_ref(), &places);
-        let state = State::read(&proposed.name, &spec, Some(&proposed.resources));
+        let state = SyncsetState::read(&proposed.name, &spec, Some(&proposed.resources));
         let tally = match &stored {
             Some(stored) => self.store.tally(stored.id, &state).await?,
             None => Tally::default(),

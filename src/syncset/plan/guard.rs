@@ -40,7 +40,7 @@ pub enum Cause {
 
 /// What a document says of a syncset when the guard checks it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub enum SyncsetState {
     /// There is none, or its deletion was requested.
     Gone,
     /// Which clusters it is for can't be read.
@@ -151,7 +151,7 @@ impl Cause {
     }
 }
 
-impl State {
+impl SyncsetState {
     /// What a document's `spec` says, which may be without resources and patches. `resources` is none if they are no list.
     pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[Resource]>) -> Self {
         match Audience::of(name, spec) {
@@ -233,14 +233,14 @@ impl Tally {
     ///
     /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was suspended stays
     /// suspended until nothing is left of it.
-    pub fn check(&self, state: &State, was_suspended: bool, approval: Approval) -> Option<Cause> {
+    pub fn check(&self, state: &SyncsetState, was_suspended: bool, approval: Approval) -> Option<Cause> {
         let is_too_many = self.pending > 0 && mass_change::is_mass(self.counted, self.tracks);
         let is_left = was_suspended && self.pending_since > 0;
         match state {
-            State::Unreadable => Some(Cause::Unreadable),
+            SyncsetState::Unreadable => Some(Cause::Unreadable),
             _ if approval != Approval::None || !(self.is_precious || is_too_many || is_left) => None,
-            State::Gone => Some(Cause::Gone),
-            State::Living { .. } => Some(if self.is_precious { Cause::Precious } else { Cause::Many }),
+            SyncsetState::Gone => Some(Cause::Gone),
+            SyncsetState::Living { .. } => Some(if self.is_precious { Cause::Precious } else { Cause::Many }),
         }
     }
 }
@@ -283,12 +283,12 @@ mod tests {
         names.iter().map(|name| ["", "ConfigMap", "default", name].map(str::to_owned)).collect()
     }
 
-    fn selecting(env: &str, names: &[&str]) -> State {
+    fn selecting(env: &str, names: &[&str]) -> SyncsetState {
         let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() };
         let resources: Vec<Resource> = names.iter().map(|name| map(name)).collect();
         let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": env}}, "resourceApplyMode": "Sync",
             "enableResourceTemplates": true, "secretMappings": []});
-        State::read(&name, &spec, Some(&resources))
+        SyncsetState::read(&name, &spec, Some(&resources))
     }
 
     fn place(env: &str, names: &[&str]) -> TrackedObjects {
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    fn check(state: &State, places: &[TrackedObjects], was_suspended: bool) -> Option<Cause> {
+    fn check(state: &SyncsetState, places: &[TrackedObjects], was_suspended: bool) -> Option<Cause> {
         let mut tally = Tally::default();
         for place in places {
             let (loses, wanted) = state.loses(place);
@@ -314,7 +314,7 @@ mod tests {
         let had = place("prod", &["a", "b", "c"]);
         let renamed = selecting("prod", &["x", "y", "z-{{ fromCDLabel \"env\" }}"]);
         for (state, cause) in [
-            (State::Gone, Cause::Gone),
+            (SyncsetState::Gone, Cause::Gone),
             (selecting("prodd", &["a", "b", "c"]), Cause::Many),
             (selecting("prod", &["a"]), Cause::Many),
             (renamed, Cause::Many),
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn what_can_not_be_read_is_held_and_loses_nothing() {
         let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() };
-        let state = State::read(&name, &json!({"clusterDeploymentSelector": 1}), Some(&[]));
+        let state = SyncsetState::read(&name, &json!({"clusterDeploymentSelector": 1}), Some(&[]));
         let mut tally = Tally::default();
         let has = place("prod", &["a"]);
         tally.add(&has, state.loses(&has).0, state.loses(&has).1);

@@ -28,7 +28,7 @@ use crate::documents::blocking::BlockingPool;
 use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
 use crate::documents::renumber::renumber;
-use plan::{Closures, Step, kinds};
+use plan::{Closures, RelayStep, kinds};
 use publish::{Published, Publisher};
 use read::Read;
 
@@ -190,12 +190,12 @@ impl Under<'_> {
         loop {
             let read = read::read(database, &blocking, link.place()).await?;
             match read.head.step() {
-                Step::Follow if read.last == read.head.cursor => {
+                RelayStep::Follow if read.last == read.head.cursor => {
                     self.of.broker.works(Purpose::Relay, link);
                     let _elapsed = timeout(EVERY, self.notified.notified()).await;
                     continue;
                 }
-                Step::Follow => {
+                RelayStep::Follow => {
                     let _work = self.scope.work();
                     if self.grant.check().is_err() {
                         return Err(Ended::Claim);
@@ -204,7 +204,7 @@ impl Under<'_> {
                     self.relist(publisher, &missed).await?;
                     self.move_cursor(link, read.head.cursor, read.last).await?;
                 }
-                Step::Relist => {
+                RelayStep::Relist => {
                     let head = read.head;
                     tracing::info!(
                         cursor = head.cursor,
@@ -216,7 +216,7 @@ impl Under<'_> {
                     self.relist(publisher, &Kind::ALL).await?;
                     self.move_cursor(link, head.cursor, head.newest).await?;
                 }
-                Step::Renumber => {
+                RelayStep::Renumber => {
                     // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                     renumber(database, false).await?;
                     sleep(EVERY).await;

@@ -29,7 +29,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RelayStep {
     /// The rows are the next ones.
     Follow,
     /// Rows are missing, were refused, were published to another broker or never: consumers have to list.
@@ -39,16 +39,16 @@ pub(super) enum Step {
 }
 
 impl Head {
-    pub(super) fn step(self) -> Step {
+    pub(super) fn step(self) -> RelayStep {
         let Self { is_whole, base, newest, cursor, is_relist_pending, is_elsewhere } = self;
         let was_elsewhere = cursor > 0 && is_elsewhere;
         if !is_whole {
-            Step::Renumber
+            RelayStep::Renumber
         } else if is_relist_pending || was_elsewhere || (cursor == 0 && newest > 0) || base > cursor || cursor > newest
         {
-            Step::Relist
+            RelayStep::Relist
         } else {
-            Step::Follow
+            RelayStep::Follow
         }
     }
 }
@@ -112,43 +112,43 @@ mod tests {
     const HEAD: Head =
         Head { is_whole: true, base: 10, newest: 20, cursor: 15, is_relist_pending: false, is_elsewhere: false };
 
-    fn step(base: i64, newest: i64, cursor: i64) -> Step {
+    fn step(base: i64, newest: i64, cursor: i64) -> RelayStep {
         Head { base, newest, cursor, ..HEAD }.step()
     }
 
     #[test]
     fn a_cursor_between_base_and_newest_is_followed() {
         for cursor in [10, 15, 20] {
-            assert_eq!(step(10, 20, cursor), Step::Follow);
+            assert_eq!(step(10, 20, cursor), RelayStep::Follow);
         }
-        assert_eq!(step(0, 0, 0), Step::Follow, "an empty log");
+        assert_eq!(step(0, 0, 0), RelayStep::Follow, "an empty log");
     }
 
     #[test]
     fn consumers_list_after_a_gap_at_the_first_start_and_after_a_renumbering() {
-        assert_eq!(step(0, 20, 0), Step::Relist);
-        assert_eq!(step(10, 20, 9), Step::Relist);
-        assert_eq!(step(10, 20, 21), Step::Relist);
+        assert_eq!(step(0, 20, 0), RelayStep::Relist);
+        assert_eq!(step(10, 20, 9), RelayStep::Relist);
+        assert_eq!(step(10, 20, 21), RelayStep::Relist);
     }
 
     /// Whoever has published last may have ended before it could say so.
     #[test]
     fn consumers_list_after_a_refusal_that_was_not_told() {
-        assert_eq!(Head { is_relist_pending: true, ..HEAD }.step(), Step::Relist);
+        assert_eq!(Head { is_relist_pending: true, ..HEAD }.step(), RelayStep::Relist);
     }
 
     /// Who consumes from this broker has not got them. Before the first event there is nothing to miss.
     #[test]
     fn consumers_list_where_another_broker_has_the_events_up_to_the_cursor() {
         let elsewhere = Head { is_elsewhere: true, ..HEAD };
-        assert_eq!(elsewhere.step(), Step::Relist);
-        assert_eq!(Head { base: 0, newest: 0, cursor: 0, ..elsewhere }.step(), Step::Follow, "an empty log");
+        assert_eq!(elsewhere.step(), RelayStep::Relist);
+        assert_eq!(Head { base: 0, newest: 0, cursor: 0, ..elsewhere }.step(), RelayStep::Follow, "an empty log");
     }
 
     #[test]
     fn nothing_is_published_while_the_database_is_being_restored() {
         let all = Head { is_whole: false, is_relist_pending: true, is_elsewhere: true, ..HEAD };
-        assert_eq!(all.step(), Step::Renumber);
+        assert_eq!(all.step(), RelayStep::Renumber);
     }
 
     #[test]

@@ -47,17 +47,17 @@ pub(super) async fn read(slots: &LargeSlots, body: Body) -> Result<(Bytes, Large
 }
 
 /// An answer on its way to its client.
-struct Answer {
+struct PendingResponse {
     bytes: Vec<u8>,
     _place: LargeSlot,
 }
 
 /// The body of an answer, which has its slot until it has been sent or is dropped.
 pub(super) fn answer(bytes: Vec<u8>, slot: LargeSlot) -> Body {
-    Body::from(Bytes::from_owner(Answer { bytes, _place: slot }))
+    Body::from(Bytes::from_owner(PendingResponse { bytes, _place: slot }))
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for PendingResponse {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

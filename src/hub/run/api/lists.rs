@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::parameters::Listing;
 use super::{Api, Asked, bodies, etag, media, watch};
 use crate::documents::{Filter, Kind, Page, Problem, ProblemKind, list_json, not_found};
-use crate::hub::plan::tokens::{Place, Role};
+use crate::hub::plan::tokens::{ActionScope, Role};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The version that a browser resumes a watch from.
@@ -60,8 +60,8 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
 }
 
 /// Where a filter looks.
-fn place(filter: &Filter) -> Place<'_> {
-    filter.namespace().map_or(Place::Everywhere, Place::Namespace)
+fn place(filter: &Filter) -> ActionScope<'_> {
+    filter.namespace().map_or(ActionScope::Everywhere, ActionScope::Namespace)
 }
 
 /// A page as clients see it. The token's characters need no escape.

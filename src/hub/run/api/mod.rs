@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::metrics::{HubMetrics, Route};
 use super::super::plan::access::{Access, Caller};
-use super::super::plan::tokens::{Place, Role};
+use super::super::plan::tokens::{ActionScope, Role};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::Refused;
@@ -219,7 +219,7 @@ impl Asked<'_> {
 
     /// The problem if the caller may not do this with documents of a kind in a namespace.
     fn permit(&self, kind: Kind, namespace: &str) -> Result<(), Problem> {
-        let place = if kind.is_namespaced() { Place::Namespace(namespace) } else { Place::Everywhere };
+        let place = if kind.is_namespaced() { ActionScope::Namespace(namespace) } else { ActionScope::Everywhere };
         self.caller.require(self.operation.action.role(), place)
     }
 }

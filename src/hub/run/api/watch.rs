@@ -27,7 +27,7 @@ use super::contract::{LINES, SERVER_SENT_EVENTS};
 use super::media::Stream;
 use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
 use crate::hub::plan::access::Caller;
-use crate::hub::plan::tokens::{Place, Role, TokenDigest};
+use crate::hub::plan::tokens::{ActionScope, Role, TokenDigest};
 use crate::hub::run::problem;
 
 /// Bytes that are written at once, unless a single event is larger. As much as the HTTP stack buffers (`LARGEST_HEAD`).
@@ -203,7 +203,7 @@ fn body_of(stream: Stream, events: Body) -> Response {
 
 /// Waits for what ends a watch whatever its events are. Without a namespace it shows all of them.
 async fn ends(api: Arc<Api>, caller: Caller, namespace: Option<String>, ends_at: Instant) -> End {
-    let place = namespace.as_deref().map_or(Place::Everywhere, Place::Namespace);
+    let place = namespace.as_deref().map_or(ActionScope::Everywhere, ActionScope::Namespace);
     tokio::select! {
         () = api.stop.cancelled() => End::Server,
         () = tokio::time::sleep_until(ends_at) => End::Time,

@@ -41,7 +41,7 @@ pub(in crate::inventory) use outcomes::{ReadFailure, Refusal};
 pub(in crate::inventory) use places::STATUS_BUDGET;
 use registration::Registration;
 use release::Release;
-pub(in crate::inventory) use steps::{Obstacle, Post, PostKey, Step, View};
+pub(in crate::inventory) use steps::{IndexStep, Obstacle, Post, PostKey, View};
 pub(in crate::inventory) use summary::Summary;
 
 /// Delays between two attempts, of posts, reads and status writes alike.

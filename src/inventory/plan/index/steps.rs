@@ -58,7 +58,7 @@ pub(in crate::inventory) struct Post {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::inventory) enum Step {
+pub(in crate::inventory) enum IndexStep {
     /// Reads the record of a release.
     Read {
         key: ObjectKey,
@@ -75,7 +75,7 @@ pub(in crate::inventory) enum Step {
 /// What is to be done now, and when to ask again if nothing happens.
 #[derive(Debug, Default)]
 pub(in crate::inventory) struct Next {
-    pub(in crate::inventory) steps: Vec<Step>,
+    pub(in crate::inventory) steps: Vec<IndexStep>,
     /// When something else is due.
     pub(in crate::inventory) until: Option<Instant>,
     /// Releases that have to be observed again: there are now more, or fewer, than are reported, or Helm's work has lasted for too long.
@@ -102,7 +102,7 @@ impl Index {
             self.announce(&mut wake, now.at);
         }
         // Ids are in the status before they are sent.
-        next.steps.extend(self.begin_write(obstacle, &mut wake, now).map(Step::Write));
+        next.steps.extend(self.begin_write(obstacle, &mut wake, now).map(IndexStep::Write));
         if obstacle.is_none() && !self.is_unauthorized {
             self.begin_posts(&mut next.steps, &mut wake, now.at);
         }
@@ -134,7 +134,7 @@ impl Index {
         self.write(self.status_with(conditions), now)
     }
 
-    fn begin_reads(&mut self, steps: &mut Vec<Step>, wake: &mut Wake, now: Instant) {
+    fn begin_reads(&mut self, steps: &mut Vec<IndexStep>, wake: &mut Wake, now: Instant) {
         for (key, release) in &mut self.releases {
             let Some(unread) = release.unread.as_ref().filter(|_| !release.is_reading) else { continue };
             if !release.reading.is_due(now, wake) {
@@ -144,7 +144,7 @@ impl Index {
                 return;
             }
             let (object, version) = (unread.object.clone(), Arc::clone(&unread.version));
-            steps.push(Step::Read { key: key.clone(), object, version });
+            steps.push(IndexStep::Read { key: key.clone(), object, version });
             release.is_reading = true;
             self.reads += 1;
         }
@@ -271,7 +271,7 @@ impl Index {
         })
     }
 
-    fn begin_posts(&mut self, steps: &mut Vec<Step>, wake: &mut Wake, now: Instant) {
+    fn begin_posts(&mut self, steps: &mut Vec<IndexStep>, wake: &mut Wake, now: Instant) {
         let Some(written) = self.status.written.as_ref().filter(|written| written.cluster_id == self.cluster_id) else {
             return;
         };
@@ -284,7 +284,12 @@ impl Index {
                     let idempotency_key = idempotency_key(&self.cluster_id, &body.hash, sent);
                     let path = format!("/clusters/{}/register", self.cluster_id);
                     self.posts += 1;
-                    steps.push(Step::Post(Post { key: PostKey::Registration, path, body: body.text, idempotency_key }));
+                    steps.push(IndexStep::Post(Post {
+                        key: PostKey::Registration,
+                        path,
+                        body: body.text,
+                        idempotency_key,
+                    }));
                 }
                 return;
             }
@@ -310,7 +315,7 @@ impl Index {
             let was_uncertain = std::mem::replace(&mut release.is_uncertain, true);
             release.posting = Some(Posting { wanted, was_uncertain, changed: None });
             self.posts += 1;
-            steps.push(Step::Post(post));
+            steps.push(IndexStep::Post(post));
         }
     }
 }

@@ -16,7 +16,7 @@ struct TooDeep;
 
 /// Where in the document the reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ReaderPosition {
     /// Outside of strings.
     Structure,
     /// In a string, of which so many bytes were passed on.
@@ -36,7 +36,7 @@ pub(super) struct Shortened<R> {
     inner: R,
     /// The bytes of a string, as it is written, that are left.
     longest: usize,
-    place: Place,
+    place: ReaderPosition,
     depth: usize,
     /// Whether the last escape was the first half of a pair, which may not be cut off.
     is_half: bool,
@@ -46,13 +46,13 @@ pub(super) struct Shortened<R> {
 
 impl<R> Shortened<R> {
     pub(super) fn new(inner: R, longest: usize) -> Self {
-        Self { inner, longest, place: Place::Structure, depth: 0, is_half: false, digits: 0 }
+        Self { inner, longest, place: ReaderPosition::Structure, depth: 0, is_half: false, digits: 0 }
     }
 
     /// Whether a byte is passed on.
     fn keeps(&mut self, byte: u8) -> Result<bool, TooDeep> {
         let (next, keeps) = match self.place {
-            Place::Structure => {
+            ReaderPosition::Structure => {
                 match byte {
                     b'{' | b'[' => self.depth += 1,
                     b'}' | b']' => self.depth = self.depth.saturating_sub(1),
@@ -61,46 +61,46 @@ impl<R> Shortened<R> {
                 if self.depth > DEEPEST {
                     return Err(TooDeep);
                 }
-                (if byte == b'"' { Place::Text(0) } else { Place::Structure }, true)
+                (if byte == b'"' { ReaderPosition::Text(0) } else { ReaderPosition::Structure }, true)
             }
-            Place::Text(length) => match byte {
+            ReaderPosition::Text(length) => match byte {
                 b'"' => {
                     self.is_half = false;
-                    (Place::Structure, true)
+                    (ReaderPosition::Structure, true)
                 }
                 _ if length >= self.longest && !self.is_half && is_first(byte) => {
-                    (if byte == b'\\' { Place::DroppedEscape } else { Place::Dropped }, false)
+                    (if byte == b'\\' { ReaderPosition::DroppedEscape } else { ReaderPosition::Dropped }, false)
                 }
-                b'\\' => (Place::Escape(length + 1), true),
+                b'\\' => (ReaderPosition::Escape(length + 1), true),
                 _ => {
                     self.is_half = false;
-                    (Place::Text(length + 1), true)
+                    (ReaderPosition::Text(length + 1), true)
                 }
             },
-            Place::Escape(length) => {
+            ReaderPosition::Escape(length) => {
                 if byte == b'u' {
                     self.digits = 0;
-                    (Place::Unicode(length + 1, 4), true)
+                    (ReaderPosition::Unicode(length + 1, 4), true)
                 } else {
                     self.is_half = false;
-                    (Place::Text(length + 1), true)
+                    (ReaderPosition::Text(length + 1), true)
                 }
             }
-            Place::Unicode(length, left) => {
+            ReaderPosition::Unicode(length, left) => {
                 self.digits = self.digits << 4 | char::from(byte).to_digit(16).unwrap_or_default();
                 if left > 1 {
-                    (Place::Unicode(length + 1, left - 1), true)
+                    (ReaderPosition::Unicode(length + 1, left - 1), true)
                 } else {
                     self.is_half = (0xd800..0xdc00).contains(&self.digits);
-                    (Place::Text(length + 1), true)
+                    (ReaderPosition::Text(length + 1), true)
                 }
             }
-            Place::Dropped => match byte {
-                b'"' => (Place::Structure, true),
-                b'\\' => (Place::DroppedEscape, false),
-                _ => (Place::Dropped, false),
+            ReaderPosition::Dropped => match byte {
+                b'"' => (ReaderPosition::Structure, true),
+                b'\\' => (ReaderPosition::DroppedEscape, false),
+                _ => (ReaderPosition::Dropped, false),
             },
-            Place::DroppedEscape => (Place::Dropped, false),
+            ReaderPosition::DroppedEscape => (ReaderPosition::Dropped, false),
         };
         self.place = next;
         Ok(keeps)

@@ -8,7 +8,7 @@ use crate::cluster::Written;
 use crate::resource_sync::plan::conflicts::Contended;
 use crate::resource_sync::plan::next;
 use crate::resource_sync::plan::next::{Next, Observed, Rest, Step};
-use crate::resource_sync::plan::renewal::Place;
+use crate::resource_sync::plan::renewal::RenewedObject;
 
 /// A finalizer that the section had before, or that another section has.
 const FORMER: &str = "cloud.teleport.dev/sync-former";
@@ -117,7 +117,7 @@ fn a_note_is_not_written_before_the_present_finalizer_is_on() {
     scene.remote["metadata"]["annotations"].as_object_mut().expect("annotations").remove(HOLDER);
     scene.remote["metadata"]["generation"] = json!(9);
     let mut observed = on("east", &scene);
-    observed.contended.push(Contended::Marks(Place::Remote));
+    observed.contended.push(Contended::Marks(RenewedObject::Remote));
     let Next::Do(step @ Step::NoteGenerations { .. }) = next::next(&observed, &scene.policy) else { panic!("a note") };
     let after = observed.after(&step, &Written::default(), &scene.policy);
     assert_eq!(noted(&after), None);

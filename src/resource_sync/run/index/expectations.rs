@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next::{Namespace, Observed, Step};
-use crate::resource_sync::plan::renewal::Place;
+use crate::resource_sync::plan::renewal::RenewedObject;
 
 /// How long a run waits for a cache to show our write. After that it sends a live GET.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);
@@ -264,8 +264,8 @@ impl PairExpectations {
             | Step::DeleteLocal => Some(&mut self.local),
             Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
             Step::RenewMarks(renewal) => Some(match renewal.place {
-                Place::Remote => &mut self.remote,
-                Place::Namespace => &mut self.namespace,
+                RenewedObject::Remote => &mut self.remote,
+                RenewedObject::Namespace => &mut self.namespace,
             }),
             Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
         }
@@ -295,8 +295,8 @@ impl PairExpectations {
             | Step::ReleaseLocal(_)
             | Step::DeleteLocal => observed.local.as_ref(),
             Step::RenewMarks(renewal) => match renewal.place {
-                Place::Remote => observed.remote_object(),
-                Place::Namespace => of_namespace,
+                RenewedObject::Remote => observed.remote_object(),
+                RenewedObject::Namespace => of_namespace,
             },
             _ => observed.remote_object(),
         };

@@ -10,7 +10,7 @@ use crate::cluster::{ObjectKey, Store, Written};
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::conflicts::Effect;
 use crate::resource_sync::plan::next::{Namespace, Observed, Remote, Step};
-use crate::resource_sync::plan::renewal::Place;
+use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::run::index::expectations::{Expected, PairExpectations, Side};
 use crate::resource_sync::run::section::Section;
 
@@ -98,8 +98,10 @@ impl PairReconciler {
                 section.report_adoption(observed);
             }
             Step::RenewMarks(renewal) => match renewal.place {
-                Place::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
-                Place::Namespace => self.wrote(section, |expected| &mut expected.namespace, written, namespaces),
+                RenewedObject::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
+                RenewedObject::Namespace => {
+                    self.wrote(section, |expected| &mut expected.namespace, written, namespaces)
+                }
             },
             Step::DeleteLocal => {
                 self.wrote(section, |expected| &mut expected.local, written, locals);

@@ -12,7 +12,7 @@ use crate::cluster::ObjectKey;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::conflicts::{Contended, Effect};
 use crate::resource_sync::plan::next::{Observed, Step};
-use crate::resource_sync::plan::renewal::Place;
+use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::run::events::PairEvent;
 use crate::resource_sync::run::section::Section;
 
@@ -112,7 +112,7 @@ impl PairReconciler {
             }
             Contended::Secret(name) => secret(section.mapping().remote_secret_name(name).into()),
             Contended::SecretHash(name) => secret(Arc::clone(name)),
-            Contended::Marks(Place::Namespace) => {
+            Contended::Marks(RenewedObject::Namespace) => {
                 Some((Arc::new(namespaces()), ObjectKey::new("", Arc::clone(&key.namespace))))
             }
             _ => kind.map(|kind| (kind, key.clone())),

@@ -9,7 +9,7 @@ use crate::cluster::{Error, Kind, Object, ObjectKey, Payload, Propagation, Reque
 use crate::resource_sync::config::PropagationPolicy;
 use crate::resource_sync::plan::next::{Namespace, Observed, Step};
 use crate::resource_sync::plan::patch::{escape, replace_version};
-use crate::resource_sync::plan::renewal::{Place, Renewal};
+use crate::resource_sync::plan::renewal::{Renewal, RenewedObject};
 use crate::resource_sync::plan::secrets;
 use crate::resource_sync::run::section::Section;
 
@@ -127,12 +127,14 @@ impl Act<'_> {
 
     async fn renew_marks(&self, renewal: &Renewal) -> Result<Written, Error> {
         match (renewal.place, &self.observed.namespace) {
-            (Place::Remote, _) => self.patch_remote("", Payload::json_patch(&renewal.json_patch(self.remote()?))).await,
-            (Place::Namespace, Namespace::Present { object, .. }) => {
+            (RenewedObject::Remote, _) => {
+                self.patch_remote("", Payload::json_patch(&renewal.json_patch(self.remote()?))).await
+            }
+            (RenewedObject::Namespace, Namespace::Present { object, .. }) => {
                 let body = Payload::json_patch(&renewal.json_patch(object));
                 self.write_local(Request::patch(&namespaces(), &object.key, body)).await
             }
-            (Place::Namespace, _) => Err(self.vanished("namespace")),
+            (RenewedObject::Namespace, _) => Err(self.vanished("namespace")),
         }
     }
 

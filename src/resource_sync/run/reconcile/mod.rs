@@ -30,7 +30,7 @@ use crate::resource_sync::plan::conflicts::{ConflictTracker, Contended, effects,
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
 use crate::resource_sync::plan::next::{Absence, Namespace, Next, Observed, Remote, Rest, Step};
-use crate::resource_sync::plan::renewal::Place;
+use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::plan::waits::Waits;
 use crate::resource_sync::run::index::expectations::PairExpectations;
 use crate::resource_sync::run::index::phase::Mode;
@@ -281,7 +281,7 @@ impl PairReconciler {
                     (Some(end), after) => return (end, after),
                 },
                 Err(Error::Forbidden { .. }) if is_optional(&step) => {
-                    observed.contended.push(Contended::Marks(Place::Namespace));
+                    observed.contended.push(Contended::Marks(RenewedObject::Namespace));
                 }
                 // A failing secret stops neither the other secrets nor the spec.
                 Err(error) if matches!(step, Step::UploadSecret(_) | Step::NoteSecretHash(_)) => {
@@ -390,7 +390,7 @@ fn recurs(taken: &mut BTreeMap<(&'static str, Option<Arc<str>>), usize>, next: &
 
 /// Whether the run continues if the step is forbidden.
 fn is_optional(step: &Step) -> bool {
-    matches!(step, Step::RenewMarks(renewal) if renewal.place == Place::Namespace)
+    matches!(step, Step::RenewMarks(renewal) if renewal.place == RenewedObject::Namespace)
 }
 
 /// What the plan makes of the observation, in the section's mode.

@@ -18,12 +18,12 @@ pub(super) struct Prepared {
     key: ObjectKey,
     /// The kind of the change, for metrics and the log.
     verb: Verb,
-    steps: Vec<Step>,
+    steps: Vec<WriteRequest>,
 }
 
 /// One request.
 #[derive(Debug)]
-enum Step {
+enum WriteRequest {
     Send { verb: Verb, subresource: &'static str, payload: Payload },
     Delete(Arc<Object>),
 }
@@ -49,21 +49,23 @@ pub(super) fn prepare(kind: &Kind, spec: &FamilySpec, changes: Vec<Change>) -> V
             Change::Create { .. } => {
                 let body = body_of_new(spec, &change, &kind.resource.api_version, &kind.resource.kind);
                 let payload = body.map_or_else(Payload::none, |body| Payload::json(&body));
-                let mut steps = vec![Step::Send { verb: Verb::Create, subresource: "", payload }];
+                let mut steps = vec![WriteRequest::Send { verb: Verb::Create, subresource: "", payload }];
                 if let (Home::Status, Change::Create { fields, .. }) = (spec.home, change) {
                     steps.push(patching(kind, spec, fields, None));
                 }
                 Prepared { key, verb: Verb::Create, steps }
             }
-            Change::Delete { object } => Prepared { key, verb: Verb::Delete, steps: vec![Step::Delete(object)] },
+            Change::Delete { object } => {
+                Prepared { key, verb: Verb::Delete, steps: vec![WriteRequest::Delete(object)] }
+            }
         }
     };
     changes.into_iter().map(prepared).collect()
 }
 
-fn patching(kind: &Kind, spec: &FamilySpec, fields: Fields, only: Option<&str>) -> Step {
+fn patching(kind: &Kind, spec: &FamilySpec, fields: Fields, only: Option<&str>) -> WriteRequest {
     let subresource = if spec.home == Home::Status && kind.status_subresource { "status" } else { "" };
-    Step::Send { verb: Verb::Patch, subresource, payload: patch(spec, fields, only) }
+    WriteRequest::Send { verb: Verb::Patch, subresource, payload: patch(spec, fields, only) }
 }
 
 /// Sends the requests one after the other, and stops at the first that fails. It asks right before each request whether
@@ -98,13 +100,13 @@ pub(super) async fn send_all(
     written
 }
 
-async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: Step) -> Result<Arc<str>, Error> {
+async fn send(cluster: &Cluster, kind: &Kind, key: &ObjectKey, step: WriteRequest) -> Result<Arc<str>, Error> {
     match step {
-        Step::Send { verb, subresource, payload } => {
+        WriteRequest::Send { verb, subresource, payload } => {
             let request = Request::new(verb, kind, key, payload).on(subresource);
             Ok(cluster.write(request.by(FIELD_MANAGER)).await?.resource_version)
         }
-        Step::Delete(object) => {
+        WriteRequest::Delete(object) => {
             cluster.delete(kind, &object, Propagation::Background).await?;
             Ok(Arc::clone(&object.uid))
         }

@@ -14,13 +14,13 @@ pub(super) struct Change {
     pub(super) id: Uuid,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) before: State,
-    pub(super) after: State,
+    pub(super) before: DocumentState,
+    pub(super) after: DocumentState,
 }
 
 /// A document before or after a change.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum DocumentState {
     /// There is none.
     Absent,
     /// There is one.
@@ -49,7 +49,7 @@ impl Change {
     /// Whether only the status has changed.
     pub(super) fn is_of_status_alone(&self) -> bool {
         match (&self.before, &self.after) {
-            (State::Present(before), State::Present(after)) => {
+            (DocumentState::Present(before), DocumentState::Present(after)) => {
                 before.generation == after.generation && before.metadata == after.metadata
             }
             _ => false,
@@ -57,7 +57,7 @@ impl Change {
     }
 }
 
-impl State {
+impl DocumentState {
     /// As the read's statement prints it; `exists` says whether there has to be one.
     pub(super) fn read(text: Option<&str>, exists: bool) -> Self {
         match text {
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn a_document_that_has_to_be_there_and_is_not_readable_is_unknown() {
-        assert_eq!(State::read(None, false), State::Absent);
-        assert_eq!(State::read(None, true), State::Unknown);
-        assert_eq!(State::read(Some("{}"), true), State::Unknown);
+        assert_eq!(DocumentState::read(None, false), DocumentState::Absent);
+        assert_eq!(DocumentState::read(None, true), DocumentState::Unknown);
+        assert_eq!(DocumentState::read(Some("{}"), true), DocumentState::Unknown);
         let text = r#"{"generation": 3, "metadata": "x", "labels": "y", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
         let facts = Facts {
             generation: 3,
@@ -103,6 +103,6 @@ mod tests {
             selector: Some(serde_json::json!({"a": 1})),
             namespaces: Some(serde_json::json!(["*"])),
         };
-        assert_eq!(State::read(Some(text), true), State::Present(facts));
+        assert_eq!(DocumentState::read(Some(text), true), DocumentState::Present(facts));
     }
 }

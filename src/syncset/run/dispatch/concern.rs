@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::change::{Change, Facts, State};
+use super::change::{Change, DocumentState, Facts};
 use super::selection::Selection;
 use crate::documents::Kind;
 
@@ -54,7 +54,7 @@ impl Concern {
             return;
         }
         match change.kind {
-            Some(Kind::Cluster) if change.after == State::Absent => {
+            Some(Kind::Cluster) if change.after == DocumentState::Absent => {
                 self.clusters.remove(&change.id);
                 self.gone.insert(change.id);
             }
@@ -62,18 +62,18 @@ impl Concern {
             Some(Kind::SyncSet) => {
                 for state in [&change.before, &change.after] {
                     match state {
-                        State::Absent => {}
-                        State::Unknown => self.all = true,
-                        State::Present(Facts { refs, .. }) => self.add_refs(&change.namespace, refs.as_ref()),
+                        DocumentState::Absent => {}
+                        DocumentState::Unknown => self.all = true,
+                        DocumentState::Present(Facts { refs, .. }) => self.add_refs(&change.namespace, refs.as_ref()),
                     }
                 }
             }
             Some(Kind::SelectorSyncSet) => {
                 for state in [&change.before, &change.after] {
                     match state {
-                        State::Absent => {}
-                        State::Unknown => self.all = true,
-                        State::Present(Facts { selector, namespaces, .. }) => {
+                        DocumentState::Absent => {}
+                        DocumentState::Unknown => self.all = true,
+                        DocumentState::Present(Facts { selector, namespaces, .. }) => {
                             self.add_selection(selector.as_ref(), namespaces.as_ref());
                         }
                     }
@@ -134,26 +134,26 @@ mod tests {
         }
     }
 
-    fn present(generation: i64) -> State {
-        State::Present(facts(generation))
+    fn present(generation: i64) -> DocumentState {
+        DocumentState::Present(facts(generation))
     }
 
-    fn change(kind: Kind, before: State, after: State) -> Change {
+    fn change(kind: Kind, before: DocumentState, after: DocumentState) -> Change {
         let (namespace, name) = ("foo".to_owned(), "a".to_owned());
         Change { kind: Some(kind), id: Uuid::from_u128(7), namespace, name, before, after }
     }
 
-    fn refs(names: &[&str]) -> State {
+    fn refs(names: &[&str]) -> DocumentState {
         let refs = names.iter().map(|name| json!({"name": name})).collect();
-        State::Present(Facts {
+        DocumentState::Present(Facts {
             refs: Some(Value::Array(refs)),
             generation: names.len().try_into().expect("few"),
             ..facts(1)
         })
     }
 
-    fn selects(generation: i64, selector: &Value) -> State {
-        State::Present(Facts { selector: Some(selector.clone()), ..facts(generation) })
+    fn selects(generation: i64, selector: &Value) -> DocumentState {
+        DocumentState::Present(Facts { selector: Some(selector.clone()), ..facts(generation) })
     }
 
     fn names(names: &[&str]) -> BTreeSet<(String, String)> {
@@ -165,7 +165,7 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(Concern::of(&[change(kind, present(1), present(1))]), Concern::default(), "{kind}");
         }
-        let labelled = State::Present(Facts { metadata: "y".to_owned(), ..facts(1) });
+        let labelled = DocumentState::Present(Facts { metadata: "y".to_owned(), ..facts(1) });
         let concern = Concern::of(&[change(Kind::Cluster, present(1), labelled)]);
         assert_eq!(concern.clusters, BTreeSet::from([Uuid::from_u128(7)]));
     }
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn a_cluster_concerns_itself_and_one_that_was_removed_is_not_asked_for() {
         let (created, changed, removed) = (
-            change(Kind::Cluster, State::Absent, present(1)),
+            change(Kind::Cluster, DocumentState::Absent, present(1)),
             change(Kind::Cluster, present(1), present(2)),
-            change(Kind::Cluster, present(2), State::Absent),
+            change(Kind::Cluster, present(2), DocumentState::Absent),
         );
         let itself = BTreeSet::from([Uuid::from_u128(7)]);
         for asked in [&created, &changed] {
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn references_count_as_they_were_and_as_they_are() {
         for (before, after, expected) in [
-            (State::Absent, refs(&["a"]), vec!["a"]),
+            (DocumentState::Absent, refs(&["a"]), vec!["a"]),
             (refs(&["a", "b"]), refs(&["c"]), vec!["a", "b", "c"]),
-            (refs(&["a"]), State::Absent, vec!["a"]),
+            (refs(&["a"]), DocumentState::Absent, vec!["a"]),
         ] {
             let concern = Concern::of(&[change(Kind::SyncSet, before, after)]);
             assert_eq!(concern, Concern { named: names(&expected), ..Concern::default() });
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((both.selections.len(), both.all), (2, false));
         let same = Concern::of(&[change(Kind::SelectorSyncSet, selects(1, &one), selects(2, &one))]);
         assert_eq!(same.selections.len(), 1);
-        let removed = Concern::of(&[change(Kind::SelectorSyncSet, selects(1, &one), State::Absent)]);
+        let removed = Concern::of(&[change(Kind::SelectorSyncSet, selects(1, &one), DocumentState::Absent)]);
         assert_eq!(removed.selections, same.selections);
     }
 
@@ -216,23 +216,23 @@ mod tests {
     fn a_secret_concerns_those_that_map_it_and_a_cluster_sync_nobody() {
         let secret = Concern::of(&[change(Kind::Secret, present(1), present(2))]);
         assert_eq!(secret, Concern { secrets: names(&["a"]), ..Concern::default() });
-        assert_eq!(Concern::of(&[change(Kind::ClusterSync, State::Absent, present(1))]), Concern::default());
-        let unknown = Change { kind: None, ..change(Kind::Secret, State::Absent, present(1)) };
+        assert_eq!(Concern::of(&[change(Kind::ClusterSync, DocumentState::Absent, present(1))]), Concern::default());
+        let unknown = Change { kind: None, ..change(Kind::Secret, DocumentState::Absent, present(1)) };
         assert_eq!(Concern::of(&[unknown]), Concern::default());
     }
 
     #[test]
     fn what_can_not_be_read_and_what_is_too_much_concerns_all() {
         for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
-            assert!(Concern::of(&[change(kind, State::Unknown, State::Absent)]).all, "{kind}");
-            assert!(Concern::of(&[change(kind, present(1), State::Unknown)]).all, "{kind}");
+            assert!(Concern::of(&[change(kind, DocumentState::Unknown, DocumentState::Absent)]).all, "{kind}");
+            assert!(Concern::of(&[change(kind, present(1), DocumentState::Unknown)]).all, "{kind}");
         }
-        assert!(Concern::of(&[change(Kind::SelectorSyncSet, State::Absent, selects(1, &json!([])))]).all);
-        let wrong = State::Present(Facts { refs: Some(json!([{}])), ..facts(1) });
-        assert!(Concern::of(&[change(Kind::SyncSet, State::Absent, wrong)]).all);
+        assert!(Concern::of(&[change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &json!([])))]).all);
+        let wrong = DocumentState::Present(Facts { refs: Some(json!([{}])), ..facts(1) });
+        assert!(Concern::of(&[change(Kind::SyncSet, DocumentState::Absent, wrong)]).all);
         let many = |count: usize| -> Vec<Change> {
             let selector = |n: usize| json!({"matchLabels": {"n": n.to_string()}});
-            (0..count).map(|n| change(Kind::SelectorSyncSet, State::Absent, selects(1, &selector(n)))).collect()
+            (0..count).map(|n| change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &selector(n)))).collect()
         };
         assert!(!Concern::of(&many(MOST_SELECTIONS)).all);
         assert_eq!(Concern::of(&many(MOST_SELECTIONS + 1)), Concern { all: true, ..Concern::default() });
@@ -240,7 +240,7 @@ mod tests {
             let of_values = |count: usize| {
                 let values: Vec<String> = (0..count).map(|value| value.to_string()).collect();
                 let selector = json!({"matchExpressions": [{"key": "n", "operator": operator, "values": values}]});
-                Concern::of(&[change(Kind::SelectorSyncSet, State::Absent, selects(1, &selector))])
+                Concern::of(&[change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &selector))])
             };
             assert!(!of_values(MOST_VALUES - 2).all && of_values(MOST_VALUES).all, "{operator}: values count");
         }

@@ -18,7 +18,7 @@ use super::error::DispatchError;
 use super::ids;
 use super::suspended::{Released, SuspendedSyncset};
 use crate::db::{Database, Json, Row, Transaction, Type, column};
-use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, State, Tally, TrackedObjects};
+use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, SyncsetState, Tally, TrackedObjects};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::naming::Resource;
 use crate::syncset::run::store::places;
@@ -55,7 +55,7 @@ pub(super) struct Subject {
     name: SyncSetName,
     /// Whether it is known what it was called.
     is_named: bool,
-    state: State,
+    state: SyncsetState,
     approval: Approval,
     /// What is stored of approvals.
     always: bool,
@@ -160,16 +160,16 @@ impl DeletionGuard<'_> {
             // What the database prints is valid JSON.
             let spec = text(7)?.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
             let resources: Option<Vec<Resource>> = text(8)?.and_then(|text| serde_json::from_str(text).ok());
-            State::read(&name, &spec, resources.as_deref())
+            SyncsetState::read(&name, &spec, resources.as_deref())
         } else {
-            State::Gone
+            SyncsetState::Gone
         };
         let (generation, approved) = (column(query, row, 5)?, column(query, row, 10)?);
         // Of one that is gone, what its last document said. A decision about an older one may have been revoked since.
         let always = if exists { text(6)? == Some("always") } else { column(query, row, 12)? };
         let approval = match Approval::read(text(6)?, generation, approved) {
             // It would be used up for something that nobody could know.
-            _ if state == State::Unreadable => Approval::None,
+            _ if state == SyncsetState::Unreadable => Approval::None,
             _ if always || !self.is_guarding => Approval::Always,
             approval => approval,
         };
@@ -206,7 +206,7 @@ impl DeletionGuard<'_> {
         let Subject { id, state, approval, was_suspended, .. } = &subject;
         let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
         // What was approved of another generation is not what it would delete now.
-        let is_edited = *state != State::Gone && subject.generation != subject.checked_generation;
+        let is_edited = *state != SyncsetState::Gone && subject.generation != subject.checked_generation;
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
         let found = |cluster, mut place: TrackedObjects| {
             if is_edited {
@@ -254,7 +254,7 @@ impl DeletionGuard<'_> {
         decisions.guards.push(StoredGuard {
             syncset: id,
             judged: self.version,
-            gone: subject.state == State::Gone,
+            gone: subject.state == SyncsetState::Gone,
             held: cause.is_some(),
             cause: cause.map(Cause::as_str),
             clusters: tally.loses,

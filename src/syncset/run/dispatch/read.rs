@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::change::{Change, State};
+use super::change::{Change, DocumentState};
 use super::step::Head;
 use crate::db::{self, Database, Row, Type, column};
 use crate::documents::{IS_WHOLE, Kind};
@@ -50,9 +50,9 @@ fn statement() -> String {
                where n.stored <= $2) o) o \
            where printed <= $2 \
          ) l on true order by l.version",
-        before = State::expression("b"),
-        after = State::expression("a"),
-        record = State::RECORD,
+        before = DocumentState::expression("b"),
+        after = DocumentState::expression("a"),
+        record = DocumentState::RECORD,
         old_document = object("n.old_document"),
         document = object("n.document"),
     )
@@ -93,8 +93,8 @@ pub(super) async fn read(database: &Database) -> Result<Read, db::Error> {
 
 fn change(row: &Row) -> Result<Change, db::Error> {
     let id: &str = column(QUERY, row, 6)?;
-    let state = |index: usize, exists: usize| -> Result<State, db::Error> {
-        Ok(State::read(column(QUERY, row, index)?, column(QUERY, row, exists)?))
+    let state = |index: usize, exists: usize| -> Result<DocumentState, db::Error> {
+        Ok(DocumentState::read(column(QUERY, row, index)?, column(QUERY, row, exists)?))
     };
     Ok(Change {
         kind: Kind::of_plural(column(QUERY, row, 5)?),

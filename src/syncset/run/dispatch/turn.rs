@@ -16,7 +16,7 @@ use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking}
 use super::ids;
 use super::read::{Read, read};
 use super::remove::{remove, remove_all};
-use super::step::Step;
+use super::step::TurnStep;
 use super::tidy::tidy;
 use super::unchecked::Unchecked;
 use crate::db::{Database, Transaction, Type};
@@ -103,7 +103,7 @@ impl Dispatch {
         const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
         // All other steps check everything.
-        if read.head.step() == Step::Follow {
+        if read.head.step() == TurnStep::Follow {
             let unchecked = Unchecked {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
                 ..Unchecked::default()
@@ -126,9 +126,9 @@ impl Dispatch {
     pub async fn turn_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
-            Step::Follow => self.follow(grant, &read, checked).await,
-            Step::All { in_full } => self.all(grant, &read, in_full, checked).await,
-            Step::Renumber => {
+            TurnStep::Follow => self.follow(grant, &read, checked).await,
+            TurnStep::All { in_full } => self.all(grant, &read, in_full, checked).await,
+            TurnStep::Renumber => {
                 // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                 renumber(&self.database, false).await?;
                 Ok(Turn::default())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::change::{Change, State};
+use super::change::{Change, DocumentState};
 use crate::documents::Kind;
 
 /// What the guard has yet to check.
@@ -38,9 +38,9 @@ impl Unchecked {
 /// Nothing was sent to a cluster that is new, and nothing is deleted from one that is removed.
 fn is_relabelled(change: &Change) -> bool {
     match (&change.before, &change.after) {
-        (State::Absent, _) | (_, State::Absent) => false,
-        (State::Present(before), State::Present(after)) => before.labels != after.labels,
-        (State::Unknown, _) | (_, State::Unknown) => true,
+        (DocumentState::Absent, _) | (_, DocumentState::Absent) => false,
+        (DocumentState::Present(before), DocumentState::Present(after)) => before.labels != after.labels,
+        (DocumentState::Unknown, _) | (_, DocumentState::Unknown) => true,
     }
 }
 
@@ -49,8 +49,8 @@ mod tests {
     use super::super::change::Facts;
     use super::*;
 
-    fn labelled(labels: &str) -> State {
-        State::Present(Facts {
+    fn labelled(labels: &str) -> DocumentState {
+        DocumentState::Present(Facts {
             generation: 1,
             metadata: labels.to_owned(),
             labels: labels.to_owned(),
@@ -60,7 +60,7 @@ mod tests {
         })
     }
 
-    fn unchecked(kind: Kind, before: State, after: State) -> Unchecked {
+    fn unchecked(kind: Kind, before: DocumentState, after: DocumentState) -> Unchecked {
         let (namespace, name) = ("foo".to_owned(), "a".to_owned());
         Unchecked::of(&[Change { kind: Some(kind), id: Uuid::from_u128(7), namespace, name, before, after }])
     }
@@ -70,11 +70,11 @@ mod tests {
         let itself = Unchecked { syncsets: [Uuid::from_u128(7)].into(), ..Unchecked::default() };
         for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
             assert_eq!(unchecked(kind, labelled("a"), labelled("a")), itself);
-            assert_eq!(unchecked(kind, State::Absent, labelled("a")), itself);
-            assert_eq!(unchecked(kind, labelled("a"), State::Absent), itself);
+            assert_eq!(unchecked(kind, DocumentState::Absent, labelled("a")), itself);
+            assert_eq!(unchecked(kind, labelled("a"), DocumentState::Absent), itself);
         }
         for kind in [Kind::Secret, Kind::ClusterSync] {
-            assert!(unchecked(kind, labelled("a"), State::Absent).is_empty());
+            assert!(unchecked(kind, labelled("a"), DocumentState::Absent).is_empty());
         }
     }
 
@@ -83,12 +83,12 @@ mod tests {
         let itself = Unchecked { relabelled: [Uuid::from_u128(7)].into(), ..Unchecked::default() };
         for (before, after, expected) in [
             (labelled("a"), labelled("b"), itself.clone()),
-            (State::Unknown, labelled("b"), itself.clone()),
-            (labelled("a"), State::Unknown, itself),
+            (DocumentState::Unknown, labelled("b"), itself.clone()),
+            (labelled("a"), DocumentState::Unknown, itself),
             (labelled("a"), labelled("a"), Unchecked::default()),
-            (State::Absent, labelled("a"), Unchecked::default()),
-            (labelled("a"), State::Absent, Unchecked::default()),
-            (State::Unknown, State::Absent, Unchecked::default()),
+            (DocumentState::Absent, labelled("a"), Unchecked::default()),
+            (labelled("a"), DocumentState::Absent, Unchecked::default()),
+            (DocumentState::Unknown, DocumentState::Absent, Unchecked::default()),
         ] {
             assert_eq!(unchecked(Kind::Cluster, before.clone(), after.clone()), expected, "{before:?} {after:?}");
         }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{PassStore, SecretFacts, StoreError, places};
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
-use crate::syncset::plan::guard::{Amount, State, Tally, TrackedObjects};
+use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
 use crate::syncset::plan::object::LAST_APPLIED;
 
 /// The stored syncset of a name, as the guard checks its deletions.
@@ -63,7 +63,7 @@ impl PassStore {
     }
 
     /// What a stored syncset would delete if it was edited to be as `state` says, which ends what was approved.
-    pub async fn tally(&self, syncset: Uuid, state: &State) -> Result<Tally, StoreError> {
+    pub async fn tally(&self, syncset: Uuid, state: &SyncsetState) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
         let _turn = self.turn().await;
         let found = |_, mut place: TrackedObjects| {
