@@ -9,17 +9,14 @@ use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
 use crate::http::{DeniedNetworks, Network, NotANetwork};
 
-/// The key of the section.
 pub const SYNCSETS: &str = "syncsets";
 
 const REAPPLY_INTERVAL: Duration = Duration::from_hours(2);
 const MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The section `[syncsets]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncsetsConfig {
-    /// Name of the section, `syncsets`.
     pub name: SectionName,
     /// Between full passes of a cluster; `2h` by default.
     pub reapply_interval: Duration,
@@ -50,7 +47,6 @@ impl Default for SyncsetsConfig {
 }
 
 impl SyncsetsConfig {
-    /// Reads the section.
     pub fn read(mut fields: Fields<'_>) -> Self {
         let mut section = Self::default();
         fields.set_as::<PositiveDuration, _>("reapply_interval", &mut section.reapply_interval);

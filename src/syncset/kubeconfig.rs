@@ -52,7 +52,6 @@ pub struct Allowed {
 pub struct Credentials {
     /// The complete configuration. It refers to no file.
     pub config: Config,
-    /// The fingerprint of the kubeconfig.
     pub fingerprint: Fingerprint,
 }
 
@@ -67,18 +66,15 @@ impl fmt::Debug for Credentials {
 pub enum Fault {
     #[error("the kubeconfig has more than {} KiB", LARGEST >> 10)]
     TooLarge,
-    /// It can't be read.
     #[error("not a kubeconfig{}", .0.map(|(line, column)| format!(" (line {line}, column {column})")).unwrap_or_default())]
     Malformed(
         /// Line and column.
         Option<(u64, u64)>,
     ),
-    /// A field is refused.
     #[error("`{field}` {reason}")]
     Field {
         /// Its path: `users[0].user.exec`.
         field: String,
-        /// Why.
         reason: Reason,
     },
 }

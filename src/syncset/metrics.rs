@@ -21,9 +21,7 @@ use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics
 
 /// How long reconciles of clusters took, by `outcome`.
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
-/// Clusters by `state`.
 const CLUSTERS: &str = "towline_syncset_clusters";
-/// Syncsets whose deletions are held.
 const HELD: &str = "towline_syncset_held";
 /// Clusters without a row of work, which is a fault.
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
@@ -47,7 +45,7 @@ const OF_SYNCSETS: &[f64] = &[5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.
 const OF_OBJECTS: &[f64] = &[0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 const OF_CLUSTERS: &[f64] = &[60.0, 300.0, 600.0, 1200.0, 1800.0, 2400.0, 3000.0, 3600.0];
 
-/// Hive calls these gauges totals.
+/// Gauges, although Hive names them totals.
 static SELECTOR_CLUSTERS: Metric =
     Metric::gauge("hive_selectorsyncset_clusters_total", "Clusters to which a SelectorSyncSet is applied, by name");
 static SELECTOR_UNAPPLIED: Metric = Metric::gauge(
@@ -91,7 +89,7 @@ pub(super) const ALL: &[Metric] = &[
     ),
 ];
 
-/// The value for the rest.
+/// The label of values beyond [`MOST_LABELS`].
 const OTHER: &str = "other";
 /// The group of a `SyncSet` without the annotation, as Hive calls it.
 const NO_GROUP: &str = "none";

@@ -25,7 +25,6 @@ const MOST_HELD: usize = 20;
 const NO_CLUSTER: &str = "no cluster answers";
 const NOT_COUNTED: &str = "the clusters have not been counted yet";
 
-/// The report of the section.
 pub(super) struct SyncsetReport {
     name: SectionName,
     overview: Overview,

@@ -18,7 +18,6 @@ const DEFAULT_SAMPLE: u32 = 20;
 /// Most clusters on which a syncset is tried.
 const MOST_SAMPLED: u32 = 1_000;
 
-/// Parameters of the query.
 pub(super) const PARAMETERS: &[QueryParameter] = &[
     QueryParameter {
         name: "sample",

@@ -9,7 +9,6 @@ use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, is_kind, is_path
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
 use crate::syncset::inspect::{Asked, Explanation, Unexplained};
 
-/// Parameters of the query.
 pub(super) const PARAMETERS: &[QueryParameter] = &[
     QueryParameter { name: "kind", about: "Kind of the object: ConfigMap", value: QueryValue::Text },
     QueryParameter { name: "group", about: "API group of the kind, if syncsets name several", value: QueryValue::Text },
@@ -20,7 +19,6 @@ pub(super) const PARAMETERS: &[QueryParameter] = &[
 /// When another attempt may succeed, if too much is looked at: about as long as one that looks at a cluster takes.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Explains an object.
 pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Explanation, Problem> {
     let (namespace, name) = (request.variable("namespace"), request.variable("name"));
     request.rights.require(Right::Read, Some(namespace))?;

@@ -20,7 +20,6 @@ const MOST_GROUPS: u32 = 500;
 /// Most clusters that are named of a group.
 const MOST_CLUSTERS: i64 = 5;
 
-/// The parameters of the query.
 pub(super) const PARAMETERS: &[QueryParameter] = &[
     NAMESPACE,
     QueryParameter {

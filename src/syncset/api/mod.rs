@@ -32,15 +32,10 @@ const SELECTOR: QueryParameter = QueryParameter {
     value: QueryValue::Text,
 };
 
-/// What the routes need.
 pub(super) struct SyncsetApi {
-    /// Where passes keep their state.
     pub(super) store: PassStore,
-    /// Where passes are requested.
     pub(super) queue: WorkQueue,
-    /// Of the documents.
     pub(super) database: Database,
-    /// Looks at clusters.
     pub(super) inspector: Inspector,
 }
 
@@ -51,7 +46,6 @@ fn of_store(kind: ProblemKind, what: &str, error: StoreError) -> Problem {
     Problem::new(kind, title).caused_by(error, outage.is_some())
 }
 
-/// The routes, to be mounted.
 pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
@@ -127,7 +121,6 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
     ]
 }
 
-/// The parameter `namespace`.
 fn namespace(request: &ApiRequest) -> Result<Option<&str>, Problem> {
     match request.parameter(NAMESPACE.name) {
         Some(namespace) if !is_label(namespace) => {

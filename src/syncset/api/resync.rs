@@ -18,7 +18,6 @@ pub(super) struct ResyncRequested {
     clusters: usize,
 }
 
-/// Of one cluster.
 pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<ResyncRequested, Problem> {
     let (namespace, name) = (request.variable("namespace"), request.variable("name"));
     request.rights.require(Right::Write, Some(namespace))?;

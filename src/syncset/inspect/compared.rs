@@ -9,7 +9,7 @@ use crate::documents::FieldPointer;
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::Failure;
 
-/// Most characters of a note.
+/// In characters.
 const LONGEST_NOTE: usize = 300;
 
 /// A cluster.
@@ -137,7 +137,6 @@ impl Compared {
     }
 }
 
-/// Fields, one after another.
 pub(super) fn listed(pointers: &[FieldPointer]) -> String {
     pointers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -62,10 +62,8 @@ pub struct Wanting {
     pub state: String,
 }
 
-/// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub enum Unexplained {
-    /// There is no such cluster.
     #[error("there is no such cluster")]
     NoCluster,
     /// The database could not be read.
@@ -79,16 +77,13 @@ pub enum Unexplained {
     TooLarge(PrepareError),
 }
 
-/// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Kind.
     pub kind: String,
     /// API group; none for whatever group a syncset names with this kind.
     pub group: Option<String>,
     /// Namespace; empty without one.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 

@@ -17,9 +17,7 @@ use crate::syncset::run::work::{Client, seen};
 /// What would become of an object that nobody wants any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// It is gone already.
     Gone,
-    /// It would be deleted.
     Deleted,
     /// It would stay and be forgotten; why.
     Stays(String),

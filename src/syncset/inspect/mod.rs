@@ -38,7 +38,7 @@ pub struct Inspector {
     clusters: Arc<DynamicClusters>,
     /// A quarter of the slots to work: so many clusters are looked at at once.
     slots: Arc<Semaphore>,
-    /// How many these are.
+    /// The permits of `slots`.
     at_once: usize,
     /// Whether mass deletions are suspended.
     is_guarding: bool,
@@ -47,7 +47,6 @@ pub struct Inspector {
 /// Why a cluster can't be looked at.
 #[derive(Debug, thiserror::Error)]
 enum Unseen {
-    /// Nothing leads to it.
     #[error(transparent)]
     Client(#[from] NoClient),
     /// It did not answer, or refused.

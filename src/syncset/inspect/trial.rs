@@ -40,7 +40,6 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 /// What was found out about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
-    /// What would become of it.
     pub(super) outcome: DryRun,
     /// Whether a changed value may have been missed, since the object was written in the same second. It is not if the object is tried
     /// again a second after this.
@@ -56,9 +55,7 @@ impl From<DryRun> for Tried {
 /// What would become of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DryRun {
-    /// It would be created.
     Create,
-    /// It would be changed.
     Change,
     /// It can't be changed, and would be deleted and created again.
     Recreate,
@@ -336,7 +333,6 @@ impl<'k> Trial<'k> {
         }
     }
 
-    /// Where an object is.
     fn place(&self, api_version: &str, object: &ObjectRef) -> Result<(&Kind, ObjectKey), NoPlace> {
         let id = KindId::of(api_version, &object.kind);
         match self.kinds.get(&id) {

@@ -32,9 +32,7 @@ pub struct ClusterFacts {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Its field `paused`.
     pub paused: bool,
-    /// Whether its deletion was requested.
     pub is_being_deleted: bool,
     /// The generation that set its kubeconfig.
     pub kubeconfig_generation: i64,
@@ -54,21 +52,17 @@ pub struct Live {
 pub enum Action {
     /// Nothing, ever again: there is no such cluster, or it is being deleted. Its objects stay.
     Gone,
-    /// Nothing while it is paused.
     Paused(Pause),
     /// Nothing, since it does not answer: it is asked again at that time.
     Silent {
-        /// When.
         retry_at: Timestamp,
     },
     /// Nothing, since it has asked to be left alone.
     Throttled {
-        /// Until then.
         until: Timestamp,
     },
     /// Nothing until the next full pass.
     InStep {
-        /// When that is.
         next_full: Timestamp,
     },
     Pass(PassPlan),

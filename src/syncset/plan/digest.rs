@@ -76,7 +76,6 @@ pub(super) fn of_secret(behavior: Behavior, owner: (&SyncSetName, uuid::Uuid), s
     input.finish()
 }
 
-/// The content of a patch.
 pub(super) fn of_patch(patch: &Patch, namespace: &str, body: &Value) -> Digest {
     let mut input = Input::of("patch");
     for text in [&patch.api_version, &patch.kind, namespace, &patch.name] {
@@ -98,7 +97,6 @@ fn sorted(fields: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     sorted
 }
 
-/// What goes into a hash.
 struct Input(Sha256);
 
 impl Input {

@@ -45,9 +45,7 @@ pub enum SyncsetState {
     Gone,
     /// Which clusters it is for can't be read.
     Unreadable,
-    /// It is for these clusters.
     Living {
-        /// The clusters.
         audience: Audience,
         /// The objects that it names; none if it deletes nothing on the clusters that it is for.
         naming: Option<Naming>,
@@ -57,7 +55,6 @@ pub enum SyncsetState {
 /// What approves the deletions of a syncset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
-    /// Nothing.
     None,
     /// The annotation approves what would be deleted now.
     Once,
@@ -100,7 +97,7 @@ pub struct Tally {
     pub tracks: usize,
     /// On how many of these it would delete any, or has deleted much.
     pub loses: usize,
-    /// On how many much.
+    /// On how many of them it would lose so much that the guard counts them.
     pub counted: usize,
     /// On how many of those something is still to be deleted.
     pending: usize,
@@ -135,12 +132,10 @@ impl Cause {
         }
     }
 
-    /// The cause of that name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.as_str() == name)
     }
 
-    /// In words.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Gone => "it was deleted",

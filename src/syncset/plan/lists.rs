@@ -60,7 +60,6 @@ pub(super) fn pod(object: &ObjectRef) -> Option<&'static str> {
     }
 }
 
-/// All containers of a pod.
 pub(super) fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
     let lists = pod.as_object_mut().into_iter().flatten().filter(|(name, _)| CONTAINERS.contains(&name.as_str()));
     lists.filter_map(|(_, list)| list.as_array_mut()).flatten()
@@ -71,7 +70,6 @@ pub(super) fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
 enum Lists {
     /// Those of a pod, and of its containers.
     Pod,
-    /// These.
     Of(&'static [(&'static str, Keys)]),
 }
 

@@ -16,11 +16,9 @@ use crate::documents::{NamespacePattern, requirements_of};
 pub enum Audience {
     /// Clusters of one namespace, by name.
     Named {
-        /// The namespace of the syncset.
         namespace: String,
         clusters: BTreeSet<String>,
     },
-    /// Clusters by namespace and labels.
     Selected {
         /// One of these has to match the namespace. They say who may receive the content: whoever can write clusters there.
         namespaces: Vec<NamespacePattern>,

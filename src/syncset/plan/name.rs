@@ -28,7 +28,7 @@ pub struct ObjectRef {
     /// API group; empty for the core group.
     pub group: String,
     pub kind: String,
-    /// Namespace, if it has one.
+    /// Empty without one.
     pub namespace: String,
     pub name: String,
 }

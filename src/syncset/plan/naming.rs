@@ -34,7 +34,7 @@ struct Named {
 enum Segment {
     Plain(String),
     Template(Template),
-    /// None that could be sent.
+    /// The API server would accept no object of this name.
     Invalid,
 }
 

@@ -44,7 +44,6 @@ const NO_VERSION: &str = "1";
 /// What must be true of an object for it to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition<'u> {
-    /// It has this UID.
     Uid(&'u str),
     /// There is none. An apply creates the object all the same, and the server refuses it with a 409 if there is one: it compares
     /// versions only then (tested).
@@ -55,9 +54,7 @@ pub enum Precondition<'u> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} is not {allowed}")]
 pub struct WrongPart {
-    /// Where.
     pub place: &'static str,
-    /// What has to be there.
     pub allowed: &'static str,
 }
 

@@ -42,7 +42,6 @@ pub struct SecretContent {
 /// Why there is no content of a mapped secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableSecret {
-    /// No such document.
     #[error("not found")]
     Missing,
     /// Its data can't be opened with the keys that this replica has.

@@ -48,7 +48,6 @@ pub enum Ended {
     },
     /// Nothing was to be done before this time; none if only a change matters.
     Nothing {
-        /// When.
         until: Option<Timestamp>,
     },
 }
@@ -73,7 +72,6 @@ pub struct Next {
     pub ready_at: Timestamp,
     /// The attempts that the work queue keeps (`done`); 0 after success. A request resets them.
     pub attempts: i32,
-    /// What is stored.
     pub contact: ContactRow,
 }
 

@@ -9,13 +9,12 @@ use super::status::Reason;
 /// The outcome of a syncset's last try on a cluster (`towline_result`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultRow {
-    /// The syncset's id.
     pub syncset: Uuid,
     /// Its name, also when it is gone.
     pub name: SyncSetName,
     /// What it was applied with.
     pub inputs: Digest,
-    /// Its generation then.
+    /// Its generation when it was applied.
     pub generation: i64,
     /// None for success.
     pub failure: Option<Failure>,
@@ -41,7 +40,6 @@ impl ResultRow {
 /// Why a syncset was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In a word.
     pub reason: Reason,
     /// In a sentence. It never repeats a value of a secret.
     pub message: String,
@@ -51,7 +49,6 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedRow {
     pub object: ObjectRef,
-    /// The syncset's id.
     pub syncset: Uuid,
     /// The version under which it was sent: `apps/v1`.
     pub api_version: String,
@@ -78,7 +75,6 @@ pub struct AppliedRow {
 /// A patch that was sent (`towline_patched`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchedRow {
-    /// The syncset's id.
     pub syncset: Uuid,
     /// Its position in the syncset, from 0.
     pub position: usize,
@@ -103,7 +99,6 @@ pub struct ContactRow {
     pub asked_generation: i64,
     /// None before the first contact.
     pub reachable: Option<bool>,
-    /// When it answered last.
     pub last_contact: Option<Timestamp>,
     /// When the last full pass ended.
     pub last_full: Option<Timestamp>,
@@ -133,11 +128,9 @@ impl ContactRow {
 /// What the guard has decided about a syncset's deletions (`towline_guard`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardRow {
-    /// The syncset's id.
     pub syncset: Uuid,
     /// The version of the log up to which it was checked.
     pub judged: i64,
-    /// Whether the syncset is gone.
     pub gone: bool,
     /// Whether its deletions are held.
     pub held: bool,

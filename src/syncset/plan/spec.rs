@@ -6,7 +6,6 @@ use uuid::Uuid;
 use super::name::{Digest, ObjectRef, SyncSetName};
 use super::rows::Failure;
 
-/// How objects are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Behavior {
     /// By server-side apply; fields that are no longer given are removed.
@@ -28,10 +27,8 @@ pub enum Mode {
     Sync,
 }
 
-/// How a patch is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PatchType {
-    /// Strategic merge patch.
     #[default]
     Strategic,
     /// JSON merge patch (RFC 7396).
@@ -69,22 +66,18 @@ pub struct Header {
     /// Version of its last change, by which payloads are cached.
     pub version: i64,
     pub generation: i64,
-    /// How its objects are written.
     pub behavior: Behavior,
     /// What becomes of objects that it no longer wants.
     pub mode: Mode,
     /// Whether texts of resources are templates.
     pub resource_templates: bool,
-    /// Whether patches are templates.
     pub patch_templates: bool,
-    /// The secrets that it copies.
     pub secrets: Vec<SecretMapping>,
 }
 
 /// What a syncset sends, as its document has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Payload {
-    /// Objects.
     pub resources: Vec<Value>,
     pub patches: Vec<Patch>,
 }
@@ -99,7 +92,6 @@ pub struct Patch {
     /// Namespace; empty if none is given.
     pub namespace: String,
     pub name: String,
-    /// How it is sent.
     pub patch_type: PatchType,
     /// JSON or YAML, or a template of it.
     pub text: String,
@@ -136,7 +128,6 @@ pub enum Position {
 /// An object as a syncset wants it, ready to be sent.
 #[derive(Clone, PartialEq)]
 pub struct Desired {
-    /// Where it comes from.
     pub place: Position,
     pub object: ObjectRef,
     /// `apps/v1`.
@@ -154,13 +145,10 @@ pub struct Desired {
 /// A patch as a syncset wants it, ready to be sent.
 #[derive(Clone, PartialEq)]
 pub struct DesiredPatch {
-    /// Where it comes from.
     pub place: Position,
-    /// The object that is patched.
     pub object: ObjectRef,
     /// `apps/v1`.
     pub api_version: String,
-    /// How it is sent.
     pub patch_type: PatchType,
     /// As it is sent: JSON.
     pub body: Value,
@@ -206,13 +194,10 @@ impl std::fmt::Debug for DesiredPatch {
 /// What became of an element of a syncset when it was rendered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rendering<T> {
-    /// It can be sent.
     Ready(T),
-    /// It can't.
     Failed {
         /// What is known all the same of what it is.
         known: Known,
-        /// Why.
         failure: Failure,
     },
 }
@@ -223,7 +208,6 @@ pub enum Known {
     Object(ObjectRef),
     /// Only its kind: its name or namespace does not render.
     Kind {
-        /// API group.
         group: String,
         kind: String,
     },
@@ -234,10 +218,8 @@ pub enum Known {
 /// What a syncset wants on a cluster, each list in the order in which the document has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rendered {
-    /// Of `resources`.
     pub resources: Vec<Rendering<Desired>>,
     /// Of `secretMappings`.
     pub secrets: Vec<Rendering<Desired>>,
-    /// Of `patches`.
     pub patches: Vec<Rendering<DesiredPatch>>,
 }

@@ -12,7 +12,7 @@ use crate::documents::FieldPointer;
 
 /// Which fields an object can't have together.
 enum Rule {
-    /// It has one of these.
+    /// At most one of these fields may be set.
     OneOf(&'static [&'static str]),
     /// The field `by` with one of these values forbids others.
     Decided { by: &'static str, values: &'static [&'static str], forbidden: &'static [&'static str] },

@@ -41,7 +41,6 @@ fn selectors() -> String {
     )
 }
 
-/// A `SelectorSyncSet`.
 struct Selector {
     id: String,
     name: String,
@@ -99,10 +98,9 @@ fn batches(selectors: Vec<Selector>) -> Vec<Vec<Selector>> {
     batches
 }
 
-/// What is counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// By name.
+    /// Sorted by name.
     pub selectors: Vec<SelectorApplied>,
     /// `SyncSet`s, each once for each of its clusters.
     pub syncsets: usize,
@@ -110,7 +108,6 @@ pub struct Applied {
     pub syncsets_unapplied: usize,
 }
 
-/// A `SelectorSyncSet`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorApplied {
     pub name: String,

@@ -23,7 +23,6 @@ const FIRST_UNREACHABLE: usize = 5;
 /// The state of a cluster: the first one that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncState {
-    /// Its document pauses it.
     Paused,
     /// It does not answer, or its kubeconfig is refused.
     Unreachable,
@@ -38,7 +37,6 @@ pub enum SyncState {
 }
 
 impl SyncState {
-    /// All of them.
     pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
 
     /// Its name in `/status` and in metrics.
@@ -54,10 +52,8 @@ impl SyncState {
     }
 }
 
-/// What was counted.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Clusters in each state.
     pub states: BTreeMap<SyncState, usize>,
     /// Since when the oldest change that is due has been due.
     pub oldest: Option<Duration>,
@@ -67,9 +63,7 @@ pub struct Counted {
     pub refused: usize,
     /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
     pub unreachable: Vec<UnreachableCluster>,
-    /// Syncsets whose deletions are suspended.
     pub suspended: Vec<SuspendedSyncset>,
-    /// The work queue.
     pub work: Counts,
     pub dispatcher: DispatcherState,
 }
@@ -81,11 +75,9 @@ pub struct FailingSyncset {
     pub cluster: String,
     /// `SelectorSyncSet monitoring`.
     pub syncset: String,
-    /// Why, in a word.
     pub reason: String,
     /// Why, in a sentence, as it is stored: it never repeats a value of a secret.
     pub message: String,
-    /// For how long.
     pub age: Duration,
 }
 
@@ -98,7 +90,6 @@ pub struct UnreachableCluster {
     pub condition: Option<(Unreachable, String, Timestamp)>,
 }
 
-/// How far the dispatcher is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherState {
     /// The process that is the dispatcher.
@@ -242,7 +233,6 @@ impl Counted {
         Ok(pausing)
     }
 
-    /// Clusters in a state.
     pub fn of(&self, state: SyncState) -> usize {
         self.states.get(&state).copied().unwrap_or_default()
     }

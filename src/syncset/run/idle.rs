@@ -61,7 +61,6 @@ impl<T> IdleClients<T> {
         self.order.first_key_value().map(|(_, (since, _))| *since + KEPT_FOR)
     }
 
-    /// How many are kept.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.by_cluster.len()

@@ -41,7 +41,6 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What a `spec` sends.
     pub fn of(spec: &Value) -> Parsed {
         let (bytes, built) = sizes(spec);
         Ok(Self { payload: Arc::new(parse::payload(spec)?), bytes, built })

@@ -38,12 +38,10 @@ pub struct Overview {
     metrics: Arc<SyncsetMetrics>,
 }
 
-/// What was counted last.
 #[derive(Clone, Debug, Default)]
 pub struct Latest {
     /// None before the first count.
     pub counted: Option<Counted>,
-    /// When that was.
     pub counted_at: Option<Instant>,
     /// When the last count began, whether it succeeded or not: it has all that was written before.
     pub began_at: Option<Instant>,
@@ -65,12 +63,10 @@ impl Overview {
         }
     }
 
-    /// What was counted last.
     pub fn latest(&self) -> Latest {
         self.latest.borrow().clone()
     }
 
-    /// The database that is counted.
     pub fn database(&self) -> &Database {
         &self.shared.database
     }

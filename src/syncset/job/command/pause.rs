@@ -15,7 +15,7 @@ use crate::job::client::{Error, HubAccess, HubClient};
 use crate::job::command::{Exit, complain};
 use crate::syncset::plan::action::{PAUSE_REASON, PAUSE_UNTIL, hive_pauses};
 
-/// Changes of clusters under way.
+/// Clusters that are changed at the same time.
 const AT_ONCE: usize = 8;
 /// Attempts to change a cluster that others are changing.
 const ATTEMPTS: u32 = 5;

@@ -27,7 +27,6 @@ struct Given {
     all: bool,
 }
 
-/// A cluster, or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chosen {
     /// One, by its path in the API.
@@ -37,7 +36,6 @@ pub(super) enum Chosen {
 }
 
 impl Which {
-    /// What was typed.
     pub(super) fn chosen(&self) -> Result<Chosen, Error> {
         match &self.given.cluster {
             Some(cluster) => Ok(Chosen::One(path_of(Kind::Cluster, self.namespace.as_deref(), cluster)?)),

@@ -75,7 +75,6 @@ impl Ask {
         }
     }
 
-    /// As the caller takes it.
     pub(super) fn step(&self) -> Step<'_> {
         match self {
             Self::Kind { key: (api_version, kind), wait } => Step::Resolve { api_version, kind, wait: *wait },

@@ -19,7 +19,7 @@ pub(super) type KindKey = (String, String);
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what is known of an object are independent facts")]
 pub(super) struct Item {
-    /// Its winner.
+    /// The position of the syncset that sends it, in the order of the live ones.
     pub(super) syncset: usize,
     /// Without namespace if its kind has none.
     pub(super) object: ObjectRef,
@@ -55,7 +55,6 @@ pub(super) struct Item {
 /// What is looked at before an object is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Nothing.
     None,
     /// Whether it exists already.
     Contact,
@@ -69,7 +68,6 @@ pub(super) enum Check {
     Anew,
 }
 
-/// How far an object is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ItemState {
     Unresolved,
@@ -141,7 +139,6 @@ pub(super) struct PatchItem {
     pub(super) has_waited: bool,
 }
 
-/// An object to delete.
 #[derive(Debug)]
 pub(super) struct Removal {
     /// The syncset that has sent it.

@@ -48,7 +48,6 @@ pub use stored::telling;
 use super::rows::{AppliedRow, PatchedRow, ResultRow};
 use super::wanted::{Deletions, Live};
 
-/// What a pass begins with.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The syncsets that name or select the cluster, in the order in which they are applied. Those that are due are rendered, and so is

@@ -10,7 +10,6 @@ use crate::syncset::plan::spec::{PatchType, Position};
 use crate::syncset::plan::status::Reason;
 
 impl Pass {
-    /// A patch's turn has come.
     pub(super) fn begin_patch(&mut self, mut patch: Box<PatchItem>) -> Option<Ask> {
         let key = (patch.desired.api_version.clone(), patch.desired.object.kind.clone());
         let place = Position::Patch(patch.position);

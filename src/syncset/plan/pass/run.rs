@@ -27,11 +27,10 @@ const MOST_TIME_FOR_KINDS: Duration = Duration::from_secs(30);
 const MOST_THROTTLED: u8 = 3;
 /// Why an object is not deleted to be created again.
 pub(super) const CHANGED: &str = "documents have changed meanwhile";
-/// What is stored meanwhile.
+/// What a pass has done so far is stored after so many requests, or after this time.
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
 
-/// A pass over one cluster.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "what a pass is and what it has met are independent facts")]
 pub struct Pass {
@@ -42,7 +41,6 @@ pub struct Pass {
     pub(super) progress: Progress,
     pub(super) stored: StoredRows,
     pub(super) wanted: Wanted,
-    /// What discovery said.
     pub(super) kinds: BTreeMap<KindKey, Result<Resolution, Refused>>,
     /// Whether objects of a group and kind are in namespaces.
     pub(super) scopes: BTreeMap<(String, String), bool>,
@@ -55,7 +53,6 @@ pub struct Pass {
     pub(super) works: BTreeMap<(usize, Position), Work>,
     /// Objects that syncsets want and others send, with the version under which they would be sent.
     pub(super) superseded: BTreeMap<(ObjectRef, usize), String>,
-    /// Of syncsets that are gone.
     pub(super) gone_removals: VecDeque<Removal>,
     /// Those of them that wait for what live syncsets delete in their turns.
     pub(super) late_removals: VecDeque<Removal>,
@@ -72,7 +69,6 @@ pub struct Pass {
     /// and again.
     pub(super) left_out: BTreeMap<usize, Failure>,
     pub(super) deletion_failures: BTreeMap<Uuid, Failure>,
-    /// What this pass has written.
     pub(super) wrote: BTreeSet<ObjectRef>,
     /// Group and kind of the definitions that this pass has applied.
     pub(super) defined: BTreeSet<(String, String)>,
@@ -305,7 +301,6 @@ impl Pass {
         self.started.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether the kind has namespaces.
     pub(super) fn scope(&self, object: &ObjectRef) -> Scope {
         match self.scopes.get(&(object.group.clone(), object.kind.clone())) {
             Some(true) => Scope::Namespaced,

@@ -60,7 +60,6 @@ impl Pass {
         Some((item.behavior, is_sent))
     }
 
-    /// An object's turn has come.
     pub(super) fn begin(&mut self, mut item: Box<Item>) -> Option<Ask> {
         match item.state.clone() {
             ItemState::Unresolved | ItemState::Unlooked => self.prepare(item),

@@ -29,41 +29,30 @@ pub enum Step<'a> {
     },
     /// GET of an object's metadata. Answered by [`Answer::Found`].
     Look {
-        /// Of which object.
         target: Target<'a>,
     },
     /// One page of each of these lists, of one to four kinds, read at once. Answered by [`Answer::Pages`].
     Lists(Vec<List<'a>>),
     /// Server-side apply, forced. Answered by [`Answer::Written`].
     Apply {
-        /// To which object.
         target: Target<'a>,
-        /// The object.
         body: Cow<'a, Value>,
     },
     /// POST. Answered by [`Answer::Written`].
     Create {
-        /// Which object.
         target: Target<'a>,
-        /// The object.
         body: Cow<'a, Value>,
-        /// Whether it is only tried.
         dry_run: bool,
     },
     /// PATCH. Answered by [`Answer::Written`].
     Patch {
-        /// Which object.
         target: Target<'a>,
-        /// How.
         patch_type: PatchType,
-        /// As whom.
         manager: Manager,
-        /// The patch.
         body: Cow<'a, Value>,
     },
     /// DELETE with Background and preconditions. Answered by [`Answer::Deleted`], also if there is no such object any more.
     Delete {
-        /// Which object.
         target: Target<'a>,
         /// The UID that it must have.
         uid: &'a str,
@@ -94,7 +83,6 @@ pub trait Compared: fmt::Debug + Sync {
     fn has(&self, namespace: &str, name: &str) -> bool;
 }
 
-/// An object in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// Which object; without namespace if its kind has none.
@@ -110,7 +98,6 @@ pub enum Manager {
     Apply,
     /// Objects that are created or patched.
     Update,
-    /// Patches of a syncset.
     Patch,
 }
 
@@ -139,7 +126,6 @@ pub(super) fn is_of_apply(owned: Digest) -> bool {
     Manager::Apply.tag(owned) == owned
 }
 
-/// What came of a step.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Of [`Step::Resolve`].
@@ -161,19 +147,16 @@ pub enum Answer {
     Stored,
 }
 
-/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The objects of the page that are compared, by namespace and name. Others do not matter.
     pub objects: Vec<(String, String, Seen)>,
-    /// Whether another page follows.
     pub more: bool,
 }
 
 /// How a cluster serves a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// In this version.
     Served {
         /// Whether its objects are in namespaces.
         namespaced: bool,
@@ -195,13 +178,12 @@ pub struct Seen {
     pub uid: String,
     /// `resourceVersion`.
     pub version: String,
-    /// Labels and annotations that matter.
     pub marks: Marks,
     /// Whether the syncset that the marks name is one of this hub's. Who carries out a step finds that out ([`Answer::marked`]).
     pub of_this_hub: bool,
     /// Whether a manager of Hive has an entry in `managedFields`.
     pub of_hive: bool,
-    /// That it is being deleted.
+    /// None unless it is being deleted.
     pub ending: Option<Ending>,
     /// Of the entry of [`Manager::Apply`] in `managedFields`.
     pub owned_by_apply: Option<Digest>,
@@ -226,7 +208,6 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// What holds it, in words.
     pub fn held_by(&self) -> String {
         let noun = if self.finalizers.len() == 1 { "finalizer" } else { "finalizers" };
         let finalizers =
@@ -245,7 +226,6 @@ impl Answer {
 }
 
 impl Seen {
-    /// Whether it is being deleted.
     pub fn is_terminating(&self) -> bool {
         self.ending.is_some()
     }
@@ -288,7 +268,6 @@ pub struct Marks {
     pub syncset: Option<Uuid>,
     /// It existed before us.
     pub adopted: bool,
-    /// It is to be kept.
     pub keep: bool,
 }
 
@@ -312,7 +291,6 @@ impl Marks {
 /// ([`Pass::interrupt`](super::Pass::interrupt)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// In a word.
     pub refusal: Refusal,
     /// In a sentence, without values of secrets.
     pub message: String,
@@ -442,7 +420,6 @@ impl Release {
     }
 }
 
-/// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Everything that was due was tried.
@@ -453,7 +430,6 @@ pub enum End {
     Interrupted,
 }
 
-/// What a pass comes to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub end: End,
@@ -518,7 +494,6 @@ pub(super) type Throttled = (Verb, ObjectRef);
 pub(super) enum Verb {
     /// It finds out how a kind is served.
     Discover,
-    /// It lists a kind.
     List,
     /// It reads an object before it is sent.
     Look,
@@ -530,11 +505,8 @@ pub(super) enum Verb {
     Examine,
     /// It reads an object that is to be patched.
     LookForPatch,
-    /// It takes fields over.
     TakeOver,
-    /// It applies an object.
     Apply,
-    /// It creates an object.
     Create,
     /// It sends an object as a strategic merge patch.
     Update,
@@ -548,6 +520,5 @@ pub(super) enum Verb {
     Patch(Digest),
     /// The same as a merge patch.
     MergePatch(Digest),
-    /// It deletes an object.
     Delete,
 }

@@ -8,7 +8,6 @@ use super::step::{Writes, is_of_apply};
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
 
-/// All rows of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct StoredRows {
     applied: BTreeMap<ObjectRef, BTreeMap<Uuid, AppliedRow>>,

@@ -8,7 +8,6 @@ use super::condition::DUPLICATE;
 const IGNORED: [&str; 2] = ["controlledBy", "lastTransitionTime"];
 /// What a cluster answered, or how it failed to.
 const FAILURE: &str = "failureMessage";
-/// The message of a condition.
 const MESSAGE: &str = "message";
 
 /// Whether a status says something else than another one. The order of lists, other digits or hexadecimal numbers in what clusters answered,

@@ -14,7 +14,6 @@ pub(super) const DUPLICATE: &str = "Duplicate";
 /// What conditions are made of, beside the outcomes of syncsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// Whether the cluster answers.
     pub reachability: Reachability,
     /// Why it is paused, if it is.
     pub paused: Option<String>,
@@ -24,19 +23,15 @@ pub struct Conditions {
     pub has_moved: bool,
 }
 
-/// Whether a cluster answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reachability {
     /// It was never asked.
     #[default]
     Unknown,
-    /// It does.
     Reachable,
     /// It does not, or not as it should.
     Unreachable {
-        /// In a word.
         reason: Unreachable,
-        /// In a sentence.
         message: String,
     },
 }
@@ -48,7 +43,6 @@ pub enum Unreachable {
     ErrorConnectingToCluster,
     /// It does not accept the credentials.
     Unauthorized,
-    /// The kubeconfig can't be used.
     KubeconfigInvalid,
     /// Its account may not read which cluster it is.
     Forbidden,

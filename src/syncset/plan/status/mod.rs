@@ -98,7 +98,6 @@ fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Ti
     Some(shown(times?.into_iter().max().unwrap_or(now)))
 }
 
-/// The entry of one syncset.
 fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(name.name));

@@ -3,7 +3,7 @@
 /// Why a syncset was not applied: a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// A resource is not one.
+    /// A resource is not a valid object.
     ResourceInvalid,
     /// A template can't be rendered.
     TemplateInvalid,
@@ -15,7 +15,6 @@ pub enum Reason {
     SchemaMismatch,
     /// The cluster does not serve the kind.
     KindNotServed,
-    /// The namespace does not exist.
     NamespaceMissing,
     /// The object or its namespace is being deleted.
     Terminating,
@@ -25,7 +24,6 @@ pub enum Reason {
     Forbidden,
     /// Any other refusal.
     Rejected,
-    /// The API server failed.
     ServerError,
     /// An object that nobody wants any more could not be deleted.
     DeletionFailed,
@@ -40,7 +38,6 @@ pub enum Reason {
 pub enum Retry {
     /// With the next change, or the next full pass.
     OnChange,
-    /// With back-off.
     Backoff,
     /// The same up to a minute: somebody else brings it to its end, and nothing is done but to look.
     Look,
@@ -107,12 +104,10 @@ impl Reason {
         }
     }
 
-    /// The reason of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
-    /// When it is tried again.
     pub fn retry(self) -> Retry {
         match self {
             Self::ResourceInvalid

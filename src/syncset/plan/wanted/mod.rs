@@ -35,14 +35,12 @@ pub struct Live {
     pub inputs: Digest,
     /// What it wants, if it is due; none if its stored rows say so.
     pub rendered: Option<Rendered>,
-    /// Whether it may delete.
     pub deletions: Deletions,
 }
 
 /// Whether objects of a kind are in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// They are.
     Namespaced,
     /// They are not; a namespace that is given all the same does not count.
     Cluster,
@@ -127,7 +125,6 @@ impl Wanted {
         self.objects.entry(placed(object, scope)).or_default().insert(position);
     }
 
-    /// All wanted objects.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
         self.objects.keys()
     }
@@ -137,7 +134,7 @@ impl Wanted {
         self.objects.get(object).into_iter().flatten().copied()
     }
 
-    /// Who sends an object.
+    /// The position of the syncset that sends an object: the last of those that want it.
     pub fn winner(&self, object: &ObjectRef) -> Option<usize> {
         self.claimants(object).next_back()
     }
@@ -201,7 +198,6 @@ pub fn may_be_in(group: &str, kind: &str, object: &ObjectRef) -> bool {
         || group_defined_by(object).is_some_and(|defined| defined == group)
 }
 
-/// Whether it is a namespace.
 pub fn is_namespace(object: &ObjectRef) -> bool {
     object.group.is_empty() && object.kind == "Namespace"
 }

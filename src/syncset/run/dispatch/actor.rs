@@ -19,7 +19,7 @@ use crate::cluster::full_text;
 use crate::db::{self, Database, Listener, Session, Subscriber};
 use crate::documents::{Broker, Grant, Leadership};
 
-/// What every write notifies.
+/// The channel that every write notifies.
 const CHANNEL: &str = "towline";
 /// A notification may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,14 +34,12 @@ const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 
 /// Observes the dispatcher. It must not block.
 pub trait DispatchObserver: Send + Sync {
-    /// A turn has been made.
     fn dispatched(&self, turn: Turn);
 
     /// So many clusters had no row of work, which is a fault.
     fn mended(&self, clusters: u64);
 }
 
-/// Observes nothing.
 impl DispatchObserver for () {
     fn dispatched(&self, _: Turn) {}
 
@@ -83,7 +81,6 @@ impl Dispatcher {
         ChildSpec::new("dispatcher", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
     }
 
-    /// The actor's body.
     pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
         loop {
             scope.set_state("waiting");

@@ -21,9 +21,7 @@ pub(super) struct Change {
 /// A document before or after a change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum DocumentState {
-    /// There is none.
     Absent,
-    /// There is one.
     Present(Facts),
     /// It can't be read, or the log no longer has it.
     Unknown,

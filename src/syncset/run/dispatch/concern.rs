@@ -16,25 +16,19 @@ const MOST_VALUES: usize = 1_000;
 /// Most clusters that are asked for by name.
 const MOST_NAMES: usize = 100_000;
 
-/// Whom changes concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concern {
-    /// All clusters.
     pub(super) all: bool,
-    /// Clusters by their ids.
     pub(super) clusters: BTreeSet<Uuid>,
-    /// Clusters that were removed.
     pub(super) gone: BTreeSet<Uuid>,
     /// Clusters by namespace and name.
     pub(super) named: BTreeSet<(String, String)>,
-    /// Clusters by their labels.
     pub(super) selections: BTreeSet<Selection>,
     /// The clusters of the syncsets that map these secrets, by namespace and name.
     pub(super) secrets: BTreeSet<(String, String)>,
 }
 
 impl Concern {
-    /// Whom these changes concern.
     pub(super) fn of(changes: &[Change]) -> Self {
         let mut concern = Self::default();
         for change in changes {

@@ -13,7 +13,6 @@ pub(super) const ROWS: i64 = 500;
 /// Most bytes of the documents of one read as they are stored, and of what it prints of them.
 const BYTES: i64 = 8 << 20;
 
-/// What was read.
 pub(super) struct Read {
     pub(super) head: Head,
     pub(super) changes: Vec<Change>,

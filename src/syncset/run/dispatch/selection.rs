@@ -11,7 +11,6 @@ pub(in crate::syncset) struct Selection {
     namespaces: Namespaces,
 }
 
-/// Namespaces of clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Namespaces {
     All,
@@ -49,7 +48,6 @@ impl Parameters {
         format!("${}", self.0.len())
     }
 
-    /// As the statement takes them.
     pub(in crate::syncset) fn as_params(&self) -> Vec<Param<'_>> {
         fn param(parameter: &Parameter) -> Param<'_> {
             match parameter {

@@ -16,7 +16,6 @@ pub(super) struct Head {
     pub(super) cursor: i64,
 }
 
-/// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnStep {
     /// The rows are the next ones.

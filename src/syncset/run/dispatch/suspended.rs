@@ -21,7 +21,6 @@ pub struct SuspendedSyncset {
     /// Namespace; empty for a `SelectorSyncSet`.
     pub namespace: String,
     pub name: String,
-    /// Why it is suspended.
     pub cause: Cause,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
@@ -129,7 +128,6 @@ impl SuspendedSyncset {
         label(&self.kind, &self.argument())
     }
 
-    /// What an operator can do.
     pub fn remedy(&self) -> String {
         match self.cause {
             Cause::Unreadable => "upgrade all replicas, or write the document again".to_owned(),

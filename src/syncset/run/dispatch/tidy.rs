@@ -14,7 +14,6 @@ const DELETED: &str = "delete from towline_deleted d where at < now() - interval
        and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)";
 const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
-/// Removes it.
 pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
     let holder = grant.holder.as_str();
     let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];

@@ -31,7 +31,6 @@ pub(super) const WITHIN: Duration = Duration::from_secs(8);
 const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp() \
      and (select origin = towline_origin() from towline_meta)";
 
-/// Dispatches changes of one database.
 #[derive(Clone)]
 pub struct Dispatch {
     database: Database,
@@ -40,12 +39,11 @@ pub struct Dispatch {
     is_guarding: bool,
 }
 
-/// What a turn has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Rows of the log.
     pub changes: usize,
-    /// Clusters that were asked for.
+    /// Clusters for which a pass was requested.
     pub asked: u64,
     /// Whether all clusters were asked for, since rows were missing or nothing had been dispatched before.
     pub was_gap: bool,
@@ -57,7 +55,6 @@ pub struct Turn {
     pub released: usize,
 }
 
-/// What the guard came to.
 enum Checked {
     Decided(Decisions),
     /// Something was approved meanwhile: another turn checks the same again.
@@ -72,7 +69,6 @@ impl Turn {
 }
 
 impl Dispatch {
-    /// In this database.
     pub fn new(database: Database) -> Self {
         Self { database, broker: None, is_guarding: true }
     }

@@ -16,7 +16,6 @@ pub enum UnreadableColumn {
     /// Not the notation of so many bytes.
     #[error("a digest is not 32 bytes")]
     Digest,
-    /// Not a time.
     #[error("{0:?} is not a time")]
     Time(String),
     /// A newer release has written it.
@@ -111,7 +110,6 @@ pub(super) struct AppliedKey<'r> {
     namespace: &'r str,
     name: &'r str,
     syncset: Uuid,
-    /// Whether the object was deleted.
     deleted: bool,
 }
 

@@ -30,7 +30,6 @@ pub struct Content {
 /// What a syncset sends, as its document has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PayloadRow {
-    /// The syncset's id.
     pub id: Uuid,
     /// Version of its last change.
     pub version: i64,
@@ -38,7 +37,6 @@ pub struct PayloadRow {
     pub text: String,
 }
 
-/// Data of a `Secret` document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedSecret {
     pub id: Uuid,
@@ -107,7 +105,6 @@ impl PassStore {
     }
 }
 
-/// As the statement takes ids.
 pub(super) fn texts(ids: &[Uuid]) -> Vec<String> {
     ids.iter().map(Uuid::to_string).collect()
 }

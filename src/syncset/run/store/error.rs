@@ -24,15 +24,12 @@ pub enum StoreError {
     #[error("failed to read a row of table {table}")]
     Row {
         table: &'static str,
-        /// What is wrong with it.
         source: UnreadableColumn,
     },
     /// Rows are not JSON of their table.
     #[error("failed to read or write rows of table {table}")]
     Json {
-        /// Their table.
         table: &'static str,
-        /// What is wrong with them.
         source: serde_json::Error,
     },
 }

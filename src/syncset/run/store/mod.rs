@@ -38,7 +38,6 @@ pub struct PassStore {
 }
 
 impl PassStore {
-    /// In this database.
     pub fn new(database: Database) -> Self {
         let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
         Self { database, turns: Arc::new(Semaphore::new(turns)) }

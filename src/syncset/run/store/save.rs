@@ -20,7 +20,6 @@ use crate::syncset::plan::rows::{AppliedRow, ContactRow};
 /// How a cluster is, as of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contact {
-    /// To be written.
     pub row: ContactRow,
     /// The snapshot's. If a full pass was demanded since, the next one stays due.
     pub resyncs: i64,

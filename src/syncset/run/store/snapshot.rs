@@ -32,13 +32,11 @@ pub struct Snapshot {
     pub cursor: i64,
     /// None if there is no such cluster; then nothing else is read.
     pub cluster: Option<StoredCluster>,
-    /// The cluster's `ClusterSync`.
     pub cluster_sync: Option<Document>,
     /// Syncsets that may have to be applied: the index knows only the first part of a selector.
     pub candidates: Vec<Candidate>,
     /// The `Secret` documents that the candidates map, without their data.
     pub secrets: Vec<SecretFacts>,
-    /// Outcomes of earlier passes.
     pub results: Vec<ResultRow>,
     /// How many rows of applied objects and of patches the cluster has.
     pub rows: usize,
@@ -74,13 +72,11 @@ pub struct Candidate {
     pub generation: i64,
     /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
     pub metrics_group: Option<String>,
-    /// When it was created.
     pub created_at: Timestamp,
-    /// Whether its deletion was requested.
     pub is_being_deleted: bool,
     /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
     pub bytes: usize,
-    /// Its resources and patches.
+    /// How many resources and patches it has.
     pub objects: usize,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
     pub spec: Map<String, Value>,
@@ -278,13 +274,11 @@ impl Snapshot {
     }
 }
 
-/// JSON of a column.
 fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> Result<T, StoreError> {
     let text: &str = column(QUERY, row, index)?;
     serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
 }
 
-/// Rows from their columns.
 pub(super) fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
     columns: Vec<C>,
     table: &'static str,

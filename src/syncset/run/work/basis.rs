@@ -23,7 +23,6 @@ use crate::syncset::run::store::{Contact, Revision, Snapshot};
 /// object takes milliseconds: usually nothing is asked for this alone.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
-/// What a pass rests on.
 #[derive(Debug)]
 pub(super) struct Basis {
     /// Requests that the snapshot has seen, if none came between the claim and it.

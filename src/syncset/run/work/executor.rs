@@ -56,7 +56,6 @@ impl Client {
         Self { cluster, kinds: Kinds::default() }
     }
 
-    /// Which credentials it has.
     pub fn fingerprint(&self) -> Fingerprint {
         self.cluster.fingerprint()
     }

@@ -19,7 +19,6 @@ use crate::syncset::plan::rows::ContactRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
 use crate::syncset::run::store::Contact;
 
-/// A pass that has run.
 pub(super) struct Ran {
     pub(super) outcome: Outcome,
     pub(super) stop: Option<Stop>,

@@ -10,7 +10,6 @@ use crate::syncset::plan::spec::Behavior;
 /// How a reconcile of a cluster ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReconcileEnd {
-    /// There is no such cluster.
     Gone,
     Paused,
     /// It did not answer before, and is asked later.
@@ -21,7 +20,6 @@ pub enum ReconcileEnd {
     Complete,
     /// A pass has to go on.
     Yielded,
-    /// It does not answer.
     Silent,
     /// Its API server wants fewer requests.
     Throttled,
@@ -78,7 +76,6 @@ impl<'o> Reconciling<'o> {
         Self { observer, began: Instant::now(), has_ended: false }
     }
 
-    /// It has ended.
     pub(super) fn end(mut self, end: ReconcileEnd, outcome: Option<&Outcome>) {
         self.has_ended = true;
         self.observer.ended(end, self.began.elapsed(), outcome);
@@ -96,7 +93,6 @@ impl Drop for Reconciling<'_> {
 /// What has succeeded for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First<'f> {
-    /// A `SyncSet` on a cluster.
     SyncSet {
         /// The group that its annotation names.
         group: Option<&'f str>,
@@ -107,7 +103,6 @@ pub enum First<'f> {
     Cluster,
 }
 
-/// Observes nothing.
 impl WorkObserver for () {
     fn begun(&self, _: Duration) {}
 

@@ -49,7 +49,6 @@ pub struct LiveSyncset {
 }
 
 impl Plan {
-    /// What this snapshot says.
     pub fn of(snapshot: &Snapshot) -> Self {
         let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
         let sources = sources(&snapshot.secrets);

@@ -72,16 +72,13 @@ struct Proposed {
     kept: Kept,
 }
 
-/// What a pass begins with.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The input of the pass.
     pub input: Input,
     /// Its share of the budget, until it is dropped.
     pub share: Option<OwnedSemaphorePermit>,
 }
 
-/// Why a pass can't begin.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The database could not be read.
@@ -104,13 +101,11 @@ pub enum PrepareError {
 /// Why there is no client of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum NoClient {
-    /// Nothing leads to it.
     #[error(transparent)]
     Credentials(#[from] NoCredentials),
     /// No client can be made of keys and certificates.
     #[error("no client can be made of the kubeconfig")]
     Unusable(#[source] kube::Error),
-    /// The process ends.
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
 }

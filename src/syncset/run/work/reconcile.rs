@@ -46,7 +46,6 @@ pub(super) enum Rest {
     Until(Timestamp, u32),
     /// The same for what was not done to its end: what was urgent stays urgent.
     Further(Timestamp, u32),
-    /// The cluster is gone.
     Gone,
     /// The process ends: another one may go on at once.
     HandedBack,
@@ -54,7 +53,6 @@ pub(super) enum Rest {
     Lost,
 }
 
-/// How a reconcile ended.
 pub(super) struct Reconciled {
     pub(super) rest: Rest,
     pub(super) end: ReconcileEnd,
@@ -96,9 +94,7 @@ impl From<StoreError> for ReconcileError {
     }
 }
 
-/// How a pass ended.
 enum Passed {
-    /// The reconcile ends with it.
     Ended(Box<Reconciled>),
     /// Documents have changed since they were read, or the cluster has answered and no slot to connect was free: it reads again.
     Again,
@@ -438,7 +434,6 @@ impl Worker {
         Ok(Passed::ended(reconciled))
     }
 
-    /// Runs a pass.
     async fn run_pass(
         &self,
         work: &Work,

@@ -11,21 +11,17 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 const UNTOLD_WAIT: Duration = Duration::from_secs(5);
 
-/// Why a pass can't continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The cluster does not answer, or does not accept the credentials.
     Silent {
-        /// In a word.
         reason: Unreachable,
-        /// In a sentence.
         message: String,
     },
     /// The API server asks to send nothing.
     Throttled {
         /// For so long: from a second to a minute.
         told: Duration,
-        /// In a sentence.
         message: String,
         /// What the lists of a step have brought that were read at once, as [`Pass::throttled`] takes it; empty for any other step.
         ///
@@ -41,7 +37,6 @@ pub enum Stop {
 pub enum Failed {
     /// The cluster refused it, and the pass continues.
     Refused(Refused),
-    /// The pass ends.
     Stopped(Stop),
 }
 

@@ -7,10 +7,8 @@ use crate::documents::{Change, Document, Expected, Item, Outcome, Row, WorkClaim
 use crate::syncset::plan::rows::ContactRow;
 use crate::syncset::plan::status::{Reachability, Unreachable};
 
-/// What became of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// It was written.
     Written,
     /// The document was changed by somebody else meanwhile.
     Outdated,

@@ -53,7 +53,6 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(
 #[derive(Clone)]
 pub struct Worker(Arc<Inner>);
 
-/// What reconciles share.
 pub struct Inner {
     pub(super) config: SyncsetsConfig,
     pub store: PassStore,
@@ -63,7 +62,7 @@ pub struct Inner {
     pub preparer: Preparer,
     pub(super) slots: Slots,
     pub clusters: Arc<DynamicClusters>,
-    /// Held for one look-up.
+    /// Locked only for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
     /// Milliseconds by which the database's clock is ahead of this machine's.
     clock: AtomicI64,
@@ -142,7 +141,6 @@ impl Worker {
         ChildSpec::new("worker", move |scope| self.clone().run(scope))
     }
 
-    /// The actor's body.
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
         scope.set_state("waiting");
         tokio::select! {
@@ -275,7 +273,6 @@ impl Worker {
     }
 }
 
-/// The reconciles under way.
 struct UnderWay {
     worker: Worker,
     stopping: CancellationToken,

@@ -16,7 +16,6 @@ use crate::syncset::plan::{lists, unions};
 
 /// How often something is read again that has changed before it was written.
 const MOST_TRIES: u8 = 3;
-/// Codes of answers.
 const BAD_REQUEST: u16 = 400;
 const UNSUPPORTED_PATCH: u16 = 415;
 const INVALID: u16 = 422;
@@ -25,7 +24,6 @@ const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
-/// One object, on one cluster.
 #[derive(Clone, Copy)]
 pub struct ObjectOnCluster<'c> {
     pub(in crate::syncset) cluster: &'c Cluster,
@@ -42,7 +40,6 @@ pub struct By {
 }
 
 impl ObjectOnCluster<'_> {
-    /// Applies the object.
     pub(super) async fn apply(&self, body: &Value) -> Result<Stated<Metadata>, Error> {
         self.check_account(body, |_| false).await?;
         let pointers = left_alone(body);

@@ -21,7 +21,6 @@ use crate::syncset::plan::wanted::Deletions;
 /// What happens to a cluster and its syncsets.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A document is written.
     Edit {
         set: usize,
         mode: Mode,
@@ -63,7 +62,6 @@ enum Cut {
     Killed,
     /// The cluster does not answer any more, though it has done what it was asked to.
     Interrupted,
-    /// One request is refused.
     Refused(Refusal),
 }
 
@@ -149,7 +147,6 @@ fn nested() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 1..25)
 }
 
-/// A cluster through its events.
 #[derive(Debug, Default)]
 struct Story {
     world: World,

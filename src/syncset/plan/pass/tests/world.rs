@@ -21,7 +21,6 @@ use crate::syncset::plan::wanted::{Deletions, Live};
 /// The manager of Hive.
 pub(super) const HIVE: &str = "hive6-clustersync";
 
-/// A syncset of another hub.
 pub(super) const OF_ANOTHER_HUB: Uuid = Uuid::max();
 
 /// An object as the cluster has it.
@@ -301,7 +300,6 @@ impl World {
         ["towline-update", HIVE].into_iter().filter(|manager| found.fields.contains_key(*manager)).collect()
     }
 
-    /// Hive creates an object.
     pub(super) fn create_by_hive(&mut self, object: &ObjectRef) -> &mut Object {
         let created = self.create(object);
         created.foreign = false;
@@ -511,7 +509,6 @@ impl World {
         !is_known && !self.objects.contains_key(&object("", "Namespace", "", &of.namespace))
     }
 
-    /// A definition brings its kind.
     fn define(&mut self, of: &ObjectRef) {
         if let Some((_, group)) =
             of.name.split_once('.').filter(|_| of.kind == "CustomResourceDefinition" && !self.defines_nothing)

@@ -16,9 +16,7 @@ use crate::syncset::plan::status::Reason;
 use crate::syncset::run::payloads::{Kept, Parsed};
 use crate::syncset::run::store::PayloadRow;
 
-/// What is rendered together.
 pub(super) struct Batch {
-    /// Each with its payload.
     pub(super) syncsets: Vec<(Header, Parsed)>,
     /// Of the cluster.
     pub(super) labels: BTreeMap<String, String>,
@@ -26,7 +24,6 @@ pub(super) struct Batch {
     pub(super) secrets: Contents,
 }
 
-/// The payloads of these texts.
 pub(super) async fn parse(
     blocking: &BlockingPool,
     rows: Vec<PayloadRow>,

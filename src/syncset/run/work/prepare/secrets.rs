@@ -24,7 +24,6 @@ pub enum NoCredentials {
     /// This replica does not have its key, now. Another replica may have it.
     #[error("failed to open the kubeconfig")]
     Sealed(#[source] OpenError),
-    /// The cluster has none.
     #[error("the cluster has no kubeconfig")]
     Missing,
 }
@@ -38,7 +37,6 @@ pub struct OpenedKubeconfig {
     fingerprint: Fingerprint,
 }
 
-/// The kubeconfig of a cluster.
 pub(super) fn kubeconfig(cluster: &StoredCluster, keyring: &Keyring) -> Result<OpenedKubeconfig, NoCredentials> {
     let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
     let text = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;

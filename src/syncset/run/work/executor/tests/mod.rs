@@ -69,7 +69,6 @@ fn delete(object: &ObjectRef) -> Step<'_> {
     Step::Delete { target: target(object), uid: "u-1", version: "7" }
 }
 
-/// All steps for one object.
 fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
     let create = |dry_run| Step::Create { target: target(object), body: Cow::Borrowed(body), dry_run };
     vec![
@@ -99,7 +98,6 @@ async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Answer, Failed>
     }
 }
 
-/// Why the pass can't continue.
 fn stop(outcome: Result<Answer, Failed>) -> Stop {
     match outcome {
         Err(Failed::Stopped(stop)) => stop,

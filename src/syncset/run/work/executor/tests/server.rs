@@ -93,7 +93,6 @@ impl Server {
         server
     }
 
-    /// Answers so from now on.
     pub(super) fn answer(&self, script: impl FnMut(&str) -> Reply + Send + 'static) {
         *self.script.lock() = Box::new(script);
     }
@@ -108,7 +107,6 @@ impl Server {
         self.asked.lock().len()
     }
 
-    /// Their lines.
     pub(super) fn lines(&self) -> Vec<String> {
         self.asked().into_iter().map(|asked| asked.line).collect()
     }
@@ -123,7 +121,6 @@ impl Server {
     }
 }
 
-/// An open fence.
 pub(super) fn fence() -> Fence {
     let fence = Fence::new("west", Clock::Boot);
     fence.open(fence.now() + Duration::from_hours(1));
