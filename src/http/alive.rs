@@ -117,7 +117,6 @@ pub struct Alive<T> {
 /// The state of the probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// None is under way.
     No,
     /// One was sent and not answered yet.
     Yes,

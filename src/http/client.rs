@@ -52,7 +52,6 @@ pub struct Post<'a> {
     pub deadline: Duration,
 }
 
-/// Any request.
 #[derive(Clone)]
 pub struct Ask<'a> {
     pub method: Method,
@@ -97,7 +96,6 @@ pub enum Error {
     Connect {
         /// Host and port.
         server: Arc<str>,
-        /// What went wrong.
         source: BoxError,
     },
     /// The connection was lost. The server may have accepted the post.
@@ -105,7 +103,6 @@ pub enum Error {
     Exchange {
         /// Host and port.
         server: Arc<str>,
-        /// What went wrong.
         source: BoxError,
     },
     /// The answer did not arrive in time. The server may have accepted the post.
@@ -113,7 +110,6 @@ pub enum Error {
     NoAnswer {
         /// Host and port.
         server: Arc<str>,
-        /// The deadline.
         within: Duration,
     },
     /// The server answered with a status other than 2xx.
@@ -121,7 +117,6 @@ pub enum Error {
     Refused {
         /// Host and port.
         server: Arc<str>,
-        /// The status of the answer.
         status: StatusCode,
         /// The server's `Retry-After`, if it is in seconds.
         retry_after: Option<Duration>,
@@ -131,18 +126,15 @@ pub enum Error {
 /// Whether and when to retry after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// With exponential back-off.
     Backoff,
     /// After the time that the server named, however long that is.
     After(Duration),
-    /// When the credentials have changed.
     WithOtherCredentials,
     /// Not unchanged: the same post would fail again.
     Never,
 }
 
 impl Error {
-    /// Whether and when to retry.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => Retry::Never,
@@ -217,7 +209,6 @@ impl Client {
         Ok(Self { http, server, name, largest_answer })
     }
 
-    /// Posts, and reads the answer.
     pub async fn post(&self, post: Post<'_>) -> Result<PostAnswer, Error> {
         let within = post.deadline;
         let request = self.request(post).map_err(Error::Build)?;

@@ -25,7 +25,6 @@ struct Stamp {
 }
 
 impl Files {
-    /// Records the files' current metadata.
     pub fn of(paths: Vec<PathBuf>) -> Self {
         Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
     }
@@ -48,7 +47,6 @@ impl Files {
     }
 }
 
-/// Waits for changes of files.
 #[derive(Debug)]
 pub struct FileWatch {
     files: Files,

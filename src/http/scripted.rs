@@ -63,7 +63,6 @@ pub(crate) fn proven_by(name: &str) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), certificate)
 }
 
-/// Reads `COUNT` bytes.
 pub(crate) async fn bytes<const COUNT: usize>(stream: &mut (impl AsyncRead + Unpin)) -> [u8; COUNT] {
     let mut bytes = [0; COUNT];
     stream.read_exact(&mut bytes).await.unwrap();

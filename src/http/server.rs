@@ -55,7 +55,6 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-/// A bounded server.
 pub struct Server {
     /// Its name in the log.
     name: &'static str,
@@ -76,7 +75,6 @@ impl Server {
         Self { refused_head, ..self }
     }
 
-    /// The same with TLS.
     #[must_use]
     pub fn with_tls(self, tls: ServerTls) -> Self {
         Self { tls: Some(tls), ..self }

@@ -35,15 +35,12 @@ pub enum CertificateError {
     /// A file could not be read.
     #[error("failed to read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file is not PEM, or does not contain a certificate or key.
     #[error("failed to decode {}: {reason}", path.display())]
     Decode {
-        /// The file.
         path: PathBuf,
         /// What is wrong. The decoder's own error is not kept, since it may quote a line of the key.
         reason: &'static str,
@@ -51,11 +48,8 @@ pub enum CertificateError {
     /// The key is of an unsupported kind, or belongs to another certificate.
     #[error("failed to use the key {} with the certificate {}", key.display(), certificate.display())]
     Pair {
-        /// The certificate's file.
         certificate: PathBuf,
-        /// The key's file.
         key: PathBuf,
-        /// The error of rustls.
         source: rustls::Error,
     },
     /// TLS itself could not be set up.

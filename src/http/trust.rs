@@ -12,23 +12,18 @@ pub enum TrustError {
     /// The file could not be read, or contains no certificate.
     #[error("failed to read the certificates in {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The decoder's error.
         source: pem::Error,
     },
     /// A certificate in the file can't be a trust anchor.
     #[error("failed to use the certificates in {}", path.display())]
     Use {
-        /// The file.
         path: PathBuf,
-        /// The error of rustls.
         source: rustls::Error,
     },
     /// The key of a client's certificate could not be read.
     #[error("failed to read the key in {}", path.display())]
     Key {
-        /// The file.
         path: PathBuf,
     },
     /// No file is given, and the system has no certificate authorities.

@@ -30,10 +30,8 @@ fn limits() -> Limits {
     }
 }
 
-/// A piece of a stream.
 type Piece = Result<Vec<u8>, Infallible>;
 
-/// What the routes do.
 struct Script {
     /// Requests to `/slow` that have begun and were not counted yet.
     begun: Semaphore,

@@ -157,7 +157,6 @@ async fn unusable_files_keep_the_last_certificate_until_the_next_change() {
     ask(running.address, &second, &TLS13).await.unwrap();
 }
 
-/// What the log says.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
