@@ -157,7 +157,6 @@ fn about(action: Action) -> &'static str {
     }
 }
 
-/// The body of a request.
 fn body(action: Action, kind: Option<Kind>) -> RequestBody {
     let content = |media: Media| match (action, kind, media) {
         (Action::Create, Some(kind), _) => of_schema(&schemas::created(kind)),
@@ -233,7 +232,6 @@ fn problems(operation: OperationBuilder, kinds: &[ProblemKind]) -> OperationBuil
     })
 }
 
-/// What a problem means.
 fn reason(kind: ProblemKind) -> &'static str {
     match kind {
         ProblemKind::Malformed => "the request can't be read",
@@ -258,7 +256,6 @@ fn reason(kind: ProblemKind) -> &'static str {
     }
 }
 
-/// A header of an answer.
 fn answer_header(name: &str) -> Header {
     let (schema, about) = match name {
         "ETag" => (text(), "The `resourceVersion` in quotes"),
@@ -279,7 +276,6 @@ fn path(kind: Kind) -> Vec<Parameter> {
     kind.is_namespaced().then(namespace).into_iter().chain([variable("name")]).collect()
 }
 
-/// A variable of a path.
 fn variable(name: &str) -> Parameter {
     let (schema, about) = match name {
         "namespace" => (text().max_length(Some(63)), "Namespace: a DNS label"),
@@ -288,7 +284,6 @@ fn variable(name: &str) -> Parameter {
     parameter(name, ParameterIn::Path, schema, about).required(Required::True).build()
 }
 
-/// A parameter in the query.
 fn query(name: &str) -> ParameterBuilder {
     let (schema, about) = match name {
         "namespace" => (text(), "Only this namespace"),
@@ -306,7 +301,6 @@ fn query(name: &str) -> ParameterBuilder {
     parameter(name, ParameterIn::Query, schema, about)
 }
 
-/// A parameter in a header.
 fn header(name: &str) -> ParameterBuilder {
     let about = match name {
         "If-Match" => "The document must have this ETag",
