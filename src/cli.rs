@@ -61,7 +61,6 @@ pub struct CheckCommand {
     pub connect: bool,
 }
 
-/// The command that was given.
 pub enum Given {
     /// One of the daemon's own.
     Own(Command),
@@ -72,7 +71,6 @@ pub enum Given {
 /// What [`to_section`] appends to a command.
 const OF_SECTION: &str = "-section";
 
-/// All commands.
 fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
 }
@@ -309,7 +307,6 @@ fn named(what: &str, section: &SectionName, name: Option<&str>) -> String {
     format!("/{what}/{section}{query}")
 }
 
-/// The lines of an explanation.
 fn lines(document: &Value) -> String {
     let lines = document.get("lines").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     lines.fold(String::new(), |text, line| text + line + "\n")

@@ -39,9 +39,7 @@ pub enum Error {
         "failed to connect to a daemon at {admin} (it listens on its `daemon.listen`; use `--admin URL` for another address)"
     )]
     Connect {
-        /// The address.
         admin: AdminUrl,
-        /// The operating system's error.
         source: std::io::Error,
     },
     /// The path is not valid in a URL.
@@ -59,18 +57,13 @@ pub enum Error {
     /// The answer is not JSON: another server listens there.
     #[error("the answer ({status}) is not from a towline daemon")]
     NotJson {
-        /// The answer's status.
         status: StatusCode,
     },
-    /// The daemon refused the request.
     #[error("{error} ({status})")]
     Refused {
-        /// The answer's status.
         status: StatusCode,
-        /// The daemon's reason.
         error: String,
     },
-    /// Writing the output failed.
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
 }
