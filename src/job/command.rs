@@ -57,7 +57,6 @@ impl JobCommand {
         self
     }
 
-    /// Accepts options with one dash.
     #[must_use]
     pub fn with_single_dashes(mut self) -> Self {
         self.takes_single_dashes = true;
@@ -106,11 +105,9 @@ impl ConfigFile {
     }
 }
 
-/// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done,
-    /// Failed at run time.
     Failed,
     /// `diff`: something would change.
     Differs,

@@ -16,7 +16,6 @@ use crate::config::{
 
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// `[daemon]`: the process itself.
     pub daemon: DaemonConfig,
     /// `[clusters.<name>]`: the clusters that sections refer to.
     pub clusters: BTreeMap<ClusterName, ClusterConfig>,

@@ -10,7 +10,6 @@ use crate::telemetry::brief;
 
 /// The placeholder of an empty cell.
 pub const NOTHING: &str = "-";
-/// Between two columns.
 const GAP: &str = "   ";
 /// Words that are no strings in YAML, in any case of letters; Kubernetes reads YAML 1.1.
 const NO_STRINGS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];

@@ -23,7 +23,6 @@ pub struct Permission {
     pub need: Need,
 }
 
-/// Where a permission is needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// In a cluster of the configuration.
@@ -60,7 +59,6 @@ impl Permission {
         Self { place: place.clone(), any_of, need: Need::Identity }
     }
 
-    /// Makes the permission optional.
     #[must_use]
     pub fn optional(self, purpose: &str) -> Self {
         Self { need: Need::Optional(purpose.to_owned()), ..self }
@@ -120,7 +118,6 @@ impl Kinds {
 }
 
 pub enum Reviewer<'c> {
-    /// A cluster of the configuration.
     Cluster(&'c Cluster),
     /// The hub that a Secret of the section leads to.
     Hub(&'c Cluster),

@@ -32,7 +32,6 @@ pub struct ApiRoutes {
 /// Why a job will not use a cluster's kubeconfig, if it won't.
 pub type Advice = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What a caller may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// To read, list and watch.
@@ -115,11 +114,9 @@ pub struct ApiRoute {
     /// What callers need somewhere, or they are refused before anything else is read.
     pub right: Right,
     pub description: ApiDescription,
-    /// The parameters of the query.
     pub parameters: &'static [QueryParameter],
     /// The JSON body, if there is one.
     pub body: Option<ApiSchema>,
-    /// The status of an answer.
     pub status: StatusCode,
     pub answer: ApiSchema,
     /// Problems beside those of all requests and those of bodies.
@@ -181,7 +178,6 @@ impl ApiRoute {
         }
     }
 
-    /// Adds parameters of the query.
     #[must_use]
     pub fn with_parameters(self, parameters: &'static [QueryParameter]) -> Self {
         Self { parameters, ..self }
@@ -199,13 +195,11 @@ impl ApiRoute {
         Self { status, ..self }
     }
 
-    /// Adds problems of its own.
     #[must_use]
     pub fn failing_with(self, problems: &'static [ProblemKind]) -> Self {
         Self { problems, ..self }
     }
 
-    /// The variables of the path.
     pub fn variables(&self) -> impl Iterator<Item = &'static str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
     }
@@ -224,12 +218,10 @@ impl ApiSchema {
 }
 
 impl ApiRequest {
-    /// A variable of the path.
     pub fn variable(&self, name: &str) -> &str {
         self.variables.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// A parameter of the query.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
