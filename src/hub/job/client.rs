@@ -262,7 +262,6 @@ impl Changes {
         Self { kind, output, first, widths, version: None, has_events: false, problem: None }
     }
 
-    /// Another watch begins.
     fn begin(&mut self) {
         self.has_events = false;
         if let Some(first) = &mut self.first {

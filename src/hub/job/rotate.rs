@@ -44,7 +44,6 @@ pub struct Unopened {
     source: OpenError,
 }
 
-/// What a rotation has done.
 #[derive(Debug, Default)]
 pub struct Rotated {
     /// The number of fields that were encrypted again.
