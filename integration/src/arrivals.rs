@@ -73,7 +73,6 @@ impl Arrivals {
         self.record.lock().first.get(mark).copied()
     }
 
-    /// How many marks were seen.
     pub fn seen(&self) -> usize {
         self.record.lock().first.len()
     }

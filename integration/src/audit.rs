@@ -114,7 +114,6 @@ impl Filter {
         }
     }
 
-    /// Only of this user.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
@@ -143,7 +142,6 @@ impl Filter {
         self
     }
 
-    /// Only in this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());

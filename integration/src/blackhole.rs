@@ -37,7 +37,6 @@ pub struct Link {
     room: Room,
 }
 
-/// What the forwarder does.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// What the server says is swallowed.
@@ -49,7 +48,6 @@ struct State {
 }
 
 impl Link {
-    /// A way to this server.
     pub async fn to(server: SocketAddr) -> Result<Self, Error> {
         let room = Room::new("link")?;
         let network = |action| move |source| Error::Network { action, source };

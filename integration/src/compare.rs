@@ -20,13 +20,10 @@ pub struct Mapping {
     pub remote_resource_suffix: String,
     /// Local namespace = remote namespace + this.
     pub local_namespace_suffix: String,
-    /// Only namespaces with this prefix.
     pub namespace_prefix: String,
     /// Label selector on the remote objects.
     pub selector: String,
-    /// The domain of the marks.
     pub annotation_domain: String,
-    /// The finalizer's name.
     pub finalizer: String,
     /// Whether label and annotation maps are to be equal (`metadata = "mirror"`).
     pub mirror: bool,

@@ -127,7 +127,6 @@ impl Options {
         self
     }
 
-    /// The same, with these kinds.
     #[must_use]
     pub fn with_crds(mut self, crds: &[&'static str]) -> Self {
         self.crds.extend_from_slice(crds);
@@ -135,7 +134,6 @@ impl Options {
     }
 }
 
-/// A running control plane.
 #[derive(Debug)]
 pub struct ControlPlane {
     // Dropped in this order: who depends on something ends before it, and the directory goes last.

@@ -13,7 +13,6 @@ pub enum Error {
     /// A build that a fixture rests on has failed; its output is on stderr.
     #[error("failed to build {what}: {detail}")]
     Build {
-        /// What was to be built.
         what: &'static str,
         /// How it ended.
         detail: String,
@@ -38,7 +37,6 @@ pub enum Error {
     /// What was waited for did not come.
     #[error("waited {} s for {what}; last seen: {last}", limit.as_secs_f32())]
     TimedOut {
-        /// What was waited for.
         what: String,
         limit: Duration,
         /// What was seen instead.
@@ -73,7 +71,6 @@ pub enum Error {
     /// A manifest can't be read, or is not what the fixture takes.
     #[error("failed to use the manifest {what}: {detail}")]
     Manifest {
-        /// Which manifest.
         what: String,
         detail: String,
     },
@@ -86,7 +83,6 @@ pub enum Error {
     /// A reply or a log line that is not of the expected form.
     #[error("failed to read {what}: {detail}")]
     Unreadable {
-        /// What was read.
         what: String,
         detail: String,
     },

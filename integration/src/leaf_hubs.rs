@@ -14,7 +14,6 @@ const AT_ONCE: usize = 16;
 /// The kinds whose objects are made, with their tables of schema `spec`, which have the same names.
 const WANTED: [&str; 4] = ["policies", "placementrules", "placements", "subscriptions"];
 
-/// How many of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     pub policies: usize,

@@ -28,7 +28,6 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Takes a free port.
     pub(crate) fn take() -> Result<Self, Error> {
         let locks = fixtures_directory().join("ports");
         fs::create_dir_all(&locks).map_err(Error::file("create", &locks))?;

@@ -26,7 +26,6 @@ const SHOWN_LINES: usize = 40;
 /// How long a killed process may take to be gone: the kernel frees its memory first.
 const LONGEST_DEATH: Duration = Duration::from_secs(20);
 
-/// What to run.
 #[derive(Debug)]
 pub(crate) struct Spec {
     /// What it is called in errors.

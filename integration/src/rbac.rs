@@ -43,7 +43,6 @@ pub enum Side {
 /// What the daemon is to be granted for one kind on one cluster.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Whose role.
     pub side: Side,
     /// The kind's group; empty for the core group.
     pub group: String,
@@ -65,7 +64,6 @@ impl Grant {
         Self { side, group: group.to_owned(), plural: plural.to_owned(), secret_names: None, group_of_users: None }
     }
 
-    /// The same with other secrets.
     #[must_use]
     pub fn secrets(mut self, names: &[&str]) -> Self {
         self.secret_names = Some(names.iter().map(|name| (*name).to_owned()).collect());
@@ -316,7 +314,6 @@ pub async fn grant_reference(client: &Client, plural: &str, group: &str) -> Resu
     wait_for_access(client, users::REFERENCE, "", (group, plural, "", "patch"), true).await
 }
 
-/// Which end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSide {
     /// Where the Secret and the pod are.

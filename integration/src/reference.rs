@@ -50,7 +50,6 @@ impl Reference {
         Ok(Self { process, binary, args, log, http: Http::to(port.address()), _port: port, _room: room })
     }
 
-    /// The process's id.
     pub fn process_id(&self) -> i32 {
         self.process.id()
     }

@@ -14,7 +14,6 @@ use crate::Error;
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static SWEEP: Once = Once::new();
 
-/// The directory of one fixture.
 #[derive(Debug)]
 pub(crate) struct Room {
     path: PathBuf,
@@ -88,12 +87,10 @@ impl Drop for Room {
     }
 }
 
-/// The root of the repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// Cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), |path| repository().join(path))
 }

@@ -50,7 +50,6 @@ impl Reply {
     }
 }
 
-/// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
     /// When it was complete.
@@ -146,7 +145,6 @@ impl Sink {
         }
     }
 
-    /// The authority of its certificate.
     pub fn authority(&self) -> Option<&PathBuf> {
         self.authority.as_ref()
     }
@@ -161,7 +159,6 @@ impl Sink {
         self.state.lock().otherwise = otherwise;
     }
 
-    /// All requests so far.
     pub fn told(&self) -> Vec<Told> {
         self.state.lock().told.clone()
     }

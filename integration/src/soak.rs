@@ -7,7 +7,6 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -159,7 +159,6 @@ impl Towline {
         Self::command_with(args, &[]).await
     }
 
-    /// The same with further variables.
     pub async fn command_with<I>(args: I, env: &[(&str, &str)]) -> Result<Output, Error>
     where
         I: IntoIterator,

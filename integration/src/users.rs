@@ -32,7 +32,6 @@ pub const STRANGER: &str = "stranger";
 /// Replicas of one daemon, each a user of its own, so that the audit log tells which of them asked; granted rights as
 /// [`REPLICAS`].
 pub const REPLICA: [&str; 4] = ["replica-1", "replica-2", "replica-3", "replica-4"];
-/// The group of [`REPLICA`].
 pub const REPLICAS: &str = "replicas";
 /// The name under which the controller manager's requests are known.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -53,7 +52,6 @@ pub const USERS: [User; 12] = [
     User { name: CONTROLLER_MANAGER, groups: "system:masters" },
 ];
 
-/// One of [`USERS`].
 pub(crate) fn named(user: &str) -> Result<&'static User, Error> {
     USERS.iter().find(|known| known.name == user).ok_or_else(|| Error::UnknownUser(user.to_owned()))
 }

@@ -55,7 +55,6 @@ impl Client {
         Self { address, token: None, connection: None }
     }
 
-    /// The same with a token.
     #[must_use]
     pub fn with_token(self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self }
@@ -148,17 +147,14 @@ impl Request {
         Self { method: Method::DELETE, ..Self::get(path) }
     }
 
-    /// `POST` of a JSON document.
     pub fn post(path: &str, document: &Value) -> Self {
         Self { method: Method::POST, ..Self::get(path) }.body(JSON, document.to_string())
     }
 
-    /// `PUT` of a JSON document.
     pub fn put(path: &str, document: &Value) -> Self {
         Self { method: Method::PUT, ..Self::get(path) }.body(JSON, document.to_string())
     }
 
-    /// `PATCH` with a merge patch.
     pub fn merge_patch(path: &str, changes: &Value) -> Self {
         Self { method: Method::PATCH, ..Self::get(path) }.body(MERGE_PATCH, changes.to_string())
     }

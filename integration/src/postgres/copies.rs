@@ -37,7 +37,6 @@ impl Postgres {
         .await
     }
 
-    /// Makes this standby a primary.
     pub async fn promote(&self) -> Result<(), Error> {
         let admin = connect(self.room.path(), self.port.number(), ADMIN, "postgres").await?;
         execute(&admin, "promote a standby", "SELECT pg_promote(true)").await?;

@@ -23,7 +23,6 @@ pub(crate) async fn start_server(name: &str, fsync: bool) -> Result<Postgres, Er
     Postgres::start_with(name, Transport::Plain, &settings).await
 }
 
-/// A database with its replicas.
 pub(crate) struct HubWorld<'s> {
     server: &'s Postgres,
     name: String,

@@ -58,7 +58,6 @@ struct Fleet {
 enum Step {
     /// From the start of the process until all leases are there.
     Start(Fleet),
-    /// Renewals.
     Renew(Fleet),
 }
 

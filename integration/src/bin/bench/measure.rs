@@ -27,7 +27,6 @@ pub(crate) trait Program {
     fn reset_rss_peak(&self) -> Result<(), Error>;
 }
 
-/// What a phase has done.
 #[derive(Default)]
 pub(crate) struct Done {
     /// The number of changes. The table shows costs per change, or the total if there were none.

@@ -5,11 +5,9 @@ use integration::Error;
 use crate::measure::{Done, Meter, Probes};
 use crate::table::{Row, Table};
 
-/// One phase of a job.
 pub(crate) struct Phase<S> {
     /// As the table has it.
     pub(crate) name: String,
-    /// What is done.
     pub(crate) step: S,
     /// What is counted, such as `objects`.
     pub(crate) counted: &'static str,
@@ -23,7 +21,6 @@ impl<S> Phase<S> {
 
 /// A world in which a job is done, from its first phase to its last.
 pub(crate) trait World {
-    /// What a phase does.
     type Step: Copy;
     /// What a step needs and the runner does not measure: an open watch, for example.
     type Ready;
@@ -31,7 +28,6 @@ pub(crate) trait World {
     /// In the order in which they happen.
     fn phases(&self) -> Vec<Phase<Self::Step>>;
 
-    /// What is measured now.
     fn probes(&self) -> Probes<'_>;
 
     /// Waits until nothing is under way: what follows a phase belongs to it.
@@ -40,7 +36,6 @@ pub(crate) trait World {
     /// Makes a step ready, unmeasured.
     async fn prepare(&mut self, step: Self::Step) -> Result<Self::Ready, Error>;
 
-    /// Does it.
     async fn perform(&mut self, step: Self::Step, ready: Self::Ready) -> Result<Done, Error>;
 
     /// Checks the result of a step. A program that did not do its work gets no figures.

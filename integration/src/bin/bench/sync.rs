@@ -24,7 +24,6 @@ use crate::table::Table;
 const SETTING: &str = "two API servers with an etcd of their own each (no fsync), all on this machine; audit log at level Metadata, written \
                        in batches; each program a release build and a process of its own; delays from the acknowledged write to the \
                        arrival at a watch of the load generator";
-/// Name of the section.
 const SECTION: &str = "bench";
 /// Objects of the run before the measured ones: fresh API servers are slower, and who is measured first would pay.
 const WARM_UP: usize = 200;
@@ -210,7 +209,6 @@ struct Run<'a> {
 enum Step {
     /// Objects change, all at once or at a steady rate. Their specs or statuses get this mark, so that each change is seen as itself.
     Change { what: What, mark: u64, rate: Option<u32> },
-    /// Nothing happens.
     Idle,
     /// The daemon is ended and started with everything in step.
     Restart,

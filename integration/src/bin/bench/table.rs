@@ -31,7 +31,6 @@ pub(crate) struct Row {
     pub(crate) runs: Vec<Figures>,
 }
 
-/// A figure of two programs.
 #[derive(Debug, PartialEq)]
 struct Comparison {
     ours: f64,

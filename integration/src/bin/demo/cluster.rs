@@ -19,7 +19,6 @@ use crate::requests::Requests;
 /// Far longer than anything takes, on a machine that others use as well.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// The demo kind.
 pub(crate) fn databases() -> ApiResource {
     ApiResource {
         group: "demo.towline.dev".to_owned(),
@@ -48,7 +47,6 @@ pub(crate) struct Cluster {
     pub(crate) admin: Client,
     /// The hub's user, or an edge's controllers.
     pub(crate) user: Client,
-    /// Whether its API server runs.
     pub(crate) is_up: bool,
     start: Option<Mark>,
     counted: Requests,
@@ -114,7 +112,6 @@ impl Cluster {
         made.map(|_| ()).map_err(Error::kubernetes(self.did(&format!("make {namespace}/{CREDENTIALS}"))))
     }
 
-    /// The status of a `Hosstedproject`.
     pub(crate) async fn project_status(&self, name: &str) -> Result<Value, Error> {
         let kind = ApiResource {
             group: "hossted.com".to_owned(),

@@ -31,7 +31,6 @@ const RETRY: Duration = Duration::from_millis(100);
 /// A watch that failed is begun anew after [`RETRY`], and then after twice as long each time, up to this.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// What a controller does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Duty {
     /// It sets the status of every database.
@@ -59,7 +58,6 @@ impl Backoff for Soon {
     }
 }
 
-/// A controller of one edge.
 pub(crate) struct Controller {
     duty: Duty,
     client: Client,

@@ -19,7 +19,6 @@ pub(crate) enum Error {
     /// Somebody else's demo has the files.
     #[error("another demo runs in this checkout: end it with Ctrl-C in its terminal first")]
     Busy,
-    /// Something arrived, and is wrong.
     #[error("{what}: {found}")]
     Wrong { what: String, found: String },
     /// A command line that is not understood.

@@ -15,7 +15,6 @@ use crate::terminal::directory;
 /// Where [`Towline`](integration::Towline) listens by default, and `towline status` asks.
 const DEFAULT_ADMIN: &str = "http://127.0.0.1:8384";
 
-/// Tells how to reach everything.
 pub(crate) async fn show(screen: Screen, stage: &Stage) -> Result<(), Error> {
     let kubectl = directory(&programs::control_plane("kubectl").await?)?;
     let towline = directory(&programs::towline().await?)?;

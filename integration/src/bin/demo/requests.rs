@@ -26,7 +26,6 @@ impl Requests {
 impl Sub for Requests {
     type Output = Self;
 
-    /// Those that came since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             writes: self.writes.saturating_sub(earlier.writes),

@@ -41,7 +41,6 @@ pub(crate) enum Look {
 }
 
 impl Screen {
-    /// Standard output as it is.
     pub(crate) fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
         let moves = stdout().is_terminal() && !dumb;
@@ -50,7 +49,6 @@ impl Screen {
         Self { moves, colour: moves && !unwanted }
     }
 
-    /// The text in this look.
     pub(crate) fn paint(self, look: Look, text: &str) -> String {
         if !self.colour {
             return text.to_owned();

@@ -47,7 +47,6 @@ pub(crate) type Note = Rc<RefCell<String>>;
 
 pub(crate) struct Stage {
     // Dropped in this order: the daemon before the clusters.
-    /// The edges' own controllers.
     pub(crate) controllers: JoinSet<()>,
     /// `towline inventory` on east.
     pub(crate) inventory: Inventory,
@@ -62,7 +61,6 @@ pub(crate) struct Stage {
     pub(crate) hub_server: HubServer,
     /// What they report to the hub's database.
     pub(crate) leaf_hubs: LeafHubs,
-    /// Where commands are typed.
     pub(crate) terminal: Terminal,
     /// The kubeconfig of whoever types them.
     pub(crate) kubeconfig: PathBuf,

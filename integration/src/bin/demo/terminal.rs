@@ -23,7 +23,6 @@ pub(crate) struct Terminal {
     lines: Vec<Entry>,
 }
 
-/// What is there to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A command, in one line or several.
@@ -105,7 +104,6 @@ impl Terminal {
     }
 }
 
-/// Where a program is.
 pub(crate) fn directory(program: &Path) -> Result<PathBuf, Error> {
     let path = program.parent().unwrap_or(program);
     std::path::absolute(path).map_err(Error::file("find", path))

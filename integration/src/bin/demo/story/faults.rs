@@ -25,7 +25,6 @@ const BURST: [&str; 2] = ["west-load", "east-load"];
 const COUNT: usize = 100;
 /// Towline is killed once so many copies are there.
 const KILL_AFTER: usize = 30;
-/// Requests at the same time.
 const AT_ONCE: usize = 8;
 
 /// One edge does not answer; the other goes on.

@@ -36,7 +36,6 @@ struct Told {
     latency: Duration,
 }
 
-/// A row of the table.
 #[derive(Debug)]
 struct Row {
     title: &'static str,

@@ -17,7 +17,6 @@ const RELEASE: &str = "webshop";
 const PROJECT: &str =
     "apiVersion: hossted.com/v1\nkind: Hosstedproject\nmetadata: {name: main}\nspec: {denyNamespaces: [kube-system]}\n";
 
-/// Helm installs a chart.
 pub(super) async fn installed(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the API to be told of the release");
     let file = Path::new(FILES).join("project.yaml");

@@ -15,7 +15,6 @@ const PAUSED: &str = "cloud.teleport.dev/paused";
 const FINALIZER: &str = "cloud.teleport.dev/sync-west";
 const UPLOADED: &str = "cloud.teleport.dev/last-uploaded-hash";
 
-/// Ordered on the hub.
 pub(super) async fn created(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the copy on west");
     stage.hub.make_namespace(SHOP).await?;
@@ -81,7 +80,6 @@ async fn credentials(cluster: &Cluster) -> Result<Data, Error> {
     Ok(secret.map_err(Error::kubernetes(action))?.data.unwrap_or_default())
 }
 
-/// Another size on the hub.
 pub(super) async fn changed(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the change on west");
     let before = stage.hub.get(SHOP, ORDERS).await?;
@@ -131,7 +129,6 @@ pub(super) async fn paused(stage: &mut Stage) -> Result<Told, Error> {
     Ok(Told { text: format!("hub: paused, {west} becomes {hub} → west: still {west}"), latency })
 }
 
-/// And everything after that.
 pub(super) async fn resumed(stage: &mut Stage) -> Result<Told, Error> {
     stage.waits_for("the change on west");
     let arrived = stage.west.look_out((SHOP, ORDERS), |_, object| storage(object) == "50Gi").await?;
