@@ -32,7 +32,6 @@ use crate::telemetry::Metric;
 /// The section on whose documents the job works.
 const HUB: &str = "hub";
 
-/// The job with the section `[syncsets]`.
 #[derive(Debug)]
 pub struct SyncsetJob;
 
@@ -40,7 +39,6 @@ pub struct SyncsetJob;
 #[derive(Debug, Default)]
 pub(super) struct SyncsetSection(Option<SyncsetsConfig>);
 
-/// The section of syncsets in a configuration, if there is one.
 pub fn section(config: &Config) -> Option<&SyncsetsConfig> {
     config.of::<SyncsetSection>()?.0.as_ref()
 }

@@ -19,25 +19,16 @@ use super::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::config::SectionName;
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
-/// How long reconciles of clusters took, by `outcome`.
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
 const HELD: &str = "towline_syncset_held";
-/// Clusters without a row of work, which is a fault.
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
-/// The age of the oldest change that is not dispatched.
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
-/// Since when the oldest cluster that is ready has been ready.
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
-/// First success of a `SyncSet` on a cluster, by `group`.
 const HIVE_SYNCSET_SECONDS: &str = "hive_syncset_apply_duration_seconds";
-/// First success of a `SelectorSyncSet` on a new cluster, by `name`.
 const HIVE_SELECTORSYNCSET_SECONDS: &str = "hive_selectorsyncset_apply_duration_seconds";
-/// Objects that were sent, by `type` and `result`.
 const HIVE_RESOURCES_TOTAL: &str = "hive_syncsetinstance_resources_applied_total";
-/// How long that took, by `type` and `result`.
 const HIVE_RESOURCE_SECONDS: &str = "hive_syncsetinstance_apply_duration_seconds";
-/// First success of all syncsets of a cluster.
 const HIVE_FIRST_SUCCESS_SECONDS: &str = "hive_clustersync_first_success_duration_seconds";
 
 /// Hive's buckets for first successes, for single objects, and for whole clusters.
@@ -96,14 +87,14 @@ const NO_GROUP: &str = "none";
 
 #[derive(Debug)]
 pub struct SyncsetMetrics {
-    /// The work queue, as those of controllers are shown. Each process counts the clusters that it claims, the dispatcher's what it
-    /// asks for, and each the rows that wait for any of them.
+    /// Shown like the work queues of controllers. Each process counts the clusters that it claims, the dispatcher's also those for which it
+    /// requests a pass, and every process the rows that wait.
     queue: WorkqueueMetrics,
     groups: Bounded,
     names: Bounded,
 }
 
-/// The values of a label that were used. Held for one look-up.
+/// The values of a label that were used. Locked only for one look-up.
 #[derive(Debug, Default)]
 struct Bounded(Mutex<BTreeSet<String>>);
 
@@ -122,12 +113,10 @@ impl Bounded {
 }
 
 impl SyncsetMetrics {
-    /// Those of the section of this name.
     pub fn new(section: &SectionName) -> Self {
         Self { queue: WorkqueueMetrics::new(section), groups: Bounded::default(), names: Bounded::default() }
     }
 
-    /// What was counted in the database.
     pub fn counted(&self, counted: &Counted) {
         self.queue.set_depth(usize::try_from(counted.work.ready).unwrap_or_default());
         for (state, clusters) in &counted.states {

@@ -42,7 +42,6 @@ pub(super) struct SyncSetToCompare {
     spec: serde_json::Value,
 }
 
-/// Compares a syncset with what is there.
 pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Diff, Problem> {
     let sample = match request.parameter("all") {
         Some("true") => MOST_SAMPLED,

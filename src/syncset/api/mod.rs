@@ -25,7 +25,6 @@ use resync::ResyncRequested;
 /// The parameter of what concerns clusters of one namespace.
 const NAMESPACE: QueryParameter =
     QueryParameter { name: "namespace", about: "Only clusters of this namespace", value: QueryValue::Text };
-/// The parameter that selects clusters by their labels.
 const SELECTOR: QueryParameter = QueryParameter {
     name: "labelSelector",
     about: "Only clusters whose labels match, as in Kubernetes",

@@ -99,7 +99,6 @@ impl Compared {
         }
     }
 
-    /// Adds which of its fields are left alone to what was noted of an object that would be created or changed.
     pub(super) fn note_left_alone(&mut self, object: &ObjectRef, pointers: &[FieldPointer]) {
         let name = object.to_string();
         let is_written = |last: &&mut DiffedObject| {
@@ -148,7 +147,7 @@ impl DiffedObject {
     }
 }
 
-/// A text in one line, which is not too long.
+/// In one line of at most `LONGEST_NOTE` characters, with `…` if it was cut.
 pub(super) fn shortened(text: &str) -> String {
     let line = |letter: char| if letter.is_control() { ' ' } else { letter };
     let mut short: String = text.chars().take(LONGEST_NOTE).map(line).collect();

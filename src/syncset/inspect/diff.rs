@@ -94,7 +94,6 @@ pub struct ProposedSyncset {
 /// Why a syncset can't be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Undiffed {
-    /// The database could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// It can't be read, though it is valid.
@@ -205,7 +204,6 @@ impl Inspector {
         })
     }
 
-    /// Tries a syncset on a cluster.
     async fn compare(
         &self,
         cluster: Uuid,

@@ -66,7 +66,6 @@ pub struct Wanting {
 pub enum Unexplained {
     #[error("there is no such cluster")]
     NoCluster,
-    /// The database could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Too much is looked at or rendered at the moment, or documents change again and again.

@@ -42,7 +42,6 @@ pub(super) fn dropped<'r>(syncset: &Live, applied: &'r [AppliedRow], wanted: &Wa
     rows
 }
 
-/// Looks at what a syncset drops, one object after the other.
 pub(super) struct Losses<'a> {
     client: &'a mut Client,
     kinds: &'a BTreeMap<KindId, Result<Kind, KindError>>,

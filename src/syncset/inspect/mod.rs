@@ -52,7 +52,6 @@ enum Unseen {
     /// It did not answer, or refused.
     #[error("{}", .0.message())]
     Cluster(Error),
-    /// It has not answered in time.
     #[error("no answer in time")]
     Late,
 }
@@ -65,12 +64,10 @@ impl Inspector {
         Self { store, preparer: preparer.apart(), clusters, slots, at_once, is_guarding: config.mass_delete_guard }
     }
 
-    /// The keys that open what is sealed.
     pub fn keyring(&self) -> Arc<Keyring> {
         self.preparer.keyring()
     }
 
-    /// Where what takes long is done.
     pub fn blocking(&self) -> &BlockingPool {
         self.preparer.blocking()
     }

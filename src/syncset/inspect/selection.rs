@@ -45,7 +45,7 @@ pub(super) fn reference(place: &ClusterPlace) -> ClusterReference {
     ClusterReference { namespace: place.namespace.clone(), name: place.name.clone() }
 }
 
-/// So many of them, from everywhere in the list.
+/// At most `most` of them, evenly spread over the list.
 pub(super) fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
     let count = all.len().min(most);
     (0..count).filter_map(|index| all.get(index * all.len() / count).copied()).collect()

@@ -70,7 +70,7 @@ pub(super) enum DryRun {
 /// What a syncset itself brings, and which therefore need not be there.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Brought {
-    /// With their places: one comes before the next.
+    /// With their places, since an object may need one that is sent before it.
     objects: BTreeMap<ObjectRef, Position>,
     namespaces: BTreeSet<String>,
     groups: BTreeSet<String>,
@@ -169,7 +169,6 @@ impl Known<'_> {
     }
 }
 
-/// Tries what a syncset wants on a cluster.
 pub(super) struct Trial<'k> {
     cluster: Cluster,
     kinds: &'k BTreeMap<KindId, Result<Kind, KindError>>,

@@ -25,7 +25,6 @@ Helm releases: `towline explain inventory NAMESPACE/NAME` shows what one waits f
 const EXIT_CODES: &str = "\
 Exit codes: 0 nothing would change; 1 something would; 2 something could not be compared or would be refused, or the command failed.";
 
-/// The commands, for the job's list of commands.
 pub fn commands() -> Vec<JobCommand> {
     let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
     let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));

@@ -47,7 +47,6 @@ pub struct Live {
     pub inputs: Digest,
 }
 
-/// What there is to do on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing, ever again: there is no such cluster, or it is being deleted. Its objects stay.
@@ -68,7 +67,6 @@ pub enum Action {
     Pass(PassPlan),
 }
 
-/// Why a cluster is paused, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// The field or annotation.

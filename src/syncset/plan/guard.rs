@@ -189,7 +189,7 @@ fn is_precious([group, kind, ..]: &[String; 4]) -> bool {
     PRECIOUS.iter().any(|(of, is)| of == group && is == kind)
 }
 
-/// The same of a row of applied objects, as an expression.
+/// The same for a row of applied objects, as an SQL expression.
 pub fn precious_row(row: &str) -> String {
     let kinds: Vec<String> = PRECIOUS.iter().map(|(group, kind)| format!("('{group}', '{kind}')")).collect();
     format!("({row}.api_group, {row}.kind) in ({})", kinds.join(", "))

@@ -65,7 +65,6 @@ impl Audience {
         }
     }
 
-    /// Whether a cluster is one of them.
     pub fn includes(&self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
         match self {
             Self::Named { namespace: own, clusters } => own == namespace && clusters.contains(name),

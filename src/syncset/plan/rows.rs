@@ -112,7 +112,6 @@ pub struct ContactRow {
 }
 
 impl ContactRow {
-    /// With the identity that was read.
     #[must_use]
     pub fn identified(self, identity: Option<String>) -> Self {
         let home = self.home.or_else(|| identity.clone());

@@ -35,7 +35,7 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 pub struct Slots {
     connecting: Arc<Semaphore>,
     probing: Arc<Probing>,
-    /// For what somebody has asked for.
+    /// For clusters for which somebody has requested a pass.
     demanded: Arc<Probing>,
     slow: Arc<Semaphore>,
     working: Arc<Working>,
@@ -123,7 +123,7 @@ impl Slots {
         Arc::clone(&self.connecting).try_acquire_owned().ok()
     }
 
-    /// The same, when those have had theirs that have waited longer.
+    /// The same, after those that have waited longer.
     pub async fn connect(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.connecting).acquire_owned().await.ok()
     }

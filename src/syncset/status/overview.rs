@@ -84,7 +84,6 @@ impl Overview {
         let _ = latest.wait_for(|latest| latest.began_at.is_some_and(|began_at| began_at >= asked_at)).await;
     }
 
-    /// The actor, under its name `overview`.
     pub fn child(self) -> ChildSpec {
         ChildSpec::new("overview", move |scope| self.clone().run(scope))
     }

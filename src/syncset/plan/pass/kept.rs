@@ -14,13 +14,13 @@ use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::AppliedRow;
 use crate::syncset::plan::wanted::is_within;
 
-/// Whether a row says nothing but that the object is to stay. Whoever wants it again knows no more of it than without the row.
+/// Whether a row says only that the object is to stay. For a syncset that wants the object again it is as good as no row.
 pub(super) fn is_kept(row: &AppliedRow) -> bool {
     !row.wanted && !row.tracked && is_undetermined(row)
 }
 
 impl Pass {
-    /// Forgets the row of an object that stays, but not that it does.
+    /// Removes the row of an object that stays, but keeps the fact that it stays.
     pub(super) fn let_stay(&mut self, object: &ObjectRef, syncset: Uuid) {
         let Some(row) = self.stored.row(object, syncset).cloned() else { return };
         self.stored.forget(object, syncset);
@@ -57,7 +57,8 @@ impl Pass {
         self.stored.rows().filter(is_around).map(|row| row.syncset).collect()
     }
 
-    /// Hands on what is known of objects that stay to the syncsets that have the outer objects now, and forgets what is of no use.
+    /// Moves what is known of objects that stay to the syncsets that now have the outer objects, and removes rows that are no longer
+    /// needed.
     pub(super) fn tidy_kept(&mut self) {
         let kept: Vec<AppliedRow> = self.stored.rows().filter(|row| is_kept(row)).cloned().collect();
         for row in kept {
@@ -81,9 +82,9 @@ impl Pass {
         self.kept_within(outer).any(|row| self.may_define(outer, &row.object))
     }
 
-    /// Whether a live syncset but this one is going to delete something in its turn that would be deleted with this object. That is done
-    /// first: the syncset sends what it wants before it deletes anything, and it may turn out to be something that stays. A syncset
-    /// deletes its own in their order. Two may wait for each other all the same, since a definition of definitions has any name.
+    /// Whether a live syncset other than this one has yet to delete something that would be deleted with this object. That goes first: the
+    /// other syncset sends what it wants before it deletes anything, and the inner object may turn out to be kept. A syncset deletes its
+    /// own objects in order. Two syncsets may still wait for each other, since a definition of definitions may have any name.
     pub(super) fn has_removal_within(&self, outer: &ObjectRef, but: Option<usize>) -> bool {
         let of_others = self.removals.iter().filter(|(syncset, _)| Some(**syncset) != but);
         of_others.flat_map(|(_, removals)| removals).any(|removal| is_within(&removal.object, outer))

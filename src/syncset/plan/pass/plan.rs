@@ -63,8 +63,7 @@ impl Pass {
         self.plan_checks(items);
     }
 
-    /// What a syncset has sent is not deleted from the moment on that it is `Upsert`: also if it does not render, so that
-    /// nothing else of it is noted.
+    /// An `Upsert` syncset no longer deletes what it has sent, even if it does not render and nothing else of it is recorded.
     fn untrack_upserts(&mut self) {
         let upserts = self.live.iter().map(|live| &live.header).filter(|header| header.mode == Mode::Upsert);
         let upserts: BTreeSet<Uuid> = upserts.map(|header| header.id).collect();
@@ -235,9 +234,9 @@ impl Pass {
         self.settle_others(&item.object, item.syncset) || is_urgent
     }
 
-    /// What a syncset wants is noted even if another one sends it, and whatever becomes of that: the syncset may be done with this
-    /// pass, and not be due when the other one is gone. A row that knows the object stays until the winner's row does, but not what
-    /// it says was sent: should the winner go without having sent the object, it is sent again.
+    /// Records what a syncset wants even if another one sends it: the syncset may be done with this pass and not be due when the other one
+    /// is gone. A row that knows the object stays until the winner's row does, but loses its content: if the winner goes away before it has
+    /// sent the object, the object is sent again.
     fn note_superseded(&mut self) {
         for ((object, position), api_version) in &self.superseded {
             let Some(header) = self.live.get(*position).map(|live| &live.header) else { continue };
@@ -251,8 +250,8 @@ impl Pass {
         }
     }
 
-    /// What a syncset no longer wants is noted even if whoever sends it next fails: otherwise its row would go on claiming the object
-    /// when it is not due any more.
+    /// Records what a syncset no longer wants even if the next sender fails. Otherwise its row would still claim the object once the
+    /// syncset is no longer due.
     fn note_dropped(&mut self) {
         let is_dropped = |row: &&AppliedRow| {
             let at = self.position(row.syncset).filter(|at| self.turns.contains(at) && !self.failures.contains_key(at));
@@ -296,8 +295,8 @@ impl Pass {
         live.map(|live| live.header.id).collect()
     }
 
-    /// The row of the winner holds what is known of the object; those of the others say that they want it, and nothing else. Who
-    /// does not want it any more has one until the winner has sent the object: only whoever sent it last may delete it.
+    /// The winner's row holds what is known of the object; the rows of the others only say that they want it. A syncset that no longer
+    /// wants it keeps its row until the winner has sent the object, since only the last sender may delete it.
     pub(super) fn settle_others(&mut self, object: &ObjectRef, winner: usize) -> bool {
         let mut is_urgent = false;
         let others: Vec<usize> = self.wanted.claimants(object).filter(|position| *position != winner).collect();

@@ -90,7 +90,8 @@ impl Pass {
         None
     }
 
-    /// Of a look that failed in the pass from which this one goes on, or of its syncset, unless that has changed since.
+    /// The failure of an earlier pass, which this one continues: of a read of the object, or of its syncset. None if the inputs have
+    /// changed since.
     fn known_failure(&self, item: &Item) -> Option<Failure> {
         if let Some(failure) = self.earlier_failure(item.syncset) {
             return Some(failure);
@@ -100,7 +101,7 @@ impl Pass {
         (*inputs == live.inputs).then(|| failure.clone())
     }
 
-    /// Puts an object where its turn finds it, unless there is nothing to do for it.
+    /// Queues an object for its turn, unless there is nothing to do for it.
     pub(super) fn place(&mut self, mut item: Box<Item>) {
         item.is_late = self.is_committed();
         if matches!(item.state, ItemState::Failed(_) | ItemState::Unserved(_)) && !item.send {
@@ -187,7 +188,7 @@ impl Pass {
     }
 }
 
-/// Who has changed what this body gives. Whoever owns one of its fields through a subresource has written it since it was sent last.
+/// The manager that has changed a field of this body. One that owns a field through a subresource has written it since it was sent last.
 fn contender(body: &Value, seen: &Seen) -> Option<String> {
     let is_given = |field: &str| without(body, &left_alone(body)).pointer(field).is_some();
     let scaled = seen.scaled.iter().find(|(_, field)| is_given(field));

@@ -29,8 +29,8 @@ impl Pass {
         }
     }
 
-    /// Why an object is not ours to delete, if it is not: as for one that nobody wants. What is known of it is known of
-    /// whoever has sent it so far, who need not be the one that sends it now.
+    /// Why an object is not ours to delete, none if it is: the same rules as for an object that nobody wants. The known facts come from the
+    /// syncset that sent it last, which need not be the one that sends it now.
     fn not_ours(&self, item: &Item, seen: &Seen) -> Option<Release> {
         let own = self.live.get(item.syncset).map(|live| live.header.id);
         let is_wanted = |object: &ObjectRef| *object != item.object && self.wanted.winner(object).is_some();

@@ -162,7 +162,7 @@ impl Pass {
         self.deletion_failures.entry(removal.syncset).or_insert(failure);
     }
 
-    /// The cluster has refused it: a pass that goes on from this one does not ask again.
+    /// Gives up a deletion that the cluster has refused: a pass that continues this one does not try it again.
     fn give_up(&mut self, removal: &Removal, message: &str) {
         let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
         self.progress.removals.insert((removal.object.clone(), removal.syncset), failure);
@@ -233,7 +233,7 @@ impl Pass {
         }
     }
 
-    /// The results of syncsets that are gone go with their last row. Rows may also have gone with the turn of a later syncset.
+    /// Removes the results of gone syncsets that have no rows left. Their rows may also have been removed in the turn of a later syncset.
     pub(super) fn finish_deletions(&mut self) {
         self.tidy_kept();
         let pending = self.stored.rows().filter(|row| !row.wanted && !is_kept(row));
@@ -255,7 +255,7 @@ impl Pass {
         }
     }
 
-    /// Only a pass that finds the object in place ends it, be it a full one or one that sends a change.
+    /// The failure `DeletedAgain` of an earlier pass, which stays until a pass, full or not, has found the object in place.
     fn still_deleted_again(&self, syncset: Uuid, old: &ResultRow) -> Option<Failure> {
         let is_open = |row: &AppliedRow| row.syncset == syncset && row.wanted && row.gone >= CONTENDED_AFTER;
         let failure = old.failure.as_ref().filter(|failure| failure.reason == Reason::DeletedAgain);

@@ -44,7 +44,7 @@ pub struct Pass {
     pub(super) kinds: BTreeMap<KindKey, Result<Resolution, Refused>>,
     /// Whether objects of a group and kind are in namespaces.
     pub(super) scopes: BTreeMap<(String, String), bool>,
-    /// As definitions of a group and kind are named.
+    /// By group and kind, the plural by which a definition is named.
     pub(super) plurals: BTreeMap<(String, String), String>,
     pub(super) unresolved: BTreeSet<KindKey>,
     pub(super) listings: VecDeque<Listing>,
@@ -56,9 +56,9 @@ pub struct Pass {
     pub(super) gone_removals: VecDeque<Removal>,
     /// Those of them that wait for what live syncsets delete in their turns.
     pub(super) late_removals: VecDeque<Removal>,
-    /// How many turns in a row have given way to another one, without anything that was done.
+    /// How many turns in a row have given way to another one without any progress.
     pub(super) given_way: usize,
-    /// Whether nothing is deleted any more.
+    /// Whether this pass deletes nothing more.
     pub(super) are_deletions_off: bool,
     pub(super) removals: BTreeMap<usize, VecDeque<Removal>>,
     /// Syncsets that are due and not done.
@@ -76,7 +76,7 @@ pub struct Pass {
     pub(super) contended: Vec<(ObjectRef, Option<String>)>,
     /// Whether rows have changed that have to be stored before the next object is written.
     pub(super) awaits_store: bool,
-    /// How many objects have been looked at meanwhile.
+    /// How many objects were prepared in advance since the last store.
     pub(super) ahead: usize,
     pub(super) follow_up: Option<Ask>,
     asked: Option<Ask>,
@@ -105,7 +105,6 @@ enum Phase {
 }
 
 impl Pass {
-    /// A pass that has not begun.
     pub fn new(input: Input) -> Self {
         let mut stored = StoredRows::new(input.applied, input.patched, input.results);
         if input.another_cluster {
@@ -270,8 +269,8 @@ impl Pass {
         is_alone
     }
 
-    /// What the pass was planned by has changed, so that what it is about to delete may be wanted again. It deletes nothing more, and
-    /// what it sends it sends all the same: it would never come to that if documents change more often than passes reach a deletion.
+    /// The documents have changed since the pass was planned, so an object that it is about to delete may be wanted again. It deletes
+    /// nothing more but goes on sending: otherwise nothing would be sent while documents change more often than passes reach a deletion.
     pub fn put_off_deletions(&mut self) {
         self.are_deletions_off = true;
         self.asked = match self.asked.take() {
@@ -285,7 +284,7 @@ impl Pass {
         self.requests = self.requests.saturating_sub(1);
     }
 
-    /// The caller has waited for its own turn, so that this is no time of the cluster's.
+    /// The caller has waited for its own turn; that time does not count as the cluster's.
     pub fn has_waited(&mut self, waited: Duration) {
         self.waited += waited;
     }
@@ -531,7 +530,8 @@ impl Pass {
         }
     }
 
-    /// Failures hold only for a pass that goes on at once: an interrupted one waits, and then tries everything again.
+    /// Failures are carried over only to a pass that continues at once: after an interruption the next pass comes later and tries
+    /// everything again.
     fn progress_after(&self, end: End) -> Progress {
         let Progress { objects, patches, unlisted, slow_kinds, throttled, .. } = &self.progress;
         let (slow_kinds, throttled) = (slow_kinds.clone(), throttled.clone());

@@ -197,7 +197,7 @@ pub struct Seen {
     pub takeover: Takeover,
 }
 
-/// That an object is being deleted, and is there until what holds it lets go.
+/// The state of an object that is being deleted and not gone yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
     /// Since when; none if the cluster gives no time.
@@ -458,8 +458,8 @@ pub struct Outcome {
     pub progress: Progress,
 }
 
-/// What a full pass has seen to be in step or has sent, and what a pass that yielded has tried in vain. Without it, one with more of
-/// that than a pass may request would never end, and syncsets that come later would never have a turn.
+/// What a full pass has found in step or has sent, and what failed in a pass that yielded. Without it, a full pass over more objects than
+/// one pass may send requests for would never end, and later syncsets would never have a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub(super) objects: BTreeSet<ObjectRef>,
@@ -471,7 +471,7 @@ pub struct Progress {
     /// Objects that are being deleted: they are forgotten when they are gone. They may take any time: a pass that goes on does
     /// not look at them again, or many of them would keep all others from their turns.
     pub(super) ending: BTreeSet<(ObjectRef, Uuid)>,
-    /// Syncsets that could not be sent, with their inputs. What they delete may not be done.
+    /// Syncsets that could not be sent, with their inputs. Their deletions may still be pending.
     pub(super) failed: BTreeMap<Uuid, (Digest, Failure)>,
     /// Syncsets whose turn ended in a failure, with their inputs.
     pub(super) ended: BTreeMap<Uuid, Digest>,
@@ -492,7 +492,6 @@ pub(super) type Throttled = (Verb, ObjectRef);
 /// What a request does. Several requests of a pass may be about one object, and an answer to one of them says nothing of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verb {
-    /// It finds out how a kind is served.
     Discover,
     List,
     /// It reads an object before it is sent.

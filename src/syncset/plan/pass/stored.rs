@@ -40,8 +40,8 @@ impl Facts {
     }
 }
 
-/// Whether it is open if the object existed before: rows of `CreateOnly` are stored like that before the first try, and rows
-/// of syncsets whose object another one sends.
+/// Whether it is not known yet if the object existed before us. Rows of `CreateOnly` are stored like that before the first try, and so are
+/// rows of syncsets whose object another one sends.
 pub(super) fn is_undetermined(row: &AppliedRow) -> bool {
     row.adopted && row.uid.is_none() && row.content.is_none()
 }
@@ -96,8 +96,8 @@ impl StoredRows {
         })
     }
 
-    /// Returns whether the row has to be stored before the object is written. It need not be if a pass that finds the row before it
-    /// comes to the same: it looks at an object without content before it sends that.
+    /// Returns whether the row has to be stored before the object is written. It need not be if a pass that finds the previous row does the
+    /// same: before it sends an object without content, it reads the object.
     pub(super) fn put(&mut self, row: AppliedRow) -> bool {
         let rows = self.applied.entry(row.object.clone()).or_default();
         let is_urgent = match rows.get(&row.syncset) {

@@ -50,7 +50,6 @@ pub enum Unreachable {
     Duplicate,
 }
 
-/// A condition as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     kind: &'static str,
@@ -77,7 +76,6 @@ impl Unreachable {
         }
     }
 
-    /// What an operator can do about it.
     pub fn next_step(self) -> &'static str {
         match self {
             Self::ErrorConnectingToCluster => "see whether its API server can be reached from here",

@@ -23,7 +23,6 @@ pub use compare::differs;
 pub use condition::{Conditions, Reachability, Unreachable, has_moved};
 pub use reason::{Reason, Retry};
 
-/// What a status is made of.
 #[derive(Clone, Debug)]
 pub struct Observed<'o> {
     /// The outcomes of the cluster's syncsets, also of those that are gone and not cleaned up yet.
@@ -32,7 +31,6 @@ pub struct Observed<'o> {
     pub live: &'o BTreeSet<Uuid>,
     /// Syncsets that are gone and whose objects are all being deleted: that is no failure. None if that was not found out to the end.
     pub ending: Option<&'o BTreeSet<Uuid>>,
-    /// What else there is to say.
     pub conditions: Conditions,
     /// The process that worked on the cluster.
     pub controlled_by: &'o str,

@@ -39,7 +39,7 @@ pub enum Retry {
     /// With the next change, or the next full pass.
     OnChange,
     Backoff,
-    /// The same up to a minute: somebody else brings it to its end, and nothing is done but to look.
+    /// With back-off of up to a minute: the deletion is under way, and is only looked at.
     Look,
 }
 
@@ -83,7 +83,6 @@ impl Reason {
         }
     }
 
-    /// What an operator can do about it.
     pub fn next_step(self) -> &'static str {
         match self {
             Self::ResourceInvalid | Self::TemplateInvalid => "correct the syncset",

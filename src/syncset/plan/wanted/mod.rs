@@ -33,7 +33,7 @@ pub struct Live {
     pub header: Header,
     /// What it would be applied with now.
     pub inputs: Digest,
-    /// What it wants, if it is due; none if its stored rows say so.
+    /// What it wants, if it is due; none if its stored rows say what it wants.
     pub rendered: Option<Rendered>,
     pub deletions: Deletions,
 }

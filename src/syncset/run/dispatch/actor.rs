@@ -21,7 +21,7 @@ use crate::documents::{Broker, Grant, Leadership};
 
 /// The channel that every write notifies.
 const CHANNEL: &str = "towline";
-/// A notification may have been lost.
+/// How often the log is also read without a notification, since one may be lost.
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
@@ -76,7 +76,6 @@ impl Dispatcher {
         self
     }
 
-    /// The actor, under its name `dispatcher`.
     pub fn child(self) -> ChildSpec {
         ChildSpec::new("dispatcher", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
     }

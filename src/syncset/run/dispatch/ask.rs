@@ -10,7 +10,7 @@ use super::suspended::Released;
 use super::tracked::tracked;
 use crate::db::{Transaction, Type, column};
 
-/// Adds the clusters of the syncsets that map changed secrets. Those that mapped them before, their own changes concern.
+/// Adds the clusters of the syncsets that map changed secrets. A syncset that no longer maps one is covered by its own change.
 pub(super) async fn mappers(
     transaction: &mut Transaction<'static>,
     mut concern: Concern,

@@ -37,7 +37,6 @@ impl Concern {
         concern.limited()
     }
 
-    /// Whether nobody is to be asked for.
     pub(super) fn is_empty(&self) -> bool {
         let Self { all, clusters, gone: _, named, selections, secrets } = self;
         !all && clusters.is_empty() && named.is_empty() && selections.is_empty() && secrets.is_empty()

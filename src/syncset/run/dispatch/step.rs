@@ -22,7 +22,7 @@ pub(super) enum TurnStep {
     Follow,
     /// Rows are missing, or nothing was dispatched yet: all clusters are asked for.
     All {
-        /// For full passes: clusters may hold what lost transactions ordered.
+        /// Whether the passes are full ones, since clusters may hold objects of transactions that the database has lost.
         in_full: bool,
     },
     /// The versions have another origin, and have to be renumbered first.

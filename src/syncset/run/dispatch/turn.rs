@@ -87,8 +87,8 @@ impl Dispatch {
         self
     }
 
-    /// Checks again what is suspended, since nothing may be left of it, and forgets what is not needed. A release before this one may not have
-    /// known how to read a syncset; and without the guard, nothing that can be read stays suspended.
+    /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. An earlier
+    /// release may have been unable to read a syncset; without the guard, nothing that can be read stays suspended.
     pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
         self.tidy_in_pages(grant, &|| ()).await
     }

@@ -19,8 +19,8 @@ use crate::syncset::plan::action::Action;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::run::store::{Contact, Revision, Snapshot};
 
-/// So long what the database has said counts. A pass that deletes something writes its plan right before, and the look at the first
-/// object takes milliseconds: usually nothing is asked for this alone.
+/// How long an answer of the database counts as fresh. A pass that deletes something writes its plan right before, and the look at the
+/// first object takes milliseconds: usually no further question is needed.
 pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Basis {
     pub(super) has_changed: bool,
     /// Whether that is the cluster's document, so that the cluster may be paused.
     pub(super) is_another_version: bool,
-    /// When the database has told this last.
+    /// When the database last said so.
     told: Instant,
     /// How long the reconcile has waited for its turn since then.
     waited: Duration,
@@ -88,7 +88,6 @@ pub(super) enum Rechecked {
 }
 
 impl Rechecked {
-    /// By what was stored before, and is now.
     pub(super) fn of((before, planned): (&Snapshot, &Plan), (snapshot, plan): (&Snapshot, &Plan)) -> Self {
         if matches!(plan.action, Action::Gone | Action::Paused(_)) {
             return Self::Ended;

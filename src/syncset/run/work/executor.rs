@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// For all requests of one look-up: a server chooses how many versions its groups have.
 const LONGEST_LOOK_UP: Duration = Duration::from_secs(20);
-/// A write may take its time, such as one that webhooks look at. After this time the cluster has to show that it lives.
+/// A write may take long, for example because of webhooks. After this time the cluster is probed.
 const PROBED_AFTER: Duration = Duration::from_secs(1);
 
 /// A cluster's client, and the kinds found so far. It is kept between passes.
@@ -51,7 +51,6 @@ impl Client {
         clusters.cluster(&name, credentials.config, credentials.fingerprint).map(Self::new)
     }
 
-    /// Of which nothing is known yet.
     pub fn new(cluster: Arc<DynamicCluster>) -> Self {
         Self { cluster, kinds: Kinds::default() }
     }

@@ -5,7 +5,6 @@ use crate::syncset::plan::pass::Outcome;
 /// Most objects of a pass that are named: each full pass names them again.
 const MOST_NAMED: usize = 20;
 
-/// Writes it, if there is anything, of the cluster with this name.
 pub(super) fn write(cluster: &str, outcome: &Outcome) {
     if !outcome.releases.is_empty() {
         let kept: Vec<String> =

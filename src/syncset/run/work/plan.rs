@@ -24,7 +24,6 @@ pub(super) const MOST_BYTES: usize = 8 << 20;
 /// Each object, patch and copy of a Secret counts with so many bytes more, so a cluster has at most 26,214 of them, however small they are.
 const OBJECT: usize = 320;
 
-/// What a snapshot says of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The cluster, if there is one.

@@ -81,7 +81,6 @@ pub struct Prepared {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// The database could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A syncset or a secret has changed since the snapshot, so that another one has to be taken.
@@ -98,7 +97,6 @@ pub enum PrepareError {
     TooManyObjects,
 }
 
-/// Why there is no client of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum NoClient {
     #[error(transparent)]
@@ -150,12 +148,10 @@ impl Preparer {
         Self { proposed: Some(Proposed { syncset, version, kept }), ..self.clone() }
     }
 
-    /// Where what takes long is done.
     pub fn blocking(&self) -> &BlockingPool {
         &self.blocking
     }
 
-    /// The keys that open what is sealed.
     pub fn keyring(&self) -> Arc<Keyring> {
         Arc::clone(&self.keyring.borrow())
     }

@@ -74,13 +74,10 @@ pub(super) enum ReconcileError {
     /// The process ends: another one may go on at once.
     #[error("the process ends")]
     ShutsDown,
-    /// The state could not be read or written.
     #[error(transparent)]
     Store(StoreError),
-    /// The status could not be written.
     #[error("failed to write the ClusterSync")]
     Show(#[from] WriteError),
-    /// The cluster can't be worked on.
     #[error(transparent)]
     Prepare(PrepareError),
     /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.

@@ -108,7 +108,6 @@ impl std::ops::Deref for Worker {
 }
 
 impl Worker {
-    /// A worker with these settings on these documents.
     pub fn new(config: SyncsetsConfig, shared: &Shared, observer: Arc<dyn WorkObserver>) -> Self {
         let store = PassStore::new(shared.database.clone());
         let payloads = Payloads::of_bytes(PAYLOAD_CACHE);
@@ -136,7 +135,6 @@ impl Worker {
         }))
     }
 
-    /// The actor, under its name `worker`.
     pub fn child(self) -> ChildSpec {
         ChildSpec::new("worker", move |scope| self.clone().run(scope))
     }

@@ -45,12 +45,11 @@ pub(super) fn kubeconfig(cluster: &StoredCluster, keyring: &Keyring) -> Result<O
 }
 
 impl OpenedKubeconfig {
-    /// By which a client is known that was made of it.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// What it says. That may take long.
+    /// Parses it, which may take long.
     pub fn read(&self, allowed: Allowed) -> Result<Credentials, NoCredentials> {
         let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
         let text = std::str::from_utf8(self.text.expose_secret()).map_err(no_text)?;
