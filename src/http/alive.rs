@@ -72,7 +72,6 @@ pub struct Counted<T> {
 }
 
 impl<T> Counted<T> {
-    /// A connection without reads so far.
     pub fn new(inner: T) -> Self {
         Self { inner, heard: 0 }
     }

@@ -85,7 +85,6 @@ pub enum Error {
     /// The environment's proxy is of an unsupported kind. Its URL is not repeated, since it may hold a password.
     #[error("the proxy of the environment is not an http://, https:// or socks5:// URL")]
     Proxy,
-    /// The trusted certificate authorities can't be loaded.
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// The path is not valid in a URL.

@@ -112,7 +112,6 @@ pub struct Unresolved {
 }
 
 impl Unresolved {
-    /// Why a name can't be resolved.
     pub(crate) fn of(name: impl Into<String>, source: std::io::Error) -> Self {
         Self { name: name.into(), source }
     }

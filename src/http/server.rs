@@ -184,7 +184,6 @@ impl Service {
         }
     }
 
-    /// Serves all requests of a connection.
     async fn speak(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -32,7 +32,6 @@ pub struct CertificateFiles {
 /// Why a certificate can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file could not be read.
     #[error("failed to read {}", path.display())]
     Read {
         path: PathBuf,
