@@ -43,17 +43,12 @@ pub(super) fn replaced(kind: Kind) -> String {
     format!("{kind}Replace")
 }
 
-/// The name of the schema of problems.
 pub(super) const PROBLEM: &str = "Problem";
 /// The name of the schema of the body of a DELETE.
 pub(super) const WHICH: &str = "Which";
-/// The name of the schema of an operation of a JSON patch.
 pub(super) const PATCH_OPERATION: &str = "JsonPatchOperation";
-/// The name of the schema of a bookmark.
 const BOOKMARK: &str = "Bookmark";
-/// The name of the schema of the types of events.
 const EVENT_TYPE: &str = "EventType";
-/// The name of the schema of the answer to an apply.
 pub(super) const APPLIED: &str = "Applied";
 /// The name of the schema that `…/status` accepts.
 pub(super) const STATUS: &str = "StatusRequest";
