@@ -291,7 +291,6 @@ impl Remote {
     }
 }
 
-/// Sends an order to a section. Returns its answer as text.
 async fn order(section: &SectionName, format: Format, access: &Access, path: &str) -> Result<String, Error> {
     let asking = client::ask(&access.admin, &Method::POST, path, access.token_file.as_deref());
     let answer = telling(&format!("waiting for section {section}"), asking).await?;

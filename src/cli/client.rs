@@ -28,7 +28,6 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// Why a request to the daemon failed. Each error ends the process with code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The token file can't be read.
     #[error("failed to read the admin token")]
     Token(#[source] ReadToken),
     /// The token has characters that are not allowed in an HTTP header.
@@ -84,7 +83,6 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// An invalid address of an admin server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form http://HOST:PORT (the admin server has no TLS)")]
 pub struct InvalidUrl;
