@@ -75,7 +75,6 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     /// Their names, in the order of the file.
     fn names(&self) -> Vec<&SectionName>;
 
-    /// The clusters that they refer to.
     fn clusters(&self) -> Vec<&ClusterName>;
 
     /// Records what is wrong between them and with the rest of the configuration.

@@ -31,7 +31,6 @@ pub enum Place {
     HubOfSecret,
 }
 
-/// The consequence of a missing permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The section can't do its job.
@@ -83,7 +82,6 @@ impl Permission {
 pub struct Kinds(BTreeMap<(ClusterName, String), Kind>);
 
 impl Kinds {
-    /// Records how a cluster serves a kind.
     pub fn insert(&mut self, cluster: &ClusterName, id: &ResourceId, kind: Kind) {
         self.0.insert((cluster.clone(), id.to_string()), kind);
     }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::command::complain;
 
-/// What is done sooner is not told.
+/// Work that ends sooner prints nothing.
 const FIRST: Duration = Duration::from_secs(2);
 /// Between two lines.
 const FURTHER: Duration = Duration::from_secs(10);

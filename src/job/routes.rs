@@ -189,7 +189,6 @@ impl ApiRoute {
         Self { body: Some(ApiSchema::of::<B>()), ..self }
     }
 
-    /// Sets the status of its answers.
     #[must_use]
     pub fn answering(self, status: StatusCode) -> Self {
         Self { status, ..self }
