@@ -32,7 +32,6 @@ use crate::job::permission::{Kinds, Permission};
 use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
-/// The job with the section `[hub]`.
 #[derive(Debug)]
 pub struct HubJob;
 
@@ -40,7 +39,6 @@ pub struct HubJob;
 #[derive(Debug, Default)]
 pub(super) struct HubSection(Option<HubConfig>);
 
-/// The section of the hub in a configuration, if there is one.
 pub fn section(config: &Config) -> Option<&HubConfig> {
     config.of::<HubSection>()?.0.as_ref()
 }

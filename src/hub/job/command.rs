@@ -76,7 +76,6 @@ enum MigrateTask {
     Status,
 }
 
-/// The commands, for the job's list of commands.
 pub fn commands() -> Vec<JobCommand> {
     let hub = |command: HubCommand, jobs: &Load| {
         let config = alone(config::environment(), *jobs)?;
