@@ -68,7 +68,6 @@ impl Arrivals {
         Ok(Self { record, watching })
     }
 
-    /// When the mark was seen first.
     pub fn first(&self, mark: &str) -> Option<Instant> {
         self.record.lock().first.get(mark).copied()
     }

@@ -71,7 +71,6 @@ pub enum Storage {
     Own,
 }
 
-/// How a control plane is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What it is called in files, tokens and errors; letters, digits and `-`.

@@ -128,7 +128,6 @@ impl Process {
         Usage::reset_peak(self.pid.as_raw_nonzero().get())
     }
 
-    /// The last lines that the process wrote.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -43,14 +43,14 @@ impl Random {
     }
 }
 
-/// The seed: `SEED`, else 1. It is printed, so that a failure can be played again.
+/// `SEED`, or 1. Printed, so that a failure can be played again.
 pub fn seed() -> u64 {
     let seed = number("SEED").unwrap_or(1);
     println!("SEED={seed} ROUNDS={:?}", number("ROUNDS"));
     seed
 }
 
-/// How many rounds are played: `ROUNDS`, else a few.
+/// `ROUNDS`, or else `few`.
 pub fn rounds(few: u64) -> u64 {
     number("ROUNDS").unwrap_or(few)
 }

@@ -36,7 +36,6 @@ pub const REPLICAS: &str = "replicas";
 /// The name under which the controller manager's requests are known.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// Every user of a control plane.
 pub const USERS: [User; 12] = [
     User { name: ADMIN, groups: "system:masters" },
     User { name: TOWLINE, groups: "" },

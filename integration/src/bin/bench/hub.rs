@@ -47,7 +47,7 @@ struct Run<'s> {
     options: &'s Options,
     hub: HubWorld<'s>,
     clusters: usize,
-    /// Of each cluster, as its last writer was told.
+    /// The version of each cluster, as answered to its last writer.
     versions: Vec<u64>,
 }
 

@@ -75,7 +75,6 @@ impl<'s> HubWorld<'s> {
         Ok(())
     }
 
-    /// Ends the replicas and removes the database.
     pub(crate) async fn end(mut self) -> Result<(), Error> {
         self.stop().await?;
         drop(self.sql);
@@ -89,7 +88,6 @@ impl<'s> HubWorld<'s> {
         Probes { programs, database: Some((self.server, &self.sql)), ..Probes::default() }
     }
 
-    /// A client of one of the replicas.
     pub(crate) fn client(&self, number: usize) -> Result<Client, Error> {
         let missing = || Error::Unreadable { what: "the hub".to_owned(), detail: "it does not run".to_owned() };
         self.replicas.get(number % self.replicas.len().max(1)).map(Replica::client).ok_or_else(missing)

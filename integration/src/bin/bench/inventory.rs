@@ -147,7 +147,6 @@ impl World for Inventory<'_> {
 }
 
 impl<'o> Inventory<'o> {
-    /// A cluster with namespaces and a project.
     async fn start(options: &'o Options) -> Result<Self, Error> {
         let plane = PlaneOptions { controller_manager: false, ..PlaneOptions::named("inventory") };
         let plane = ControlPlane::start(plane.with_crds(&[crds::HOSSTED_PROJECTS])).await?;
@@ -181,7 +180,6 @@ impl<'o> Inventory<'o> {
         Api::all_with(self.admin.clone(), &ApiResource::from_gvk_with_plural(&kind, "hosstedprojects"))
     }
 
-    /// Writes the records of many further releases.
     async fn write_records(&self) -> Result<(), Error> {
         let made = stream::iter(0..self.options.many).map(async |number| {
             let name = format!("many-{number}");

@@ -19,7 +19,6 @@ pub(crate) struct Probes<'w> {
     pub(crate) sink: Option<&'w Sink>,
 }
 
-/// A process that does a job.
 pub(crate) trait Program {
     fn id(&self) -> i32;
     fn usage(&self) -> Result<Usage, Error>;

@@ -81,7 +81,6 @@ impl Who {
     }
 }
 
-/// One of them, running.
 enum Daemon {
     Towline(Box<Towline>),
     Go(Box<Reference>),

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use crate::measure::{Figures, median};
 
-/// What was measured of a job.
 pub(crate) struct Table {
     /// Names the file.
     pub(crate) job: &'static str,

@@ -154,7 +154,6 @@ impl Cluster {
         Ok(sent)
     }
 
-    /// A database as it is now.
     pub(crate) async fn get(&self, namespace: &str, name: &str) -> Result<DynamicObject, Error> {
         let found = self.databases(namespace).get(name).await;
         found.map_err(Error::kubernetes(self.did(&format!("read {namespace}/{name}"))))

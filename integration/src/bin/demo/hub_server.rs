@@ -31,12 +31,10 @@ impl HubServer {
         Ok(Self { first, second })
     }
 
-    /// A client of the first replica.
     pub(crate) fn first(&self) -> Client {
         self.first.client()
     }
 
-    /// A client of the second replica.
     pub(crate) fn second(&self) -> Client {
         self.second.client()
     }

@@ -55,7 +55,7 @@ impl LeafHubs {
         Ok(self.server.hub_database("hub").await?)
     }
 
-    /// By which people reach the database.
+    /// The URL for people, as the administrator.
     pub(crate) fn url(&self) -> String {
         self.database.url(postgres::ADMIN)
     }
