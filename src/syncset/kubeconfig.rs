@@ -201,7 +201,7 @@ pub fn fingerprint(text: &[u8]) -> Fingerprint {
 fn parse(text: &str) -> Result<Kubeconfig, Fault> {
     yaml::one(text, MOST_BUILT).map_err(|error| match error {
         yaml::Error::Text { line, column, .. } => Fault::Malformed(Some((line, column))),
-        // The whole has no name.
+        // `.` is the whole document, which has no field to name.
         yaml::Error::Type { field } if field != "." => {
             fault(field, Reason::Not("of the type that it has in kubeconfigs"))
         }

@@ -73,7 +73,7 @@ impl<'a> Losses<'a> {
         }
         let found = match self.client.look(&row.api_version, object, ANSWER_WITHIN).await {
             Ok(Some(found)) => seen(&found),
-            // What nobody serves is gone with its kind.
+            // The objects of a kind that is no longer served are gone.
             Ok(None) | Err(Error::NotServed { .. }) => return Ok(Loss::Gone),
             Err(error) if says_nothing_of_objects(&error) => return Err(error),
             Err(error) => return Ok(Loss::Failed(error.message())),

@@ -151,7 +151,7 @@ impl Known<'_> {
             seen.of_this_hub = self.store.knows(self.snapshot, syncset).await?;
         }
         let is_adopted = match telling(self.rows_of(object)) {
-            // A pass does not look at what it knows.
+            // A pass relies on its row as long as the UID is the same.
             Some(row) if row.uid.as_ref() == Some(&seen.uid) => row.adopted,
             Some(row) => seen.is_adopted(row.uid.as_deref(), row.adopted, self.is_elsewhere()),
             None => seen.is_adopted(None, false, self.is_elsewhere()),

@@ -213,7 +213,7 @@ impl Tally {
         let objects = loses.objects.saturating_sub(place.approved.objects);
         let all = objects + place.deleted;
         let is_left = objects > 0;
-        // That a suspended syncset wants more objects takes nothing back.
+        // A cluster that has counted goes on counting until nothing is left to delete, even if the syncset wants objects again.
         let counts = all > 0 && (all >= much || (is_left && place.was_counted));
         self.tracks += usize::from(place.has.objects > 0 || place.deleted > 0);
         self.loses += usize::from(is_left || counts);

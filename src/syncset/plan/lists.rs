@@ -197,7 +197,7 @@ fn merged_list(keys: Keys, asked: &[Value], there: &[Value]) -> Vec<Value> {
                 merge(&mut element, asked);
                 merged.push(element);
             }
-            // One more of a key of which the patch gives all.
+            // The patch gives all elements of this key, so a further one goes.
             None if asked_keys.contains(&key) => {}
             None => merged.push(element.clone()),
         }

@@ -233,7 +233,7 @@ impl Renderer<'_> {
         }
         let normalized = object::normalize(&mut body, &self.header.name, self.header.id);
         normalized.map_err(|error| Fault::invalid("", error.to_string()))?;
-        // Sent, it would take away what the cluster's own controllers have put there.
+        // Sending these fields would take back what the cluster's own controllers have written.
         if let Some(built_in) = BuiltIn::of_kind(&object.group, &object.kind) {
             built_in.reduce_manifest(&mut body);
         }

@@ -91,7 +91,7 @@ pub fn next(
                 (contact.attempts, contact.reachable != Some(false) && contact.retry_at.is_some());
             let next_full = match contact.next_full {
                 Some(next_full) if !was_full => next_full,
-                // Nobody knows a cluster without a full pass.
+                // A full pass is due now, and this was none.
                 None if !was_full => now,
                 _ => after(now, interval.mul_f64(1.0 + FULL_SPREAD * random)),
             };
@@ -106,7 +106,7 @@ pub fn next(
             };
             let (wait, attempts) = match left {
                 None => return Next { ready_at: next_full, attempts: 0, contact },
-                // Also if a full pass is due, which may be what asked for too much. It is stored, so that no change makes the wait shorter.
+                // Also if a full pass is due, which may be what sent too many requests. The time is stored, so that no change shortens the wait.
                 Some(Left::Throttled(told)) => {
                     let tries = if has_waited { before.saturating_add(1) } else { 1 };
                     let wait = told_to_wait(*told, tries);
@@ -133,7 +133,7 @@ pub fn next(
             Next { ready_at: after(now, wait), attempts: 0, contact }
         }
         Ended::Silent { told, turn } => {
-            // Before it was silent, it may have asked to wait.
+            // If it answered before, its attempts count how often it has asked to wait.
             let tries = if contact.reachable == Some(true) { 1 } else { contact.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);

@@ -177,7 +177,7 @@ fn clear_at(value: &mut Value, place: &str, rule: &Rule) {
 
 fn apply(fields: &mut Map<String, Value>, rule: &Rule) {
     let (holds, members) = match rule {
-        // What gives none is a patch of another part.
+        // A patch that sets none of them is about other fields.
         Rule::OneOf(members) => {
             (members.iter().any(|member| fields.get(*member).is_some_and(|value| !value.is_null())), members)
         }

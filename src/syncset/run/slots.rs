@@ -231,7 +231,7 @@ impl Drop for WorkSlot {
                 next
             };
             let Some(next) = next else { return };
-            // Whoever no longer waits has lost nothing but the turn.
+            // A waiter that has given up is skipped.
             match next.send(WorkSlot(Some(Arc::clone(&working)))) {
                 Ok(()) => return,
                 Err(mut unused) => unused.0 = None,

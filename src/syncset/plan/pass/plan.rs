@@ -223,7 +223,7 @@ impl Pass {
             content: (!item.send).then_some(item.desired.content),
             wanted: true,
             tracked: header.mode == Mode::Sync,
-            // Until it is created: if it can't be created, it existed.
+            // Open until it is created: if it can't be created, it existed before.
             adopted: is_open || item.facts.adopted,
             uid: item.facts.uid.clone(),
             version: item.facts.version.clone(),
@@ -353,7 +353,7 @@ impl Pass {
                 if is_adopted && !is_forgotten {
                     *self.releases.entry(Release::Adopted).or_default() += 1;
                 }
-                // Of a syncset that is gone it is not known why it does not track an object.
+                // For a syncset that is gone it is not known why it did not track an object.
                 if is_adopted || !(is_upsert || is_superseded) {
                     self.let_stay(&row.object, row.syncset);
                 } else {
@@ -373,8 +373,8 @@ impl Pass {
                 None => self.gone_removals.push_back(removal),
             }
         }
-        // Should a syncset that is gone select the cluster again before this pass has ended, it is due: its objects are deleted, or
-        // another one takes them over, and its rows say no longer that it wants them.
+        // A syncset that is gone may select the cluster again before this pass has ended. It has to be due then: its objects are
+        // deleted or taken over, and its rows no longer say that it wants them.
         let gone: Vec<ResultRow> =
             self.stored.results().filter(|row| self.position(row.syncset).is_none()).cloned().collect();
         for row in gone {

@@ -105,7 +105,7 @@ impl Pass {
     pub(super) fn place(&mut self, mut item: Box<Item>) {
         item.is_late = self.is_committed();
         if matches!(item.state, ItemState::Failed(_) | ItemState::Unserved(_)) && !item.send {
-            // What is there is not known. The next try is no full pass, and would believe that it is as it was sent.
+            // The object's state is not known. The next try is no full pass, and would take the object to be as it was sent.
             item.send = true;
             self.settle(&item);
         }

@@ -76,7 +76,7 @@ pub struct Pass {
     pub(super) contended: Vec<(ObjectRef, Option<String>)>,
     /// Whether rows have changed that have to be stored before the next object is written.
     pub(super) awaits_store: bool,
-    /// How many objects were prepared in advance since the last store.
+    /// How many objects were looked at in advance since the last store.
     pub(super) ahead: usize,
     pub(super) follow_up: Option<Ask>,
     asked: Option<Ask>,
@@ -211,7 +211,7 @@ impl Pass {
             Ask::Kind { key, wait } => self.resolved(key, wait, reply),
             Ask::Lists(listings) => self.listed(listings, reply),
             Ask::Look(item) => self.looked(item, reply),
-            // What follows rests on what was to be stored.
+            // Later steps rely on these writes.
             Ask::Store(_) if !matches!(reply, Ok(Answer::Stored)) => self.end = Some(End::Interrupted),
             Ask::Store(_) => {
                 self.requests_at_store = self.requests;
@@ -320,7 +320,7 @@ impl Pass {
             }
             let has_begun = self.requests > 0 || self.late_kinds > 0;
             if has_begun && (self.requests >= MOST_REQUESTS || self.taken() >= MOST_TIME) && !self.is_done() {
-                // What came of a turn is noted even if there is no time for the next one.
+                // The result of a finished turn is recorded even if there is no time for the next one.
                 if self.is_turn_over() {
                     self.enter_next_phase();
                     continue;

@@ -33,7 +33,7 @@ impl Pass {
         };
         let may_try_again = item.tries + 1 < MOST_TRIES;
         let is_sent = match (self.asked()?, reply) {
-            // Of the object that was refused.
+            // A look at the object whose write was refused.
             (Ask::Identify(..), Ok(Answer::Found(found))) => {
                 let is_it = |seen: &Seen| seen.is_terminating() || item.facts.uid.as_ref() == Some(&seen.uid);
                 if may_try_again && !found.as_ref().is_some_and(is_it) {
@@ -45,7 +45,7 @@ impl Pass {
             (_, Ok(_)) => true,
             (Ask::Apply(_), Err(refused)) if may_try_again && item.was_overtaken(refused) => return None,
             (Ask::Create(_), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
-                // What is there stays as it is.
+                // `CreateOnly` leaves what exists, which is a success.
                 Behavior::CreateOnly => true,
                 _ if may_try_again => return None,
                 _ => false,
@@ -309,7 +309,7 @@ impl Pass {
         if self.full && item.facts.resent >= CONTENDED_AFTER {
             self.contended.push((item.object.clone(), item.last_other.take()));
         }
-        // It was sent all the same, and so is what follows.
+        // The failure keeps nothing from being sent: this object was sent, and the next ones are.
         if self.full && item.facts.gone >= CONTENDED_AFTER {
             let failure = failure::of_absence(item.desired.place, &item.object);
             self.left_out.entry(item.syncset).or_insert(failure);

@@ -122,7 +122,7 @@ impl Subscriber for Follower<'_> {
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
             let turn = self.turn(&dispatch).await?;
-            // However much there is to read: what holds nothing any more is let go.
+            // Done even if there is more to read, so that syncsets with nothing left to delete are released.
             if tidy_at <= Instant::now() {
                 self.tidy(&dispatch).await?;
                 tidy_at = Instant::now() + TIDY_EVERY;

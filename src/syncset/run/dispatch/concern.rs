@@ -73,7 +73,7 @@ impl Concern {
                 }
             }
             Some(Kind::Secret) => drop(self.secrets.insert((change.namespace.clone(), change.name.clone()))),
-            // Passes write it. What is of no known kind, passes of this release do not read.
+            // A `ClusterSync` is written by passes, and passes of this release read nothing of an unknown kind.
             Some(Kind::ClusterSync) | None => {}
         }
     }

@@ -165,10 +165,10 @@ impl DeletionGuard<'_> {
             SyncsetState::Gone
         };
         let (generation, approved) = (column(query, row, 5)?, column(query, row, 10)?);
-        // Of one that is gone, what its last document said. A decision about an older one may have been revoked since.
+        // For a syncset that is gone, its last document counts: the approval in an older one may have been revoked since.
         let always = if exists { text(6)? == Some("always") } else { column(query, row, 12)? };
         let approval = match Approval::read(text(6)?, generation, approved) {
-            // It would be used up for something that nobody could know.
+            // Nobody can know what an approval of an unreadable document would delete.
             _ if state == SyncsetState::Unreadable => Approval::None,
             _ if always || !self.is_guarding => Approval::Always,
             approval => approval,

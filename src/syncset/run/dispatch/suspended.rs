@@ -49,7 +49,7 @@ pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<Susp
         suspended(database).await?.into_iter().filter(|suspended| suspended.cause != Cause::Unreadable).collect();
     if let Some(name) = name {
         found.retain(|suspended| suspended.argument() == name || suspended.id.to_string() == name);
-        // One that is gone may have had the name of one that exists. An id is no name.
+        // A syncset that is gone may have had the name of one that exists. An id is unambiguous.
         if found.len() > 1 && found.iter().all(|suspended| suspended.id.to_string() != name) {
             let ids =
                 found.iter().map(|suspended| format!("{} ({})", suspended.id, suspended.cause.reason())).collect();

@@ -314,7 +314,7 @@ impl<'c> Executor<'c> {
         let (id, key) = named(target);
         let kind = self.kind(cluster, &id).await?;
         let removed = cluster.remove(&kind, &key, uid, Some(version)).await;
-        // Of another 404 than the object's the pass must not conclude that it is gone.
+        // A 404 that is not about the object does not prove that the object is gone.
         let left = self.answered(&id, removed, Missing::Unclear)?;
         Ok(Answer::Deleted(left.as_ref().map(ending)))
     }

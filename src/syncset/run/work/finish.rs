@@ -101,7 +101,7 @@ impl Worker {
             let ContactRow { reachable, last_contact, attempts, retry_at, .. } = read.contact();
             next.contact = ContactRow { reachable, last_contact, attempts, retry_at, ..next.contact };
         }
-        // Also if it was not at its end: what comes next may be what was refused.
+        // Also if the pass has yielded: its next request may be the one that was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
             next.contact.retry_at = Some(after(now, not_before));

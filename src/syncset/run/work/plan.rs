@@ -95,7 +95,7 @@ fn facts(document: &Document) -> ClusterFacts {
         name: document.name.clone(),
         labels: document.labels.clone(),
         annotations: document.annotations.clone(),
-        // What another release means by another value is not known. That nothing happens does the least harm.
+        // Another release may have written another value. To pause does the least harm.
         paused: document.data.get("paused").is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
         is_being_deleted: document.deleted_at.is_some(),
         kubeconfig_generation: document

@@ -188,8 +188,8 @@ impl Worker {
                 } else {
                     match self.slots.probe(pass_plan.probe == Probe::Demanded) {
                         Ok(slot) => (own_slot, asks) = (ReconcileSlot::Probing(slot), Asks::First),
-                        // Nobody has a claim on it meanwhile, so what somebody asks for is done at once. It is stored, so that a change
-                        // makes no difference.
+                        // Nobody holds the claim meanwhile, so a demanded pass begins at once. The time is stored, so that a change
+                        // does not shorten the wait.
                         Err(wait) => {
                             let until = after(read.now(), wait);
                             // A kubeconfig that is refused stays so until it is read.
@@ -214,11 +214,10 @@ impl Worker {
                         return Ok(*reconciled);
                     }
                     if asks != Asks::Nothing {
-                        // It has answered.
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                     }
                     if matches!(own_slot, ReconcileSlot::Nothing) {
-                        // What was read is old when the turn comes.
+                        // The snapshot is outdated by the time a slot is free.
                         drop(read);
                         self.wait_to_connect(work, &mut own_slot, stopping).await?;
                     }
@@ -305,9 +304,9 @@ impl Worker {
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
     ) -> Result<Passed, ReconcileError> {
-        // Nothing is planned without it.
+        // No pass is planned without a cluster.
         let Some(cluster) = &read.snapshot.cluster else { return Ok(Passed::Again) };
-        // Keys and certificates are read by few threads, for whom others may wait.
+        // Keys and certificates are read on few threads, which may be busy.
         let kept = tokio::select! {
             biased;
             _ = work.expired() => return Err(ReconcileError::Lost),
@@ -420,11 +419,11 @@ impl Worker {
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         drop(executor);
-        // It may have had nothing else to ask.
+        // The pass may have sent no request itself.
         ran.is_answered |= asks == Asks::HasAnswered;
         let progress = std::mem::take(&mut ran.outcome.progress);
         let reconciled = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
-        // What comes next rests on what this pass has stored. If its status could not be shown, some of it is done once more.
+        // The next pass may skip only what this one has stored. If the status could not be written, some of it is done once more.
         if reconciled.outcome.is_some() {
             kept.keep(progress, &read.snapshot);
         }

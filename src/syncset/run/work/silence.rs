@@ -104,7 +104,7 @@ impl Worker {
             suspended: read.suspended(&read.snapshot.results),
             has_moved: self.has_moved(read),
         };
-        // Why it is silent is nowhere else: that is written first, and the cluster is asked again if it was not.
+        // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
         let rest = self.show(work, read, None, conditions, next.ready_at, 0).await?;
         match rest {
             Rest::Until(ready_at, _) if ready_at == next.ready_at => {}

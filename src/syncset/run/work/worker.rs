@@ -264,7 +264,7 @@ impl Worker {
         let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
         let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
         match error {
-            // A replica that has the key may go on with what is urgent.
+            // Urgent work stays urgent, since another replica may have the key.
             ReconcileError::NoKey(_) => Rest::Further(ready_at, work.attempts),
             _ => Rest::Until(ready_at, work.attempts),
         }

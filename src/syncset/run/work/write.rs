@@ -98,7 +98,7 @@ impl ObjectOnCluster<'_> {
             _ => None,
         };
         match cleared {
-            // What is refused all the same is refused for what was wanted.
+            // If the server rejects that as well, the error of the original patch is the one that tells why.
             Some(cleared) => match self.patch_once(&cleared, patch_type, by).await {
                 Err(Error::Rejected { .. }) => patched,
                 settled => settled,
