@@ -6,7 +6,6 @@ use super::compared::ClusterReference;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::run::store::ClusterPlace;
 
-/// The clusters of a syncset.
 #[derive(Default)]
 pub(super) struct Selected<'p> {
     pub(super) places: Vec<&'p ClusterPlace>,

@@ -26,7 +26,6 @@ pub enum SyncState {
     Paused,
     /// It does not answer, or its kubeconfig is refused.
     Unreachable,
-    /// A syncset fails on it.
     Failing,
     /// Deletions on it are suspended.
     Held,

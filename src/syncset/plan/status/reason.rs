@@ -5,7 +5,6 @@
 pub enum Reason {
     /// A resource is not a valid object.
     ResourceInvalid,
-    /// A template can't be rendered.
     TemplateInvalid,
     /// A mapping names a secret that the syncset may not read.
     SecretInvalid,

@@ -57,7 +57,6 @@ pub(super) struct Subject {
     is_named: bool,
     state: SyncsetState,
     approval: Approval,
-    /// What is stored of approvals.
     always: bool,
     approved: i64,
     generation: i64,
