@@ -142,7 +142,7 @@ impl ApiRoutes {
         let _ = self.advice.set(advice);
     }
 
-    /// What was set for that.
+    /// The advice that a job has set, if one has.
     pub fn advice(&self) -> Option<Advice> {
         self.advice.get().cloned()
     }
