@@ -206,7 +206,7 @@ struct Log {
 }
 
 impl Audit {
-    /// The client sends the sentinels.
+    /// The client sends the requests that mark the log.
     pub(crate) fn new(cluster: &str, path: PathBuf, client: Client) -> Self {
         Self { cluster: cluster.to_owned(), path, client, log: Mutex::default(), sentinels: AtomicU64::new(0) }
     }

@@ -14,7 +14,6 @@ pub enum Error {
     #[error("failed to build {what}: {detail}")]
     Build {
         what: &'static str,
-        /// How it ended.
         detail: String,
     },
     /// A file or directory of a fixture.

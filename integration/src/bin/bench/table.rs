@@ -18,7 +18,6 @@ pub(crate) struct Table {
     rows: Vec<Row>,
 }
 
-/// One phase of one program.
 pub(crate) struct Row {
     /// Among how many objects; may be empty.
     pub(crate) size: String,

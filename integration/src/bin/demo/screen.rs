@@ -62,7 +62,6 @@ impl Screen {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// One line, or several.
     pub(crate) fn line(self, text: &str) {
         let mut out = stdout().lock();
         // In the place of what [`Screen::during`] has painted.
