@@ -12,10 +12,7 @@ pub enum Error {
     Missing { program: &'static str, needed_for: &'static str, remedy: String },
     /// A build that a fixture rests on has failed; its output is on stderr.
     #[error("failed to build {what}: {detail}")]
-    Build {
-        what: &'static str,
-        detail: String,
-    },
+    Build { what: &'static str, detail: String },
     /// A file or directory of a fixture.
     #[error("failed to {action} {}", path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
@@ -69,10 +66,7 @@ pub enum Error {
     },
     /// A manifest can't be read, or is not what the fixture takes.
     #[error("failed to use the manifest {what}: {detail}")]
-    Manifest {
-        what: String,
-        detail: String,
-    },
+    Manifest { what: String, detail: String },
     /// A user that the control plane does not know.
     #[error("there is no user {0}; control_plane::USERS has those that exist")]
     UnknownUser(String),
@@ -81,10 +75,7 @@ pub enum Error {
     NoAudit(String),
     /// A reply or a log line that is not of the expected form.
     #[error("failed to read {what}: {detail}")]
-    Unreadable {
-        what: String,
-        detail: String,
-    },
+    Unreadable { what: String, detail: String },
 }
 
 impl Error {

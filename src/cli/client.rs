@@ -37,10 +37,7 @@ pub enum Error {
     #[error(
         "failed to connect to a daemon at {admin} (it listens on its `daemon.listen`; use `--admin URL` for another address)"
     )]
-    Connect {
-        admin: AdminUrl,
-        source: std::io::Error,
-    },
+    Connect { admin: AdminUrl, source: std::io::Error },
     /// The path is not valid in a URL.
     #[error("failed to build the request")]
     Request(#[source] http::Error),
@@ -55,14 +52,9 @@ pub enum Error {
     Read(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer is not JSON: another server listens there.
     #[error("the answer ({status}) is not from a towline daemon")]
-    NotJson {
-        status: StatusCode,
-    },
+    NotJson { status: StatusCode },
     #[error("{error} ({status})")]
-    Refused {
-        status: StatusCode,
-        error: String,
-    },
+    Refused { status: StatusCode, error: String },
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
 }

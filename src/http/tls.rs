@@ -33,10 +33,7 @@ pub struct CertificateFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("failed to read {}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not PEM, or does not contain a certificate or key.
     #[error("failed to decode {}: {reason}", path.display())]
     Decode {
@@ -46,11 +43,7 @@ pub enum CertificateError {
     },
     /// The key is of an unsupported kind, or belongs to another certificate.
     #[error("failed to use the key {} with the certificate {}", key.display(), certificate.display())]
-    Pair {
-        certificate: PathBuf,
-        key: PathBuf,
-        source: rustls::Error,
-    },
+    Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     /// TLS itself could not be set up.
     #[error("failed to set up TLS")]
     SetUp(#[source] rustls::Error),

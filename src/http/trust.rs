@@ -11,21 +11,13 @@ use rustls::{ClientConfig, RootCertStore};
 pub enum TrustError {
     /// The file could not be read, or contains no certificate.
     #[error("failed to read the certificates in {}", path.display())]
-    Read {
-        path: PathBuf,
-        source: pem::Error,
-    },
+    Read { path: PathBuf, source: pem::Error },
     /// A certificate in the file can't be a trust anchor.
     #[error("failed to use the certificates in {}", path.display())]
-    Use {
-        path: PathBuf,
-        source: rustls::Error,
-    },
+    Use { path: PathBuf, source: rustls::Error },
     /// The key of a client's certificate could not be read.
     #[error("failed to read the key in {}", path.display())]
-    Key {
-        path: PathBuf,
-    },
+    Key { path: PathBuf },
     /// No file is given, and the system has no certificate authorities.
     #[error("the system has no certificate authorities")]
     Nobody,

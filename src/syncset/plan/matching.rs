@@ -15,10 +15,7 @@ use crate::documents::{NamespacePattern, requirements_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Clusters of one namespace, by name.
-    Named {
-        namespace: String,
-        clusters: BTreeSet<String>,
-    },
+    Named { namespace: String, clusters: BTreeSet<String> },
     Selected {
         /// One of these has to match the namespace. They say who may receive the content: whoever can write clusters there.
         namespaces: Vec<NamespacePattern>,

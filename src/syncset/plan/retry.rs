@@ -47,9 +47,7 @@ pub enum Ended {
         turn: Duration,
     },
     /// Nothing was to be done before this time; none if only a change matters.
-    Nothing {
-        until: Option<Timestamp>,
-    },
+    Nothing { until: Option<Timestamp> },
 }
 
 /// What a pass has left to be done.

@@ -207,7 +207,11 @@ struct Run<'a> {
 #[derive(Clone, Copy)]
 enum Step {
     /// Objects change, all at once or at a steady rate. Their specs or statuses get this mark, so that each change is seen as itself.
-    Change { what: What, mark: u64, rate: Option<u32> },
+    Change {
+        what: What,
+        mark: u64,
+        rate: Option<u32>,
+    },
     Idle,
     /// The daemon is ended and started with everything in step.
     Restart,

@@ -28,29 +28,15 @@ pub enum Step<'a> {
         wait: bool,
     },
     /// GET of an object's metadata. Answered by [`Answer::Found`].
-    Look {
-        target: Target<'a>,
-    },
+    Look { target: Target<'a> },
     /// One page of each of these lists, of one to four kinds, read at once. Answered by [`Answer::Pages`].
     Lists(Vec<List<'a>>),
     /// Server-side apply, forced. Answered by [`Answer::Written`].
-    Apply {
-        target: Target<'a>,
-        body: Cow<'a, Value>,
-    },
+    Apply { target: Target<'a>, body: Cow<'a, Value> },
     /// POST. Answered by [`Answer::Written`].
-    Create {
-        target: Target<'a>,
-        body: Cow<'a, Value>,
-        dry_run: bool,
-    },
+    Create { target: Target<'a>, body: Cow<'a, Value>, dry_run: bool },
     /// PATCH. Answered by [`Answer::Written`].
-    Patch {
-        target: Target<'a>,
-        patch_type: PatchType,
-        manager: Manager,
-        body: Cow<'a, Value>,
-    },
+    Patch { target: Target<'a>, patch_type: PatchType, manager: Manager, body: Cow<'a, Value> },
     /// DELETE with Background and preconditions. Answered by [`Answer::Deleted`], also if there is no such object any more.
     Delete {
         target: Target<'a>,

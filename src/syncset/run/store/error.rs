@@ -22,14 +22,8 @@ pub enum StoreError {
     Document(#[source] UnreadableRow),
     /// A row can't be read. Another attempt fails in the same way.
     #[error("failed to read a row of table {table}")]
-    Row {
-        table: &'static str,
-        source: UnreadableColumn,
-    },
+    Row { table: &'static str, source: UnreadableColumn },
     /// Rows are not JSON of their table.
     #[error("failed to read or write rows of table {table}")]
-    Json {
-        table: &'static str,
-        source: serde_json::Error,
-    },
+    Json { table: &'static str, source: serde_json::Error },
 }

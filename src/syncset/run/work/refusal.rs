@@ -14,10 +14,7 @@ const UNTOLD_WAIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The cluster does not answer, or does not accept the credentials.
-    Silent {
-        reason: Unreachable,
-        message: String,
-    },
+    Silent { reason: Unreachable, message: String },
     /// The API server asks to send nothing.
     Throttled {
         /// For so long: from a second to a minute.
