@@ -159,7 +159,7 @@ fn an_acknowledgement_is_in_the_status_before_the_next_post_of_its_release() {
     world.answer(&post, Ok(()));
     world.pods("web", &["q"]);
     let steps = world.next().steps;
-    let [Step::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [IndexStep::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(patch[1]["value"]["helmStatus"][0]["sent"], 1);
     world.advance(DELAY * 3);
     assert!(world.next().steps.is_empty(), "it was sent before the status was written");
@@ -269,7 +269,7 @@ fn four_posts_and_two_reads_are_under_way_at_most() {
     for name in ["a", "b", "c", "d", "e", "f"] {
         world.helm(name, 1, Stage::Deployed);
     }
-    let reads = world.next().steps.into_iter().filter(|step| matches!(step, Step::Read { .. })).count();
+    let reads = world.next().steps.into_iter().filter(|step| matches!(step, IndexStep::Read { .. })).count();
     assert_eq!(reads, 2);
     let mut world = World::new(settings());
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -310,7 +310,7 @@ fn nothing_is_read_or_sent_while_the_caches_are_incomplete() {
     assert!(world.index.next(View::Listing, world.now).steps.is_empty());
     let obstacle = Obstacle { reason: "NotListed", message: "not allowed to list pods".into() };
     let steps = world.index.next(View::Obstructed(&obstacle), world.now).steps;
-    let [Step::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [IndexStep::Write(patch)] = steps.as_slice() else { panic!("{steps:?}") };
     let ready =
         json!({"type": "Ready", "status": "False", "reason": "NotListed", "message": "not allowed to list pods"});
     assert_eq!(patch[1]["value"]["conditions"][0], ready);

@@ -56,31 +56,31 @@ fn lost() -> Refusal {
 }
 
 /// Carries out one step. Returns whether the process was killed.
-fn carry_out(world: &mut World, step: &Step, fault: Fault) -> bool {
+fn carry_out(world: &mut World, step: &IndexStep, fault: Fault) -> bool {
     match (step, fault) {
         (step, Fault::None) => world.carry_out(step),
-        (Step::Read { key, version, .. }, _) => {
+        (IndexStep::Read { key, version, .. }, _) => {
             world.index.read(key, version, Err(ReadFailure::Cluster("lost".into())), world.now);
         }
-        (Step::Write(_), Fault::Lost | Fault::NotSent | Fault::AnswerLost) => {
+        (IndexStep::Write(_), Fault::Lost | Fault::NotSent | Fault::AnswerLost) => {
             if matches!(fault, Fault::AnswerLost)
-                && let Step::Write(patch) = step
+                && let IndexStep::Write(patch) = step
             {
                 world.status = patch[1]["value"].clone();
             }
             world.index.written(Err("lost".into()), world.now);
         }
-        (Step::Write(patch), Fault::KilledAfter) => world.status = patch[1]["value"].clone(),
-        (Step::Post(post), Fault::Lost) => world.answer(post, Err(lost())),
-        (Step::Post(post), Fault::NotSent) => {
+        (IndexStep::Write(patch), Fault::KilledAfter) => world.status = patch[1]["value"].clone(),
+        (IndexStep::Post(post), Fault::Lost) => world.answer(post, Err(lost())),
+        (IndexStep::Post(post), Fault::NotSent) => {
             let refusal = Refusal::Later { reason: "NoAnswer".into(), after: None, may_have_arrived: false };
             world.answer(post, Err(refusal));
         }
-        (Step::Post(post), Fault::AnswerLost) => {
+        (IndexStep::Post(post), Fault::AnswerLost) => {
             world.accept(post);
             world.answer(post, Err(lost()));
         }
-        (Step::Post(post), Fault::KilledAfter) => world.accept(post),
+        (IndexStep::Post(post), Fault::KilledAfter) => world.accept(post),
     }
     matches!(fault, Fault::KilledAfter)
 }

@@ -48,19 +48,19 @@ fn ids_are_in_the_status_before_anything_is_sent() {
     let mut world = World::new(settings());
     world.helm("web", 1, Stage::Deployed);
     let first = world.next().steps;
-    let [Step::Read { key, version, .. }, Step::Write(ids)] = first.as_slice() else { panic!("{first:?}") };
+    let [IndexStep::Read { key, version, .. }, IndexStep::Write(ids)] = first.as_slice() else { panic!("{first:?}") };
     assert!(ids[1]["value"]["clusterUUID"].as_str().is_some_and(|id| id.starts_with("K-")), "{ids}");
     world.read(key, version);
     world.advance(DELAY);
     assert!(world.next().steps.is_empty(), "the id of the cluster is still being written");
     world.write(ids);
     let steps = world.next().steps;
-    let [Step::Post(registration @ Post { key: PostKey::Registration, .. })] = steps.as_slice() else {
+    let [IndexStep::Post(registration @ Post { key: PostKey::Registration, .. })] = steps.as_slice() else {
         panic!("{steps:?}")
     };
     world.answer(registration, Ok(()));
     let steps = world.next().steps;
-    let [Step::Write(ids)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [IndexStep::Write(ids)] = steps.as_slice() else { panic!("{steps:?}") };
     let app_id = ids[1]["value"]["helmStatus"][0]["appUUID"].clone();
     assert!(app_id.as_str().is_some_and(|id| id.starts_with("A-")), "{ids}");
     world.index.written(Err("forbidden".into()), world.now);

@@ -77,7 +77,7 @@ fn only_releases_that_can_be_reported_take_a_place() {
     world.helm("a", 1, Stage::UnderWay);
     world.helm("b", 1, Stage::Deployed);
     let steps = world.next().steps;
-    let Some(Step::Read { key: first, version, .. }) = steps.first() else { panic!("{steps:?}") };
+    let Some(IndexStep::Read { key: first, version, .. }) = steps.first() else { panic!("{steps:?}") };
     let undecodable = ReadFailure::Undecodable(crate::inventory::plan::release::Undecodable::Malformed);
     world.index.read(first, version, Err(undecodable), world.now);
     world.helm("c", 1, Stage::Deployed);

@@ -414,7 +414,7 @@ fn options_that_return_before_they_were_sent_are_not_registered_again() {
     world.settle();
     options(&mut world, "logging");
     let steps = world.next().steps;
-    let [Step::Write(announced)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [IndexStep::Write(announced)] = steps.as_slice() else { panic!("{steps:?}") };
     assert!(announced[1]["value"]["registeringHash"].is_string(), "{announced}");
     options(&mut world, "none");
     world.write(announced);

@@ -220,11 +220,11 @@ impl World {
         }
     }
 
-    pub(super) fn carry_out(&mut self, step: &Step) {
+    pub(super) fn carry_out(&mut self, step: &IndexStep) {
         match step {
-            Step::Read { key, version, .. } => self.read(key, version),
-            Step::Write(patch) => self.write(patch),
-            Step::Post(post) => {
+            IndexStep::Read { key, version, .. } => self.read(key, version),
+            IndexStep::Write(patch) => self.write(patch),
+            IndexStep::Post(post) => {
                 self.accept(post);
                 self.answer(post, Ok(()));
             }
@@ -250,7 +250,7 @@ impl World {
     /// Carries out what is due now but for posts.
     pub(super) fn settle_writes(&mut self) {
         for step in self.next().steps {
-            if !matches!(step, Step::Post(_)) {
+            if !matches!(step, IndexStep::Post(_)) {
                 self.carry_out(&step);
             }
         }
@@ -266,7 +266,7 @@ impl World {
             }
             for step in steps {
                 match step {
-                    Step::Post(post) => posts.push(post),
+                    IndexStep::Post(post) => posts.push(post),
                     other => self.carry_out(&other),
                 }
             }
