@@ -100,7 +100,7 @@ impl PairReconciler {
             Step::RenewMarks(renewal) => match renewal.place {
                 RenewedObject::Remote => self.wrote(section, |expected| &mut expected.remote, written, remotes),
                 RenewedObject::Namespace => {
-                    self.wrote(section, |expected| &mut expected.namespace, written, namespaces)
+                    self.wrote(section, |expected| &mut expected.namespace, written, namespaces);
                 }
             },
             Step::DeleteLocal => {
