@@ -26,7 +26,7 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("status_sync", "impl Waiting {", "fn as_str("),
     ("actor", "impl ExitReason {", "fn label("),
     ("syncset", "impl SyncState {", "fn as_str("),
-    ("syncset", "impl Visited {", "fn as_str("),
+    ("syncset", "impl ReconcileEnd {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
     ("syncset", "impl Reason {", "fn as_str("),
     ("syncset", "impl Cause {", "fn as_str("),
