@@ -12,7 +12,7 @@
 //! │  ├─ events                         writes Events to the local cluster, and where they are granted to the remote one
 //! │  ├─ state                          reads and writes what the section remembers beyond its process
 //! │  ├─ dispatcher                     reconciles: one run at a time for a key, many keys at once
-//! │  └─ attendant                      wakes pairs that wait for a cluster, a permission or the refresh of a secret
+//! │  └─ requeue                        wakes pairs that wait for a cluster, a permission or the refresh of a secret
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is [status_sync]
 //! │  ├─ state                          reads and writes what the section remembers beyond its process

@@ -39,8 +39,8 @@ pub(crate) struct InventoryConfig {
     pub(crate) org_id: String,
     /// In the registration; empty, the default, is left out.
     pub(crate) context_name: String,
-    /// From a release's first change to its post; `10s` by default, and at most one post a release in it. A shorter one tells the
-    /// steps of an upgrade one by one.
+    /// From a release's first change to its post, and the least time between two posts of one release; `10s` by default. A shorter one
+    /// tells the steps of an upgrade one by one.
     pub(crate) delay: Duration,
     /// How long an operation of Helm takes at most; `10m` by default. A shorter one names deployments with a longer `--timeout` among the
     /// problems while they run; after a longer one, a Helm that was killed is noticed later.

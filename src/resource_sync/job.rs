@@ -75,7 +75,7 @@ impl Job for SyncJob {
             Role::new("events", "", "writes Events to the local cluster, and where they are granted to the remote one"),
             job::STATE,
             Role::new("dispatcher", "", "reconciles: one run at a time for a key, many keys at once"),
-            Role::new("attendant", "", "wakes pairs that wait for a cluster, a permission or the refresh of a secret"),
+            Role::new("requeue", "", "wakes pairs that wait for a cluster, a permission or the refresh of a secret"),
         ];
         const ROLES: &[Role] = &[Role::new("sync", "<name>", "one for each [[sync]] section").over(BELOW)];
         ROLES
@@ -327,7 +327,7 @@ impl WiredSection {
             .gauge(inbox.gauge())
             .stall_after(FROZEN_AFTER);
             let for_requeue = Arc::clone(&section);
-            let requeue = ChildSpec::new("attendant", move |scope| run_requeue(Arc::clone(&for_requeue), scope));
+            let requeue = ChildSpec::new("requeue", move |scope| run_requeue(Arc::clone(&for_requeue), scope));
             let (for_events, event_inbox) = (Arc::clone(&section), events.clone());
             let events = ChildSpec::new("events", move |scope| {
                 // The first child is drained last, so the section runs until all others have ended.

@@ -117,7 +117,7 @@ pub(super) struct Release {
     pub(super) failure: Option<Refusal>,
     /// The parts of what was acknowledged last, as far as this process knows.
     pub(super) parts: Option<Parts>,
-    /// When the last acknowledged body was sent.
+    /// When the API acknowledged the last body.
     pub(super) told_at: Option<Moment>,
 }
 
