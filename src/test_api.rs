@@ -88,7 +88,9 @@ pub mod status_sync {
     pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, alone, section};
 }
 pub mod syncset {
-    pub use crate::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics, section};
+    pub use crate::syncset::run::applied::{Applied, SelectorApplied};
+    pub use crate::syncset::run::counts::{Counted, SyncState};
+    pub use crate::syncset::{SyncsetMetrics, section};
     pub mod config {
         pub use crate::syncset::config::SyncsetsConfig;
     }
@@ -131,7 +133,7 @@ pub mod syncset {
             pub use crate::syncset::plan::render::{UnreadableSecret, render};
         }
         pub mod rows {
-            pub use crate::syncset::plan::rows::{AppliedRow, ContactRow, Failure, GuardRow, PatchedRow, ResultRow};
+            pub use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
         }
         pub mod spec {
             pub use crate::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
@@ -144,7 +146,9 @@ pub mod syncset {
         }
     }
     pub mod store {
-        pub use crate::syncset::run::store::{Contact, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster};
+        pub use crate::syncset::run::store::{
+            ClusterUpdate, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster,
+        };
     }
     pub mod work {
         pub use crate::syncset::run::work::{

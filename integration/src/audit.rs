@@ -1,6 +1,6 @@
 //! Counting requests where they arrive: in the API server's audit log.
 //!
-//! The log has one line per request, written when it is answered; for a watch, written when it *begins*, so that a
+//! The log has one line per answered request, and one more for a write that begins; for a watch, written when it *begins*, so that a
 //! watch counts while it lasts. Health probes and the API server's own requests are not in it.
 //!
 //! ```no_run
@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 
 use crate::{Error, eventually};
 
-/// The policy for `--audit-policy-file`: a line for each request, with no body. Writes have one more as they begin: their effect can be seen
+/// The policy for `--audit-policy-file`: a line for each request, with no body; for writes one more as they begin: their effect can be seen
 /// before they are answered.
 pub const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
@@ -54,8 +54,6 @@ const SENTINEL: &str = "/towline-audit-sentinel/";
 
 /// The line of a request is written before its answer has ended, but by a server that may be busy.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
-/// For the answers to writes that have begun.
-const LONGEST_WRITE: Duration = Duration::from_secs(5);
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,20 +267,25 @@ impl Audit {
         })
         .await??;
         let begun: Vec<String> = self.log.lock().await.under_way.iter().cloned().collect();
-        let ended = eventually("the end of writes in the audit log", LONGEST_WRITE, async || {
+        if begun.is_empty() {
+            return Ok(());
+        }
+        eventually(format!("the end of writes in the audit log of {}", self.cluster), LONGEST_SETTLING, async || {
             let mut log = self.log.lock().await;
             if let Err(unreadable) = log.read(&self.path).await {
                 return Ok(Err(unreadable));
             }
             let open = begun.iter().filter(|id| log.under_way.contains(*id)).count();
             if open == 0 { Ok(Ok(())) } else { Err(format!("{open} under way")) }
-        });
-        if let Ok(ended) = ended.await {
-            return ended;
-        }
-        // A server that was killed answers none of them.
+        })
+        .await?
+    }
+
+    /// The server was killed: what it had begun is never answered.
+    pub(crate) async fn server_was_killed(&self) -> Result<(), Error> {
         let mut log = self.log.lock().await;
-        log.under_way.retain(|id| !begun.contains(id));
+        log.read(&self.path).await?;
+        log.under_way.clear();
         Ok(())
     }
 }
@@ -291,8 +294,10 @@ impl Log {
     async fn read(&mut self, path: &PathBuf) -> Result<(), Error> {
         let mut file = File::open(path).await.map_err(Error::file("open", path))?;
         file.seek(SeekFrom::Start(self.offset)).await.map_err(Error::file("read", path))?;
-        let read = file.read_to_end(&mut self.rest).await.map_err(Error::file("read", path))?;
-        self.offset += read as u64;
+        // Whoever waits may stop waiting: a part that was read then is read again.
+        let mut new = Vec::new();
+        self.offset += file.read_to_end(&mut new).await.map_err(Error::file("read", path))? as u64;
+        self.rest.append(&mut new);
         let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
         let unfinished = self.rest.split_off(end + 1);
         let lines = std::mem::replace(&mut self.rest, unfinished);
@@ -337,9 +342,8 @@ impl Log {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    #[serde(default)]
     stage: String,
-    #[serde(rename = "auditID", default)]
+    #[serde(rename = "auditID")]
     audit_id: String,
     #[serde(rename = "requestURI")]
     request_uri: String,
@@ -378,7 +382,7 @@ struct LineStatus {
 mod tests {
     use super::{Filter, Log, Mark};
 
-    const LINE: &str = r#"{"stage":"ResponseComplete","requestURI":"/apis/demo.towline.dev/v1/namespaces/n/databases/d/status","verb":"patch","user":{"username":"towline"},"objectRef":{"resource":"databases","namespace":"n","name":"d","apiGroup":"demo.towline.dev","apiVersion":"v1","subresource":"status"},"responseStatus":{"code":200}}"#;
+    const LINE: &str = r#"{"stage":"ResponseComplete","auditID":"a-1","requestURI":"/apis/demo.towline.dev/v1/namespaces/n/databases/d/status","verb":"patch","user":{"username":"towline"},"objectRef":{"resource":"databases","namespace":"n","name":"d","apiGroup":"demo.towline.dev","apiVersion":"v1","subresource":"status"},"responseStatus":{"code":200}}"#;
 
     fn log(lines: &[&str]) -> Log {
         let mut log = Log::default();
@@ -390,18 +394,17 @@ mod tests {
 
     #[test]
     fn sentinels_are_no_requests() {
-        let sentinel = r#"{"requestURI":"/towline-audit-sentinel/7","verb":"get","user":{"username":"admin"}}"#;
+        let sentinel = r#"{"stage":"ResponseComplete","auditID":"a-2","requestURI":"/towline-audit-sentinel/7","verb":"get","user":{"username":"admin"}}"#;
         let log = log(&[LINE, sentinel]);
         assert_eq!((log.records.len(), log.last_sentinel), (1, 7));
     }
 
     #[test]
     fn a_write_counts_once_and_is_under_way_until_it_is_answered() {
-        let answered = LINE.replace(r#""stage""#, r#""auditID":"a-1","stage""#);
-        let begun = answered.replace("ResponseComplete", "RequestReceived");
+        let begun = LINE.replace("ResponseComplete", "RequestReceived");
         let mut log = log(&[&begun]);
         assert_eq!((log.records.len(), log.under_way.len()), (0, 1));
-        log.take(answered.as_bytes()).unwrap();
+        log.take(LINE.as_bytes()).unwrap();
         assert_eq!((log.records.len(), log.under_way.len()), (1, 0));
     }
 

@@ -266,7 +266,10 @@ impl ControlPlane {
         let process = self.running_api_server()?;
         process.kill().await?;
         *self.api_server.lock() = None;
-        Ok(())
+        match &self.audit {
+            Some(audit) => audit.server_was_killed().await,
+            None => Ok(()),
+        }
     }
 
     /// Starts the API server that was killed, at the same address, and waits until it is ready.

@@ -81,7 +81,7 @@ pub async fn run(cluster: Cluster, config: ClusterConfig, scope: Scope) -> Resul
 }
 
 /// What the API server says to a question, if one was sent.
-async fn answer<ProbeAnswer>(question: &mut Option<BoxFuture<'_, ProbeAnswer>>) -> ProbeAnswer {
+async fn answer<T>(question: &mut Option<BoxFuture<'_, T>>) -> T {
     match question {
         Some(question) => question.await,
         None => std::future::pending().await,

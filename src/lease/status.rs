@@ -64,7 +64,7 @@ impl LeaseReport {
     }
 
     fn build(&self) -> Report {
-        let state = self.shown.state.borrow();
+        let state = self.shown.state();
         let held = self.is_held(&state);
         let failing = state.failing.as_ref();
         let fault = state.clock_fault(self.target.config.duration);
@@ -94,7 +94,7 @@ impl LeaseReport {
     }
 
     fn facts(&self) -> Facts {
-        let state = self.shown.state.borrow();
+        let state = self.shown.state();
         let reason = || state.obstacle.reason().map(str::to_owned);
         let (failing, waiting) = match (state.obstacle, &state.credentials_fault, &state.failing) {
             (Obstacle::Credentials, Some(fault), _) => (Some(fault.clone()), None),
@@ -130,7 +130,7 @@ impl telemetry::Section for LeaseReport {
     }
 
     fn overview(&self) -> Overview {
-        let state = self.shown.state.borrow();
+        let state = self.shown.state();
         let held = self.is_held(&state);
         Overview {
             flow: format!("{}→hub", self.target.config.cluster),
@@ -158,7 +158,7 @@ impl telemetry::Section for LeaseReport {
     }
 
     fn refresh(&self) {
-        let held = self.is_held(&self.shown.state.borrow());
-        self.shown.metrics.set_held(held);
+        let held = self.is_held(&self.shown.state());
+        self.shown.set_held(held);
     }
 }

@@ -22,7 +22,3 @@ mod status;
 
 pub use job::{SyncsetJob, section};
 pub use metrics::SyncsetMetrics;
-pub use run::applied::{Applied, SelectorApplied};
-#[cfg(test)]
-pub use run::counts::DispatcherState;
-pub use run::counts::{Counted, SyncState};

@@ -38,7 +38,7 @@ create table towline_patched (
 -- How a cluster is, and when it is looked at again. `resyncs` counts demands for a full pass: one that comes during a pass must not be
 -- lost when that pass writes when the next one is due. `home` is the identity of the cluster to which the kubeconfig of the document led
 -- first. Where it leads elsewhere, what was there before is never deleted.
-create table towline_contact (
+create table towline_cluster (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
   last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
   asked_generation bigint not null default 0, home text);

@@ -10,12 +10,14 @@ use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
 use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
+use crate::syncset::SyncsetMetrics;
 use crate::syncset::plan::guard::Cause;
 use crate::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use crate::syncset::plan::spec::Behavior;
+use crate::syncset::run::applied::{Applied, SelectorApplied};
+use crate::syncset::run::counts::{Counted, DispatcherState, SyncState};
 use crate::syncset::run::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use crate::syncset::run::work::{First, ReconcileEnd, WorkObserver};
-use crate::syncset::{Applied, Counted, DispatcherState, SelectorApplied, SyncState, SyncsetMetrics};
 use crate::telemetry::{
     Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
     cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,

@@ -107,8 +107,8 @@ pub struct Failed {
 pub struct Shown {
     name: SectionName,
     duration: Duration,
-    pub state: watch::Sender<LeaseState>,
-    pub metrics: LeaseMetrics,
+    state: watch::Sender<LeaseState>,
+    metrics: LeaseMetrics,
 }
 
 impl Shown {
@@ -116,6 +116,16 @@ impl Shown {
     pub fn new(config: &LeaseConfig) -> Self {
         let metrics = LeaseMetrics::new(&config.name);
         Self { name: config.name.clone(), duration: config.duration, state: watch::Sender::default(), metrics }
+    }
+
+    /// The latest state.
+    pub fn state(&self) -> watch::Ref<'_, LeaseState> {
+        self.state.borrow()
+    }
+
+    /// Whether the lease is held, for the metrics.
+    pub fn set_held(&self, held: bool) {
+        self.metrics.set_held(held);
     }
 
     /// Records what the renewer has observed. `holding` is when the last acknowledged renewal was sent, where another

@@ -223,12 +223,12 @@ impl Inspector {
             Action::Silent { .. } | Action::InStep { .. } | Action::Pass(_) => {}
         }
         let Some(stored) = &snapshot.cluster else { return waits("it is being deleted") };
-        let contact = snapshot.contact.as_ref().filter(|contact| contact.reachable == Some(false));
-        if let Some(contact) = contact {
+        let cluster_row = snapshot.cluster_row.as_ref().filter(|cluster_row| cluster_row.reachable == Some(false));
+        if let Some(cluster_row) = cluster_row {
             if let Some(owner) = &snapshot.owner {
                 return waits(&format!("a duplicate: {owner} leads to the same cluster and owns it"));
             }
-            return waits(&unreachable_for(contact.last_contact, snapshot.at));
+            return waits(&unreachable_for(cluster_row.last_contact, snapshot.at));
         }
         let pass_plan = PassPlan { due: BTreeSet::from([id]), ..PassPlan::default() };
         let deletions = |_| Deletions::Unchecked;
@@ -354,6 +354,6 @@ fn of_store(error: &StoreError) -> String {
 fn unreachable_for(last_contact: Option<Timestamp>, now: Timestamp) -> String {
     last_contact.map_or_else(
         || "unreachable, and it has never answered".to_owned(),
-        |contact| format!("unreachable for {}", spoken(contact, now)),
+        |at| format!("unreachable for {}", spoken(at, now)),
     )
 }

@@ -19,7 +19,7 @@ use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::pass::{Input, Manager, PRUNE, Progress, Seen};
-use crate::syncset::plan::rows::{AppliedRow, ContactRow, Failure, ResultRow};
+use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Live, Scope, placed};
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
@@ -221,7 +221,7 @@ impl Inspector {
             last.note_left_alone(&ignored.unwrap_or_default());
         }
         Ok(Explanation {
-            cluster: state_of_cluster(snapshot.contact.as_ref(), &plan.action, snapshot.at),
+            cluster: state_of_cluster(snapshot.cluster_row.as_ref(), &plan.action, snapshot.at),
             wanted_by,
             live,
             if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot, is_ending),
@@ -289,21 +289,21 @@ fn claims_on<'l>(live: &'l [Live], asked: &Asked, scopes: &Scopes) -> Vec<Claim<
     live.iter().filter_map(of).collect()
 }
 
-fn state_of_cluster(contact: Option<&ContactRow>, action: &Action, now: Timestamp) -> String {
-    let Some(contact) = contact else { return "not contacted yet".to_owned() };
-    let reachable = match contact.reachable {
+fn state_of_cluster(cluster_row: Option<&ClusterRow>, action: &Action, now: Timestamp) -> String {
+    let Some(cluster_row) = cluster_row else { return "not contacted yet".to_owned() };
+    let reachable = match cluster_row.reachable {
         None => "not contacted yet",
         Some(true) => "reachable",
         Some(false) => "unreachable",
     };
     let mut parts = vec![reachable.to_owned()];
-    parts.extend(contact.last_contact.map(|contact| format!("last contact {} ago", spoken(contact, now))));
+    parts.extend(cluster_row.last_contact.map(|at| format!("last contact {} ago", spoken(at, now))));
     match action {
         Action::Paused(pause) => parts.push(pause.message()),
         Action::Throttled { until } => {
             parts.push(format!("its API server asks to wait for another {}", spoken(now, *until)));
         }
-        _ => parts.push(match contact.next_full {
+        _ => parts.push(match cluster_row.next_full {
             Some(next) if next > now => format!("full pass in {}", spoken(now, next)),
             _ => "full pass due".to_owned(),
         }),
@@ -447,8 +447,10 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot,
     let Some(Winner { header, desired }) = winner else { return already_dropped(rows, snapshot, is_ending) };
     let Some(desired) = desired else { return "not known: it does not render".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
-    let is_elsewhere =
-        snapshot.contact.as_ref().is_some_and(|contact| contact.is_elsewhere(contact.identity.as_deref()));
+    let is_elsewhere = snapshot
+        .cluster_row
+        .as_ref()
+        .is_some_and(|cluster_row| cluster_row.is_elsewhere(cluster_row.identity.as_deref()));
     let is_owned_anyway = desired.may_adopt && header.behavior != Behavior::CreateOnly && !is_elsewhere;
     let prune = desired.body.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PRUNE));
     if header.mode == Mode::Upsert {

@@ -141,7 +141,10 @@ impl Known<'_> {
 
     /// Whether this is not the cluster to which the document led first, as far as it was found out.
     fn is_elsewhere(&self) -> bool {
-        self.snapshot.contact.as_ref().is_some_and(|contact| contact.is_elsewhere(contact.identity.as_deref()))
+        self.snapshot
+            .cluster_row
+            .as_ref()
+            .is_some_and(|cluster_row| cluster_row.is_elsewhere(cluster_row.identity.as_deref()))
     }
 
     /// An object that is there, and whether it existed before us.

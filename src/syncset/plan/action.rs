@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::name::{Digest, SyncSetName};
-use super::rows::{ContactRow, ResultRow};
+use super::rows::{ClusterRow, ResultRow};
 
 /// Pauses a cluster if it is true.
 const SYNCSET_PAUSE: &str = "hive.openshift.io/syncset-pause";
@@ -114,7 +114,7 @@ impl Action {
         live: &[Live],
         results: &[ResultRow],
         with_objects: &BTreeSet<Uuid>,
-        contact: Option<&ContactRow>,
+        cluster_row: Option<&ClusterRow>,
         now: Timestamp,
     ) -> Self {
         let Some(cluster) = cluster.filter(|cluster| !cluster.is_being_deleted) else {
@@ -123,14 +123,16 @@ impl Action {
         if let Some(pause) = pause(cluster, now) {
             return Self::Paused(pause);
         }
-        let identifies = contact.is_none_or(|contact| {
-            contact.identity.is_none() || contact.kubeconfig_generation != cluster.kubeconfig_generation
+        let identifies = cluster_row.is_none_or(|cluster_row| {
+            cluster_row.identity.is_none() || cluster_row.kubeconfig_generation != cluster.kubeconfig_generation
         });
-        let next_full = contact.and_then(|contact| contact.next_full);
-        let is_silent = contact.is_some_and(|contact| contact.reachable == Some(false));
+        let next_full = cluster_row.and_then(|cluster_row| cluster_row.next_full);
+        let is_silent = cluster_row.is_some_and(|cluster_row| cluster_row.reachable == Some(false));
         // A new kubeconfig may lead elsewhere. A resync asks a silent cluster at once, and not one that answers and has asked to wait.
-        if let Some(contact) = contact.filter(|contact| contact.asked_generation == cluster.kubeconfig_generation) {
-            match contact.retry_at {
+        if let Some(cluster_row) =
+            cluster_row.filter(|cluster_row| cluster_row.asked_generation == cluster.kubeconfig_generation)
+        {
+            match cluster_row.retry_at {
                 Some(retry_at) if is_silent && next_full.is_some() && retry_at > now => {
                     return Self::Silent { retry_at };
                 }
@@ -143,7 +145,7 @@ impl Action {
         let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
         let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
         let is_demanded = next_full.is_none()
-            || contact.is_some_and(|contact| contact.asked_generation != cluster.kubeconfig_generation);
+            || cluster_row.is_some_and(|cluster_row| cluster_row.asked_generation != cluster.kubeconfig_generation);
         let probe = match (is_silent, is_demanded) {
             (false, _) => Probe::None,
             (true, false) => Probe::Due,
@@ -263,8 +265,8 @@ mod tests {
         }
     }
 
-    fn contact() -> ContactRow {
-        ContactRow {
+    fn cluster_row() -> ClusterRow {
+        ClusterRow {
             identity: Some("uid".to_owned()),
             home: Some("uid".to_owned()),
             kubeconfig_generation: 3,
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_gone_or_being_deleted_keeps_its_objects() {
-        assert_eq!(Action::of(None, &[], &[result(1)], &NONE, Some(&contact()), at(1)), Action::Gone);
+        assert_eq!(Action::of(None, &[], &[result(1)], &NONE, Some(&cluster_row()), at(1)), Action::Gone);
         let deleted = ClusterFacts { is_being_deleted: true, paused: true, ..cluster() };
         assert_eq!(Action::of(Some(&deleted), &[live(1)], &[], &NONE, None, at(1)), Action::Gone);
     }
@@ -297,7 +299,7 @@ mod tests {
         let paused = |annotations: &[(&str, &str)], paused: bool| {
             let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
             let cluster = ClusterFacts { annotations, paused, ..cluster() };
-            match Action::of(Some(&cluster), &[live(1)], &[], &NONE, Some(&contact()), at(1)) {
+            match Action::of(Some(&cluster), &[live(1)], &[], &NONE, Some(&cluster_row()), at(1)) {
                 Action::Paused(pause) => Some(pause.message()),
                 _ => None,
             }
@@ -336,11 +338,11 @@ mod tests {
             &[live(1), live(2)],
             &[result(1), result(2)],
             &NONE,
-            Some(&contact()),
+            Some(&cluster_row()),
             at(7199),
         );
         assert_eq!(action, Action::InStep { next_full: at(7200) });
-        let alone = Action::of(Some(&cluster()), &[], &[], &NONE, Some(&contact()), at(1));
+        let alone = Action::of(Some(&cluster()), &[], &[], &NONE, Some(&cluster_row()), at(1));
         assert_eq!(alone, Action::InStep { next_full: at(7200) });
     }
 
@@ -354,7 +356,7 @@ mod tests {
             result(4),
         ];
         let live: Vec<_> = (1..=5).map(live).collect();
-        let action = Action::of(Some(&cluster()), &live, &results, &NONE, Some(&contact()), at(1));
+        let action = Action::of(Some(&cluster()), &live, &results, &NONE, Some(&cluster_row()), at(1));
         assert_eq!(due(&action), [1, 2, 3, 5]);
         let Action::Pass(pass) = action else { panic!("a pass") };
         assert!(!pass.is_full && !pass.identifies && pass.probe == Probe::None && pass.gone.is_empty());
@@ -362,27 +364,29 @@ mod tests {
 
     #[test]
     fn a_result_of_a_syncset_that_is_gone_needs_a_pass() {
-        let action = Action::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], &NONE, Some(&contact()), at(1));
+        let action =
+            Action::of(Some(&cluster()), &[live(1)], &[result(1), result(2)], &NONE, Some(&cluster_row()), at(1));
         let gone = BTreeSet::from([Uuid::from_u128(2)]);
         let expected = Action::Pass(PassPlan { gone: gone.clone(), ..PassPlan::default() });
         assert_eq!(action, expected);
-        let of_a_killed_pass = Action::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&contact()), at(1));
+        let of_a_killed_pass =
+            Action::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&cluster_row()), at(1));
         assert_eq!(of_a_killed_pass, expected);
     }
 
     #[test]
     fn in_a_full_pass_all_are_due() {
-        let resync = ContactRow { next_full: None, ..contact() };
-        let moved = ContactRow { kubeconfig_generation: 2, asked_generation: 2, ..contact() };
-        let unknown = ContactRow { identity: None, ..contact() };
-        for (contact, now, identifies) in [
-            (Some(contact()), at(7200), false),
+        let resync = ClusterRow { next_full: None, ..cluster_row() };
+        let moved = ClusterRow { kubeconfig_generation: 2, asked_generation: 2, ..cluster_row() };
+        let unknown = ClusterRow { identity: None, ..cluster_row() };
+        for (cluster_row, now, identifies) in [
+            (Some(cluster_row()), at(7200), false),
             (Some(resync), at(1), false),
             (Some(moved), at(1), true),
             (Some(unknown), at(1), true),
             (None, at(1), true),
         ] {
-            let action = Action::of(Some(&cluster()), &[live(1)], &[result(1)], &NONE, contact.as_ref(), now);
+            let action = Action::of(Some(&cluster()), &[live(1)], &[result(1)], &NONE, cluster_row.as_ref(), now);
             let due = BTreeSet::from([Uuid::from_u128(1)]);
             assert_eq!(action, Action::Pass(PassPlan { due, is_full: true, identifies, ..PassPlan::default() }));
         }
@@ -392,38 +396,42 @@ mod tests {
 
     #[test]
     fn changes_do_not_wake_a_silent_cluster_and_its_time_a_resync_and_a_kubeconfig_do() {
-        let silent = ContactRow { reachable: Some(false), retry_at: Some(at(10)), ..contact() };
-        let of = |contact: &ContactRow, now| Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(contact), now);
+        let silent = ClusterRow { reachable: Some(false), retry_at: Some(at(10)), ..cluster_row() };
+        let of = |cluster_row: &ClusterRow, now| {
+            Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(cluster_row), now)
+        };
         assert_eq!(of(&silent, at(9)), Action::Silent { retry_at: at(10) });
         let probe = |action| match action {
             Action::Pass(PassPlan { probe, .. }) => probe,
             other => panic!("{other:?}"),
         };
         assert_eq!(probe(of(&silent, at(10))), Probe::Due, "its time has come");
-        let refused = ContactRow { retry_at: None, ..silent.clone() };
+        let refused = ClusterRow { retry_at: None, ..silent.clone() };
         assert_eq!(probe(of(&refused, at(1))), Probe::Due, "another replica may allow what this kubeconfig needs");
-        assert_eq!(probe(of(&ContactRow { next_full: None, ..silent.clone() }, at(1))), Probe::Demanded, "a resync");
-        let before_it = ContactRow { asked_generation: 2, kubeconfig_generation: 2, ..silent.clone() };
+        assert_eq!(probe(of(&ClusterRow { next_full: None, ..silent.clone() }, at(1))), Probe::Demanded, "a resync");
+        let before_it = ClusterRow { asked_generation: 2, kubeconfig_generation: 2, ..silent.clone() };
         assert_eq!(probe(of(&before_it, at(1))), Probe::Demanded, "a new kubeconfig");
-        let unidentified = ContactRow { kubeconfig_generation: 2, ..silent };
+        let unidentified = ClusterRow { kubeconfig_generation: 2, ..silent };
         let waits = Action::Silent { retry_at: at(10) };
         assert_eq!(of(&unidentified, at(1)), waits, "it was asked, and has not answered yet");
     }
 
     #[test]
     fn nothing_but_its_time_and_a_new_kubeconfig_wakes_a_cluster_that_has_asked_to_wait() {
-        let throttled = ContactRow { reachable: Some(true), retry_at: Some(at(10)), ..contact() };
-        let of = |contact: &ContactRow, now| Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(contact), now);
+        let throttled = ClusterRow { reachable: Some(true), retry_at: Some(at(10)), ..cluster_row() };
+        let of = |cluster_row: &ClusterRow, now| {
+            Action::of(Some(&cluster()), &[live(1)], &[], &NONE, Some(cluster_row), now)
+        };
         let waits = Action::Throttled { until: at(10) };
         assert_eq!(of(&throttled, at(9)), waits);
-        assert_eq!(of(&ContactRow { next_full: None, ..throttled.clone() }, at(9)), waits, "a resync");
-        let unidentified = ContactRow { identity: None, kubeconfig_generation: 2, ..throttled.clone() };
+        assert_eq!(of(&ClusterRow { next_full: None, ..throttled.clone() }, at(9)), waits, "a resync");
+        let unidentified = ClusterRow { identity: None, kubeconfig_generation: 2, ..throttled.clone() };
         assert_eq!(of(&unidentified, at(9)), waits, "it asked at the first contact");
         assert!(
             matches!(of(&throttled, at(10)), Action::Pass(PassPlan { probe: Probe::None, .. })),
             "its time has come"
         );
-        let before_it = ContactRow { asked_generation: 2, kubeconfig_generation: 2, ..throttled };
+        let before_it = ClusterRow { asked_generation: 2, kubeconfig_generation: 2, ..throttled };
         assert!(matches!(of(&before_it, at(1)), Action::Pass(_)), "a new kubeconfig");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::rows::ContactRow;
+use super::rows::ClusterRow;
 
 /// First wait after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
@@ -70,14 +70,14 @@ pub struct Next {
     pub ready_at: Timestamp,
     /// The attempts that the work queue keeps (`done`); 0 after success. A request resets them.
     pub attempts: i32,
-    pub contact: ContactRow,
+    pub cluster_row: ClusterRow,
 }
 
 /// `contact` is what is known of the cluster now: its identity and kubeconfig as found out in the pass. `attempts` are those with which
 /// it was claimed, this one included. `random`, from 0 up to 1, spreads clusters that would be looked at together.
 pub fn next(
     ended: &Ended,
-    contact: ContactRow,
+    cluster_row: ClusterRow,
     attempts: i32,
     interval: Duration,
     now: Timestamp,
@@ -86,64 +86,77 @@ pub fn next(
     match ended {
         Ended::Complete { was_full, left } => {
             let (before, has_waited) =
-                (contact.attempts, contact.reachable != Some(false) && contact.retry_at.is_some());
-            let next_full = match contact.next_full {
+                (cluster_row.attempts, cluster_row.reachable != Some(false) && cluster_row.retry_at.is_some());
+            let next_full = match cluster_row.next_full {
                 Some(next_full) if !was_full => next_full,
                 // A full pass is due now, and this was none.
                 None if !was_full => now,
                 _ => after(now, interval.mul_f64(1.0 + FULL_SPREAD * random)),
             };
-            let contact = ContactRow {
+            let cluster_row = ClusterRow {
                 reachable: Some(true),
                 last_contact: Some(now),
-                last_full: if *was_full { Some(now) } else { contact.last_full },
+                last_full: if *was_full { Some(now) } else { cluster_row.last_full },
                 next_full: Some(next_full),
                 attempts: 0,
                 retry_at: None,
-                ..contact
+                ..cluster_row
             };
             let (wait, attempts) = match left {
-                None => return Next { ready_at: next_full, attempts: 0, contact },
+                None => return Next { ready_at: next_full, attempts: 0, cluster_row },
                 // Also if a full pass is due, which may be what sent too many requests. The time is stored, so that no change shortens the wait.
                 Some(Left::Throttled(told)) => {
                     let tries = if has_waited { before.saturating_add(1) } else { 1 };
                     let wait = told_to_wait(*told, tries);
                     let ready_at = after(now, wait);
-                    let contact = ContactRow { attempts: tries, retry_at: Some(ready_at), ..contact };
-                    return Next { ready_at, attempts, contact };
+                    let cluster_row = ClusterRow { attempts: tries, retry_at: Some(ready_at), ..cluster_row };
+                    return Next { ready_at, attempts, cluster_row };
                 }
                 Some(Left::Unchecked) => (UNCHECKED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
                 Some(Left::Ending) => (doubled(ENDING, attempts), attempts),
             };
-            Next { ready_at: after(now, wait).min(next_full), attempts, contact }
+            Next { ready_at: after(now, wait).min(next_full), attempts, cluster_row }
         }
         Ended::Interrupted => {
-            let contact =
-                ContactRow { reachable: Some(true), last_contact: Some(now), attempts: 0, retry_at: None, ..contact };
-            Next { ready_at: now, attempts: 0, contact }
+            let cluster_row = ClusterRow {
+                reachable: Some(true),
+                last_contact: Some(now),
+                attempts: 0,
+                retry_at: None,
+                ..cluster_row
+            };
+            Next { ready_at: now, attempts: 0, cluster_row }
         }
         Ended::Refused => {
             let wait = REFUSED.mul_f64(1.0 + PROBE_SPREAD * (2.0 * random - 1.0));
             // A second refusal changes nothing that is stored.
-            let next_full = Some(contact.next_full.unwrap_or(now));
-            let contact = ContactRow { reachable: Some(false), attempts: 0, retry_at: None, next_full, ..contact };
-            Next { ready_at: after(now, wait), attempts: 0, contact }
+            let next_full = Some(cluster_row.next_full.unwrap_or(now));
+            let cluster_row =
+                ClusterRow { reachable: Some(false), attempts: 0, retry_at: None, next_full, ..cluster_row };
+            Next { ready_at: after(now, wait), attempts: 0, cluster_row }
         }
         Ended::Silent { told, turn } => {
             // If it answered before, its attempts count how often it has asked to wait.
-            let tries = if contact.reachable == Some(true) { 1 } else { contact.attempts.saturating_add(1) };
+            let tries = if cluster_row.reachable == Some(true) { 1 } else { cluster_row.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
             let wait = wait.max((*told).min(TOLD.1)).max(*turn);
             let ready_at = after(now, wait);
             // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
-            let next_full = Some(contact.next_full.unwrap_or(now));
-            let contact =
-                ContactRow { reachable: Some(false), attempts: tries, retry_at: Some(ready_at), next_full, ..contact };
-            Next { ready_at, attempts: 0, contact }
+            let next_full = Some(cluster_row.next_full.unwrap_or(now));
+            let cluster_row = ClusterRow {
+                reachable: Some(false),
+                attempts: tries,
+                retry_at: Some(ready_at),
+                next_full,
+                ..cluster_row
+            };
+            Next { ready_at, attempts: 0, cluster_row }
         }
-        Ended::Nothing { until } => Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, contact },
+        Ended::Nothing { until } => {
+            Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, cluster_row }
+        }
     }
 }
 
@@ -172,8 +185,8 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).expect("a time")
     }
 
-    fn contact() -> ContactRow {
-        ContactRow {
+    fn cluster_row() -> ClusterRow {
+        ClusterRow {
             identity: Some("uid".to_owned()),
             home: Some("first".to_owned()),
             kubeconfig_generation: 3,
@@ -188,23 +201,28 @@ mod tests {
     }
 
     fn of(ended: &Ended, attempts: i32, random: f64) -> Next {
-        next(ended, contact(), attempts, INTERVAL, at(0), random)
+        next(ended, cluster_row(), attempts, INTERVAL, at(0), random)
     }
 
     #[test]
     fn a_completed_pass_waits_for_the_full_one_and_forgets_that_the_cluster_was_silent() {
         let next = of(&Ended::Complete { was_full: false, left: None }, 3, 0.9);
-        let expected =
-            ContactRow { reachable: Some(true), last_contact: Some(at(0)), attempts: 0, retry_at: None, ..contact() };
-        assert_eq!(next, Next { ready_at: at(7000), attempts: 0, contact: expected });
+        let expected = ClusterRow {
+            reachable: Some(true),
+            last_contact: Some(at(0)),
+            attempts: 0,
+            retry_at: None,
+            ..cluster_row()
+        };
+        assert_eq!(next, Next { ready_at: at(7000), attempts: 0, cluster_row: expected });
     }
 
     #[test]
     fn the_next_full_pass_is_up_to_a_tenth_later_than_the_interval() {
         for (random, second) in [(0.0, 7200), (0.5, 7560), (0.999_999, 7919)] {
             let next = of(&Ended::Complete { was_full: true, left: None }, 1, random);
-            assert_eq!((next.ready_at.as_second(), next.contact.last_full), (at(second).as_second(), Some(at(0))));
-            assert_eq!(next.contact.next_full, Some(next.ready_at));
+            assert_eq!((next.ready_at.as_second(), next.cluster_row.last_full), (at(second).as_second(), Some(at(0))));
+            assert_eq!(next.cluster_row.next_full, Some(next.ready_at));
         }
     }
 
@@ -214,7 +232,7 @@ mod tests {
         let waits: Vec<_> = [1, 2, 3, 10, 11, 60].map(|attempts| of(&left, attempts, 0.5).ready_at).into();
         assert_eq!(waits, [at(1), at(2), at(4), at(512), at(900), at(900)]);
         assert_eq!(of(&left, 7, 0.5).attempts, 7, "the queue counts on, until a request resets it");
-        let soon = ContactRow { next_full: Some(at(3)), ..contact() };
+        let soon = ClusterRow { next_full: Some(at(3)), ..cluster_row() };
         assert_eq!(next(&left, soon, 9, INTERVAL, at(0), 0.5).ready_at, at(3), "the full pass comes first");
     }
 
@@ -231,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_api_server_that_asks_to_wait_is_obeyed_for_a_minute_at_most() {
-        let answered = |next_full| ContactRow { reachable: Some(true), retry_at: None, next_full, ..contact() };
+        let answered = |next_full| ClusterRow { reachable: Some(true), retry_at: None, next_full, ..cluster_row() };
         let wait = |seconds, next_full| next(&told(seconds), answered(next_full), 2, INTERVAL, at(0), 0.5);
         assert_eq!(wait(7, Some(at(7000))).ready_at, at(7));
         assert_eq!(wait(3600, Some(at(7000))).ready_at, at(60));
@@ -239,38 +257,43 @@ mod tests {
         for next_full in [None, Some(at(-5)), Some(at(3))] {
             let next = wait(7, next_full);
             assert_eq!((next.ready_at, next.attempts), (at(7), 2));
-            assert_eq!(next.contact.next_full, next_full.or(Some(at(0))));
-            assert_eq!((next.contact.retry_at, next.contact.attempts), (Some(at(7)), 1), "no change makes it shorter");
+            assert_eq!(next.cluster_row.next_full, next_full.or(Some(at(0))));
+            assert_eq!(
+                (next.cluster_row.retry_at, next.cluster_row.attempts),
+                (Some(at(7)), 1),
+                "no change makes it shorter"
+            );
         }
     }
 
     #[test]
     fn one_that_asks_again_and_again_is_left_alone_for_longer_until_a_pass_ends() {
-        let mut contact = ContactRow { reachable: Some(true), retry_at: None, ..contact() };
+        let mut cluster_row = ClusterRow { reachable: Some(true), retry_at: None, ..cluster_row() };
         let mut waits = Vec::new();
         for seconds in [0, 0, 0, 9, 0, 0, 0, 0] {
             // However often a change has reset what the queue counts.
-            let next = next(&told(seconds), contact, 1, INTERVAL, at(0), 0.5);
+            let next = next(&told(seconds), cluster_row, 1, INTERVAL, at(0), 0.5);
             waits.push(next.ready_at);
-            contact = next.contact;
+            cluster_row = next.cluster_row;
         }
         assert_eq!(waits, [1, 2, 4, 9, 16, 32, 60, 60].map(at));
-        let ended = next(&Ended::Complete { was_full: false, left: None }, contact.clone(), 1, INTERVAL, at(0), 0.5);
-        assert_eq!(next(&told(0), ended.contact, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
+        let ended =
+            next(&Ended::Complete { was_full: false, left: None }, cluster_row.clone(), 1, INTERVAL, at(0), 0.5);
+        assert_eq!(next(&told(0), ended.cluster_row, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
         // Silence is not more of the same.
         let silence = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
-        let silent = next(&silence, contact, 1, INTERVAL, at(0), 0.5);
-        assert_eq!((silent.ready_at, silent.contact.attempts), (at(5), 1));
-        assert_eq!(next(&told(0), silent.contact, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
+        let silent = next(&silence, cluster_row, 1, INTERVAL, at(0), 0.5);
+        assert_eq!((silent.ready_at, silent.cluster_row.attempts), (at(5), 1));
+        assert_eq!(next(&told(0), silent.cluster_row, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
     }
 
     #[test]
     fn a_silent_cluster_that_asks_to_wait_is_asked_no_earlier() {
         for (seconds, tries, expected) in [(30, 0, 30), (3, 6, 10), (3600, 0, 60)] {
             let silent = Ended::Silent { told: Duration::from_secs(seconds), turn: Duration::ZERO };
-            let before = ContactRow { reachable: Some(false), attempts: tries, ..contact() };
+            let before = ClusterRow { reachable: Some(false), attempts: tries, ..cluster_row() };
             let next = next(&silent, before, 1, INTERVAL, at(0), 0.5);
-            assert_eq!((next.ready_at, next.contact.retry_at), (at(expected), Some(at(expected))));
+            assert_eq!((next.ready_at, next.cluster_row.retry_at), (at(expected), Some(at(expected))));
         }
     }
 
@@ -283,16 +306,16 @@ mod tests {
     #[test]
     fn an_interrupted_pass_goes_on_at_once() {
         let next = of(&Ended::Interrupted, 5, 0.5);
-        assert_eq!((next.ready_at, next.attempts, next.contact.next_full), (at(0), 0, Some(at(7000))));
+        assert_eq!((next.ready_at, next.attempts, next.cluster_row.next_full), (at(0), 0, Some(at(7000))));
     }
 
     #[test]
     fn a_silent_cluster_is_asked_after_5_and_then_each_10_seconds_with_a_tenth_of_spread_or_when_its_turn_comes() {
         let silent = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
         let wait = |tries, random| {
-            let next = next(&silent, ContactRow { attempts: tries, ..contact() }, 1, INTERVAL, at(0), random);
-            assert_eq!((next.contact.reachable, next.contact.attempts), (Some(false), tries + 1));
-            assert_eq!(next.contact.retry_at, Some(next.ready_at));
+            let next = next(&silent, ClusterRow { attempts: tries, ..cluster_row() }, 1, INTERVAL, at(0), random);
+            assert_eq!((next.cluster_row.reachable, next.cluster_row.attempts), (Some(false), tries + 1));
+            assert_eq!(next.cluster_row.retry_at, Some(next.ready_at));
             next.ready_at.duration_since(at(0)).as_secs_f64()
         };
         for (tries, seconds) in [(0, 5.0), (1, 10.0), (2, 10.0), (40, 10.0)] {
@@ -309,20 +332,20 @@ mod tests {
 
     #[test]
     fn a_refused_kubeconfig_is_read_again_each_minute_and_a_resync_that_failed_is_not_one_for_ever() {
-        let resync = ContactRow { next_full: None, ..contact() };
+        let resync = ClusterRow { next_full: None, ..cluster_row() };
         let refused = next(&Ended::Refused, resync, 1, INTERVAL, at(0), 0.5);
         assert_eq!(
-            (refused.ready_at, refused.contact.retry_at, refused.contact.next_full),
+            (refused.ready_at, refused.cluster_row.retry_at, refused.cluster_row.next_full),
             (at(60), None, Some(at(0)))
         );
-        let again = next(&Ended::Refused, refused.contact.clone(), 1, INTERVAL, at(60), 0.5);
-        assert_eq!((again.ready_at, again.contact), (at(120), refused.contact), "nothing to store");
+        let again = next(&Ended::Refused, refused.cluster_row.clone(), 1, INTERVAL, at(60), 0.5);
+        assert_eq!((again.ready_at, again.cluster_row), (at(120), refused.cluster_row), "nothing to store");
     }
 
     #[test]
     fn a_cluster_with_nothing_to_do_keeps_what_is_stored() {
         let until = Ended::Nothing { until: Some(at(33)) };
-        assert_eq!(of(&until, 1, 0.5), Next { ready_at: at(33), attempts: 0, contact: contact() });
+        assert_eq!(of(&until, 1, 0.5), Next { ready_at: at(33), attempts: 0, cluster_row: cluster_row() });
         assert_eq!(of(&Ended::Nothing { until: None }, 1, 0.5).ready_at, at(86_400));
     }
 }

@@ -86,9 +86,9 @@ pub struct PatchedRow {
     pub version: Option<String>,
 }
 
-/// How a cluster is and when it is looked at again (`towline_contact`). The default is what is known of a new cluster.
+/// How a cluster is and when it is looked at again (`towline_cluster`). The default is what is known of a new cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ContactRow {
+pub struct ClusterRow {
     /// UID of its namespace `kube-system`; none before it was read.
     pub identity: Option<String>,
     /// The first one that was read for this document.
@@ -111,7 +111,7 @@ pub struct ContactRow {
     pub retry_at: Option<Timestamp>,
 }
 
-impl ContactRow {
+impl ClusterRow {
     #[must_use]
     pub fn identified(self, identity: Option<String>) -> Self {
         let home = self.home.or_else(|| identity.clone());
@@ -142,12 +142,12 @@ mod tests {
     #[test]
     fn a_document_is_elsewhere_on_every_cluster_but_the_first_one() {
         let some = |uid: &str| Some(uid.to_owned());
-        let mut contact = ContactRow::default();
-        assert!(!contact.is_elsewhere(Some("first")));
+        let mut cluster_row = ClusterRow::default();
+        assert!(!cluster_row.is_elsewhere(Some("first")));
         for (uid, is_elsewhere) in [("first", false), ("second", true), ("third", true), ("first", false)] {
-            contact = contact.identified(some(uid));
-            assert_eq!((contact.identity.as_deref(), contact.home.as_deref()), (Some(uid), Some("first")));
-            assert_eq!(contact.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
+            cluster_row = cluster_row.identified(some(uid));
+            assert_eq!((cluster_row.identity.as_deref(), cluster_row.home.as_deref()), (Some(uid), Some("first")));
+            assert_eq!(cluster_row.is_elsewhere(Some(uid)), is_elsewhere, "{uid}");
         }
     }
 }

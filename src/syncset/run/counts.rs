@@ -119,7 +119,7 @@ const STATES: &str = concat!(
            when h.cluster is not null then 'held' \
            when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
     marks!(),
-    " from clusters c left join towline_contact p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
+    " from clusters c left join towline_cluster p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
          left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
        where c.kind = 'clusters' and c.deleted_at is null) \
      select state, count(*), marks::text from state group by state, marks"
@@ -135,7 +135,7 @@ const UNREACHABLE: &str = concat!(
      from (select * from (select c.namespace, c.name, ",
     marks!(),
     ", p.retry_at is null as is_refused, p.last_contact \
-           from towline_contact p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+           from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
            where p.reachable = false and c.deleted_at is null) s \
          where s.marks is null or s.marks::text not in (select unnest($3::text[])) \
          order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
@@ -147,7 +147,7 @@ const UNREACHABLE_WITHIN: &str = concat!(
     "select count(*), marks::text, (array_agg(namespace order by namespace, name))[1:5], (array_agg(name order by namespace, name))[1:5] \
      from (select c.namespace, c.name, ",
     marks!(),
-    " from towline_contact p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+    " from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
        where p.reachable = false and c.deleted_at is null and ($2::text[] is null or c.namespace = any($2) \
          or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))) u \
      group by marks"

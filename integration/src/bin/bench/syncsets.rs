@@ -216,16 +216,16 @@ impl Syncsets<'_> {
             Ok(Request::post("/v1/clusters", &cluster))
         };
         self.hub.by_clients(CLIENTS, 0..self.clusters, request, |_, _| Ok(())).await?;
-        let unknown = format!("SELECT {} - count(*) FROM towline_contact WHERE reachable", self.clusters);
+        let unknown = format!("SELECT {} - count(*) FROM towline_cluster WHERE reachable", self.clusters);
         self.hub.wait_for("all clusters to be found out", &unknown, |left| left == 0).await
     }
 
     async fn full_pass(&self) -> Result<(), Error> {
         let demand = "CREATE TEMP TABLE IF NOT EXISTS demanded (at timestamptz); INSERT INTO demanded VALUES (now()); \
-                      UPDATE towline_contact SET next_full = NULL, resyncs = resyncs + 1; \
+                      UPDATE towline_cluster SET next_full = NULL, resyncs = resyncs + 1; \
                       UPDATE towline_work SET wanted = wanted + 1, ready_at = now(), urgent = true, attempts = 0; NOTIFY towline_work";
         self.hub.execute("demand full passes", demand).await?;
-        let left = "SELECT count(*) FROM towline_contact WHERE last_full IS NULL OR last_full <= (SELECT max(at) FROM demanded)";
+        let left = "SELECT count(*) FROM towline_cluster WHERE last_full IS NULL OR last_full <= (SELECT max(at) FROM demanded)";
         self.hub.wait_for("full passes of all clusters", left, |left| left == 0).await
     }
 

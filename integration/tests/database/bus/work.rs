@@ -42,7 +42,7 @@ async fn replace_queue(connection: &Connection) {
 
 /// `/status` and the metrics name the reason for each connection. Meanwhile workers reconcile clusters, and no message waits in memory.
 #[test]
-fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
+fn clusters_are_reconciled_while_the_broker_takes_nothing_and_that_is_named() {
     run(async {
         let world = World::alone("unworking", "").await;
         let url = world.url();
@@ -105,7 +105,7 @@ fn clusters_are_visited_while_the_broker_takes_nothing_and_that_is_named() {
 
 /// The account's password is wrong: no connection can be used, and clusters are reconciled all the same.
 #[test]
-fn clusters_are_visited_while_the_broker_refuses_the_credentials() {
+fn clusters_are_reconciled_while_the_broker_refuses_the_credentials() {
     run(async {
         let world = World::new("unwelcome").await;
         let replica = working(&world, &world.url().replace("guest:guest", "guest:canary1234")).await;

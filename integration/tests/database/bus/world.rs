@@ -93,7 +93,7 @@ impl World {
     /// Waits until so many clusters that can't be reached have been reconciled.
     pub(crate) async fn reconciled(&self, count: i64) {
         eventually(format!("{count} clusters to be reconciled"), LIMIT, async || {
-            match self.number("select count(*) from towline_contact where not reachable").await {
+            match self.number("select count(*) from towline_cluster where not reachable").await {
                 found if found == count => Ok(()),
                 other => Err(other.to_string()),
             }

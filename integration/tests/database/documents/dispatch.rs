@@ -291,7 +291,7 @@ fn what_is_missing_in_the_log_asks_for_all_clusters_and_removes_what_is_left_of_
         }
         let leader = Leader::of(&stage).await;
         leader.all().await;
-        let rows = "insert into towline_contact (cluster, kubeconfig_generation, attempts, next_full) \
+        let rows = "insert into towline_cluster (cluster, kubeconfig_generation, attempts, next_full) \
              select id, 1, 0, now() + interval '1 h' from clusters";
         stage.run(rows).await;
         writer.version(item(vec![Change::delete(&cluster("c3"), Expected::Any)])).await;
@@ -301,7 +301,7 @@ fn what_is_missing_in_the_log_asks_for_all_clusters_and_removes_what_is_left_of_
         let turn = leader.turn().await;
         assert_eq!((turn.was_gap, turn.asked), (true, 2));
         assert_eq!(asked(&stage).await, names(["c1", "c2"]));
-        assert_eq!(stage.number("select count(*) from towline_contact where next_full is not null").await, 2);
+        assert_eq!(stage.number("select count(*) from towline_cluster where next_full is not null").await, 2);
         assert_eq!((stage.number(CURSOR).await, leader.turn().await), (newest, Turn::default()));
         // Versions were lost: clusters may hold what nobody knows of any more.
         renumber(&stage.database(), true).await.expect("it is renumbered");
@@ -310,14 +310,14 @@ fn what_is_missing_in_the_log_asks_for_all_clusters_and_removes_what_is_left_of_
         let turn = next.turn().await;
         assert_eq!((turn.was_gap, turn.asked), (true, 2));
         assert_eq!(
-            stage.number("select count(*) from towline_contact where next_full is null and resyncs = 1").await,
+            stage.number("select count(*) from towline_cluster where next_full is null and resyncs = 1").await,
             2
         );
         assert_eq!(next.turn().await, Turn::default());
         // A cursor from a future that was lost.
         stage.run("update towline_claim set cursor = cursor + 1000 where name = 'dispatcher'").await;
         assert!(next.turn().await.was_gap);
-        assert_eq!(stage.number("select count(*) from towline_contact where resyncs = 2").await, 2);
+        assert_eq!(stage.number("select count(*) from towline_cluster where resyncs = 2").await, 2);
     });
 }
 

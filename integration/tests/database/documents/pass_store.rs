@@ -8,9 +8,9 @@ use towline::test_api::documents::{Change, Claims, Expected, Holder, Kind, Role,
 use towline::test_api::syncset::dispatch::{Dispatch, Turn};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::pass::Writes;
-use towline::test_api::syncset::plan::rows::{AppliedRow, ContactRow, Failure, GuardRow, PatchedRow, ResultRow};
+use towline::test_api::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
 use towline::test_api::syncset::plan::status::Reason;
-use towline::test_api::syncset::store::{Contact, PassStore, Snapshot, StoreError};
+use towline::test_api::syncset::store::{ClusterUpdate, PassStore, Snapshot, StoreError};
 
 use crate::documents::claims::Running;
 use crate::documents::dispatch::document;
@@ -98,8 +98,8 @@ fn succeeded() -> ResultRow {
     }
 }
 
-pub(crate) fn contact() -> ContactRow {
-    ContactRow {
+pub(crate) fn cluster_row() -> ClusterRow {
+    ClusterRow {
         identity: Some("kube-system's".to_owned()),
         home: Some("the first one's".to_owned()),
         kubeconfig_generation: 6,
@@ -144,7 +144,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![patched(0), patched(3)],
             ..Writes::default()
         };
-        let now = Contact { row: contact(), resyncs: 0 };
+        let now = ClusterUpdate { row: cluster_row(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         stage
             .run(
@@ -157,7 +157,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let mut results = snapshot.results.clone();
         results.sort_by_key(|row| row.syncset);
         assert_eq!(results, [failed(), succeeded()]);
-        assert_eq!((snapshot.contact, snapshot.resyncs, snapshot.cursor), (Some(contact()), 0, 46));
+        assert_eq!((snapshot.cluster_row, snapshot.resyncs, snapshot.cursor), (Some(cluster_row()), 0, 46));
         assert_eq!(snapshot.with_applied, [id(11), id(12)].into());
         let mut guards = snapshot.guards;
         guards.sort_by_key(|row| row.syncset);
@@ -170,9 +170,9 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         // Every column but the keys changes, and what is forgotten goes.
         let sent_again = AppliedRow { syncset: id(11), ..AppliedRow { object: sent().object, ..waiting() } };
         let succeeds = ResultRow { syncset: id(11), ..succeeded() };
-        let mut other_contact = contact();
-        other_contact.attempts = 0;
-        other_contact.next_full = None;
+        let mut other_row = cluster_row();
+        other_row.attempts = 0;
+        other_row.next_full = None;
         let writes = Writes {
             results: vec![succeeds.clone()],
             finished: vec![id(12)],
@@ -182,11 +182,11 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
             patched: vec![PatchedRow { content: None, uid: None, version: None, ..patched(0) }],
             unpatched: vec![(id(11), 3)],
         };
-        let now = Contact { row: other_contact.clone(), resyncs: 0 };
+        let now = ClusterUpdate { row: other_row.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(Some(claim.cluster), &[], &[]).await.expect("content");
-        assert_eq!((snapshot.results, snapshot.contact), (vec![succeeds], Some(other_contact)));
+        assert_eq!((snapshot.results, snapshot.cluster_row), (vec![succeeds], Some(other_row)));
         assert_eq!((content.applied, content.patched), (vec![sent_again], writes.patched));
     });
 }
@@ -226,7 +226,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         let (claim, store) = claimed(&stage).await;
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Contact { row: contact(), resyncs: 0 };
+        let now = ClusterUpdate { row: cluster_row(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is held");
         let takes = Writes {
             finished: vec![id(11)],
@@ -236,7 +236,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
             ..Writes::default()
         };
         let counts = "select (select count(*) from towline_result) * 1000 + (select count(*) from towline_applied) * 100 \
-             + (select count(*) from towline_patched) * 10 + (select count(*) from towline_contact)";
+             + (select count(*) from towline_patched) * 10 + (select count(*) from towline_cluster)";
         for (lost, back) in [
             ("token = 18", "token = 17"),
             ("holder = 'other'", "holder = 'me'"),
@@ -260,10 +260,10 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         let stage = Stage::new("resynced").await;
         let (claim, store) = claimed(&stage).await;
         let ends = async |resyncs| {
-            let now = Contact { row: contact(), resyncs };
+            let now = ClusterUpdate { row: cluster_row(), resyncs };
             store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
-            (snapshot.contact.expect("a row").next_full.is_some(), snapshot.resyncs)
+            (snapshot.cluster_row.expect("a row").next_full.is_some(), snapshot.resyncs)
         };
         // It comes during the first pass of all.
         store.resync(&[claim.cluster]).await.expect("it is due");
@@ -272,7 +272,7 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         store.resync(&[claim.cluster, id(99)]).await.expect("it is due");
         assert_eq!(ends(1).await, (false, 2));
         assert_eq!(ends(2).await, (true, 2));
-        assert_eq!(stage.number("select count(*) from towline_contact").await, 1, "what is no cluster has no state");
+        assert_eq!(stage.number("select count(*) from towline_cluster").await, 1, "what is no cluster has no state");
     });
 }
 
@@ -288,7 +288,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
-        let now = Contact { row: contact(), resyncs: 0 };
+        let now = ClusterUpdate { row: cluster_row(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         store.own(&claim, "a").await.expect("it is noted");
         stage.writer().version(item(vec![Change::delete(&cluster("c1"), Expected::Any)])).await;

@@ -88,7 +88,7 @@ fn a_list_without_an_end_does_not_keep_a_full_pass_from_its_end() {
         stage.full_pass().await;
         assert_eq!((count(&server, lists), count(&server, looks)), (500, 6));
         assert_eq!(count(&server, "PATCH"), 3, "all of it is in step");
-        let text = "select count(*) from towline_contact where next_full > now()";
+        let text = "select count(*) from towline_cluster where next_full > now()";
         assert_eq!(stage.sql.query_one(text, &[]).await.unwrap().get::<_, i64>(0), 1, "the full pass has ended");
     });
 }
@@ -158,7 +158,7 @@ fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
             assert!(message.starts_with("failed to read the UID of namespace kube-system: "), "{refused}: {message}");
             // Nor when it is asked again.
             stage.at_rest().await;
-            let again = "update towline_contact set retry_at = now(); update towline_work set ready_at = now(); \
+            let again = "update towline_cluster set retry_at = now(); update towline_work set ready_at = now(); \
                  select pg_notify('towline_work', '')";
             stage.sql.batch_execute(again).await.unwrap();
             let since = || server.requests().split_off(before);

@@ -15,7 +15,7 @@ pub(crate) const STATE: [&str; 9] = [
     "towline_guard",
     "towline_identity",
     "towline_lost",
-    "towline_contact",
+    "towline_cluster",
     "towline_patched",
     "towline_result",
     "towline_work",

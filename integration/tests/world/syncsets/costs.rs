@@ -172,7 +172,7 @@ fn a_pass_costs_the_requests_and_statements_that_are_promised() {
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1"), ("c", "2")])).await;
         counted.costs("two changes", 2, 6).await;
         // Three objects: one or two would be looked at one by one.
-        counted.stage.sql.batch_execute("update towline_contact set next_full = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_cluster set next_full = null").await.unwrap();
         counted.costs("a full pass in step with one kind and 2 patches", 3, 4).await;
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
         counted.costs("one dropped", 2, 6).await;
@@ -186,7 +186,7 @@ fn the_first_pass_over_a_cluster_costs_a_request_and_three_statements_more() {
         let mut counted = Counted::new("first-pass").await;
         counted.hold().await;
         counted.create("base", &json!({"resources": counted.maps(&[("a", "1"), ("b", "1")])})).await;
-        counted.stage.sql.batch_execute("update towline_contact set identity = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_cluster set identity = null").await.unwrap();
         counted.costs("a new syncset of 2 objects in a cluster that is not known", 5, 9).await;
         counted.stage.wants("base", &counted.maps(&[("a", "2"), ("b", "1")])).await;
         counted.costs("the next change", 1, 6).await;
@@ -199,22 +199,22 @@ fn a_pass_without_a_request_is_no_contact_with_the_cluster() {
     run(async {
         let mut counted = Counted::new("no-contact").await;
         counted.hold().await;
-        let contact = "select last_contact::text from towline_contact";
-        let contact =
-            async |counted: &Counted| -> String { counted.stage.sql.query_one(contact, &[]).await.unwrap().get(0) };
-        let before = contact(&counted).await;
+        let cluster_row = "select last_contact::text from towline_cluster";
+        let cluster_row =
+            async |counted: &Counted| -> String { counted.stage.sql.query_one(cluster_row, &[]).await.unwrap().get(0) };
+        let before = cluster_row(&counted).await;
         let unrendered = counted.stage.config_map("{{ fromCDLabel \"missing\" }}", &json!({}));
         counted.create("base", &json!({"resources": [unrendered], "enableResourceTemplates": true})).await;
         let (cost, found) = counted.pass().await;
         assert_eq!(cost.requests, 0, "{found:#?}");
         let failed = "select count(*) from towline_result where result = 'Failure'";
         assert_eq!(counted.stage.sql.query_one(failed, &[]).await.unwrap().get::<_, i64>(0), 1);
-        assert_eq!(contact(&counted).await, before);
+        assert_eq!(cluster_row(&counted).await, before);
         counted.hold().await;
         counted.stage.wants("base", &counted.maps(&[("a", "1")])).await;
         let (cost, found) = counted.pass().await;
         assert_eq!(cost.requests, 2, "{found:#?}");
-        assert_ne!(contact(&counted).await, before);
+        assert_ne!(cluster_row(&counted).await, before);
     });
 }
 
@@ -258,7 +258,7 @@ fn a_hundred_objects_need_no_more_statements_than_one() {
         counted.costs("nothing is due", 0, 2).await;
         counted.stage.wants("base", &two).await;
         counted.costs("one change among 100", 1, 6).await;
-        counted.stage.sql.batch_execute("update towline_contact set next_full = null").await.unwrap();
+        counted.stage.sql.batch_execute("update towline_cluster set next_full = null").await.unwrap();
         counted.costs("a full pass of 100 objects in step", 1, 4).await;
         counted.stage.wants("base", &two[1..]).await;
         counted.costs("one dropped of 100", 2, 6).await;

@@ -393,7 +393,7 @@ fn a_diff_takes_nothing_for_ours_that_a_pass_would_not() {
         let told = stage.compared(&proposed).await;
         let expected = format!("create 0  change 2  delete 0  conflict 1   {}", taken("of-another-hub"));
         assert!(told.contains(&expected) && !told.contains(&taken("of-hive")), "{told}");
-        stage.sql.execute("update towline_contact set home = 'another'", &[]).await.unwrap();
+        stage.sql.execute("update towline_cluster set home = 'another'", &[]).await.unwrap();
         let told = stage.compared(&proposed).await;
         assert!(told.contains("conflict 2") && told.contains(&taken("of-hive")), "{told}");
         // A pass agrees: it deletes neither of them when they are dropped.

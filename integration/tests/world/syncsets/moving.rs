@@ -37,7 +37,7 @@ fn a_document_is_known_as_one_of_its_new_cluster_before_it_writes_there() {
         })
         .await
         .unwrap();
-        let noted = "select p.identity, (select count(*) from towline_applied where wanted and uid is null) from towline_contact p";
+        let noted = "select p.identity, (select count(*) from towline_applied where wanted and uid is null) from towline_cluster p";
         let row = stage.sql.query_one(noted, &[]).await.unwrap();
         let (identity, waiting): (String, i64) = (row.get(0), row.get(1));
         assert_eq!((identity.as_str(), waiting), ("east-1", 2), "what it had on the cluster before is forgotten");

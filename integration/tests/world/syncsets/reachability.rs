@@ -214,7 +214,7 @@ fn an_account_that_may_not_read_the_identity_of_its_cluster_is_forbidden_until_i
         let rule =
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]});
         grant("unidentifiable-identity", rule).await;
-        let again = "update towline_contact set retry_at = now(); update towline_work set ready_at = now(); \
+        let again = "update towline_cluster set retry_at = now(); update towline_work set ready_at = now(); \
              select pg_notify('towline_work', '')";
         eventually("the cluster to be asked again and to answer", LIMIT, async || {
             stage.sql.batch_execute(again).await.map_err(|error| error.to_string())?;
@@ -436,7 +436,7 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
     }
     let all = i64::try_from(silent_ones).unwrap() + 1;
     let count = async |condition: &str| -> i64 {
-        let text = format!("select count(*) from towline_contact where reachable = false and {condition}");
+        let text = format!("select count(*) from towline_cluster where reachable = false and {condition}");
         stage.sql.query_one(&text, &[]).await.unwrap().get(0)
     };
     eventually("all of them to be silent", LIMIT, async || match count("true").await {
@@ -446,7 +446,7 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
     .await
     .unwrap();
     // A reconcile that is under way writes what it has read before.
-    let text = format!("update towline_contact set attempts = {DAY} where attempts < {DAY}");
+    let text = format!("update towline_cluster set attempts = {DAY} where attempts < {DAY}");
     eventually("each of them to have been asked once more", LIMIT, async || {
         stage.sql.batch_execute(&text).await.unwrap();
         match count(&format!("attempts > {DAY}")).await {
@@ -459,7 +459,7 @@ async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32
     // Whenever it comes back: each time that one is left, it is due again within that time, by the row of the work queue and by its own.
     let notes = "create table waits (cluster uuid, wait interval); grant insert on waits to public; \
          create function note_wait() returns trigger language plpgsql as $$ begin \
-           insert into waits select new.cluster, greatest(new.ready_at, p.retry_at) - now() from towline_contact p \
+           insert into waits select new.cluster, greatest(new.ready_at, p.retry_at) - now() from towline_cluster p \
              where p.cluster = new.cluster and p.reachable = false; return new; end $$; \
          create trigger note_wait after update on towline_work for each row when (old.until is not null and new.until is null) \
            execute function note_wait()";
@@ -553,7 +553,7 @@ const SLOTS: usize = 8;
 /// None of these silent clusters is asked until its time has come again.
 async fn asleep(stage: &Stage, clusters: &[String]) {
     let text = "with named as (select id from clusters where name = any($1)), \
-         contact as (update towline_contact set retry_at = now() + interval '1 h' where cluster in (select id from named)), \
+         cluster_row as (update towline_cluster set retry_at = now() + interval '1 h' where cluster in (select id from named)), \
          work as (update towline_work set ready_at = now() + interval '1 h' where cluster in (select id from named)) \
          select count(*) from towline_work where until >= now() and cluster in (select id from named)";
     eventually("nobody to ask them", LIMIT, async || {
@@ -575,7 +575,7 @@ async fn one_slot(name: &'static str) -> Stage {
 /// The time of these silent clusters has come.
 async fn due(stage: &Stage, clusters: &[String]) {
     let text = "with due as (select id from clusters where name = any($1)), \
-         contact as (update towline_contact set retry_at = now() where cluster in (select id from due)), \
+         cluster_row as (update towline_cluster set retry_at = now() where cluster in (select id from due)), \
          work as (update towline_work set ready_at = now() where cluster in (select id from due)) \
          select pg_notify('towline_work', '')";
     stage.sql.execute(text, &[&clusters]).await.unwrap();
@@ -664,7 +664,7 @@ fn a_replica_that_lacks_the_key_of_a_kubeconfig_calls_no_cluster_unreachable() {
         stage.wants("base", &[stage.config_map("site", &json!({"a": "last"}))]).await;
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
         assert!(is_reachable(&status["status"]), "{status}");
-        let reachable: bool = stage.sql.query_one("select reachable from towline_contact", &[]).await.unwrap().get(0);
+        let reachable: bool = stage.sql.query_one("select reachable from towline_cluster", &[]).await.unwrap().get(0);
         assert!(reachable);
         std::fs::write(&file, KEYS.concat()).unwrap();
         stage.has(plane, &[("site", json!({"a": "last"}))]).await;

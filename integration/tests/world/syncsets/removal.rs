@@ -47,7 +47,7 @@ fn a_cluster_that_is_removed_keeps_its_objects_and_leaves_no_rows() {
         stage.succeeds("west-1", "base", 1).await;
         stage.remove(&stage.path("clusters", "west-1")).await;
         let rows = "select (select count(*) from towline_applied) + (select count(*) from towline_result) \
-             + (select count(*) from towline_contact) + (select count(*) from towline_work) + (select count(*) from towline_identity)";
+             + (select count(*) from towline_cluster) + (select count(*) from towline_work) + (select count(*) from towline_identity)";
         integration::eventually("the rows to be gone", crate::syncsets::world::LIMIT, async || {
             let rows: i64 = stage.sql.query_one(rows, &[]).await.map_err(|error| error.to_string())?.get(0);
             if rows == 0 { Ok(()) } else { Err(format!("{rows} rows")) }

@@ -243,7 +243,7 @@ fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
             stage.wants("base", &[space.clone(), map(value)]).await;
             stage.at_rest().await;
             // For a minute, a tenth more or less.
-            let refused = "select count(*) from towline_contact p join towline_work w using (cluster) where not p.reachable \
+            let refused = "select count(*) from towline_cluster p join towline_work w using (cluster) where not p.reachable \
                  and p.retry_at is null and w.ready_at between now() + interval '30 s' and now() + interval '66 s'";
             match stage.sql.query_one(refused, &[]).await.unwrap().get(0) {
                 1_i64 => Ok(()),
@@ -276,7 +276,7 @@ fn a_cluster_that_does_not_answer_is_named_beside_any_number_of_paused_ones() {
         }
         stage.at_rest().await;
         // As it was when somebody paused them.
-        let silent = "insert into towline_contact (cluster, kubeconfig_generation, attempts, reachable) \
+        let silent = "insert into towline_cluster (cluster, kubeconfig_generation, attempts, reachable) \
              select id, 0, 0, false from clusters on conflict (cluster) do update set reachable = false, retry_at = null";
         assert_eq!(stage.sql.execute(silent, &[]).await.unwrap(), 20);
         // Its own pause is over.

@@ -56,7 +56,7 @@ fn a_resync_asks_a_silent_cluster_at_once_whether_it_answers() {
         stage.unreachable("west-1").await;
         stage.at_rest().await;
         // By itself it would be asked again in an hour.
-        let later = "update towline_contact set retry_at = now() + interval '1 h'; \
+        let later = "update towline_cluster set retry_at = now() + interval '1 h'; \
              update towline_work set ready_at = now() + interval '1 h'";
         stage.sql.batch_execute(later).await.unwrap();
         stage.at_rest().await;

@@ -233,7 +233,7 @@ impl Stage {
 
     /// Makes a full pass of all clusters due, and waits for its end.
     pub(crate) async fn full_pass(&self) {
-        let text = "update towline_contact set next_full = null, resyncs = resyncs + 1; \
+        let text = "update towline_cluster set next_full = null, resyncs = resyncs + 1; \
              update towline_work set ready_at = now(), wanted = wanted + 1; select pg_notify('towline_work', '')";
         self.sql.batch_execute(text).await.unwrap();
         self.at_rest().await;

@@ -7,7 +7,7 @@ use crate::syncsets_commands::world::{Stage, make, run};
 /// How often full passes of each cluster were demanded, by its name.
 async fn demanded(stage: &Stage) -> BTreeMap<String, i64> {
     let statement =
-        "select c.name, coalesce(p.resyncs, 0) from clusters c left join towline_contact p on p.cluster = c.id";
+        "select c.name, coalesce(p.resyncs, 0) from clusters c left join towline_cluster p on p.cluster = c.id";
     let rows = stage.sql.query(statement, &[]).await.expect("rows");
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
@@ -63,7 +63,7 @@ fn a_cluster_that_is_being_deleted_has_no_pass_any_more() {
         stage.sql.execute(sql, &[]).await.expect("it is being deleted");
         stage.refused(&["resync", "foo/west"], "there is no clusters/foo/west").await;
         stage.refused(&["resync", "--all"], "no cluster matches").await;
-        assert_eq!(stage.number("select count(*) from towline_contact where resyncs > 0").await, 0);
+        assert_eq!(stage.number("select count(*) from towline_cluster where resyncs > 0").await, 0);
     });
 }
 

@@ -70,14 +70,14 @@ fn passes_are_requested_and_clusters_paused_by_those_who_may_write_them() {
             }
         }
         stage.refused(&["resync", "foo/west"], "a token is required").await;
-        assert_eq!(stage.number("select count(*) from towline_contact where resyncs > 0").await, 0);
+        assert_eq!(stage.number("select count(*) from towline_cluster where resyncs > 0").await, 0);
         assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], false);
 
         let args = with(&writer, &["resync", "foo/west"]);
         stage.expect(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
         stage.expect(&["resync", "--all", "-n", "foo", "--token-file", &writer]).await;
         stage.expect(&["pause", "-l", "env", "-n", "foo", "--token-file", &writer]).await;
-        let resyncs = "select coalesce(sum(resyncs), 0)::bigint from towline_contact";
+        let resyncs = "select coalesce(sum(resyncs), 0)::bigint from towline_cluster";
         assert_eq!(stage.number(resyncs).await, 2);
         assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], true);
         assert_eq!(shown(&mut admin, "/v1/clusters/bar/east").await["paused"], false);

@@ -1,5 +1,4 @@
-//! Remote objects that the cache does not hold: confirms that they are gone, and gets the guard's permission for what follows
-//!.
+//! Remote objects that the cache does not hold: confirms that they are gone, and gets the guard's permission for what follows.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub(super) struct Item {
 pub(super) enum Check {
     None,
     /// Whether it exists already.
-    Contact,
+    ClusterUpdate,
     /// Whether it is as it was sent, by a list if possible.
     Drift,
     /// The same, by a GET: it does not have our label.

@@ -141,7 +141,7 @@ impl Pass {
             may_be_another || (is_applied && !facts.was_applied())
         };
         let check = match &facts {
-            None if send && !is_only_created => Check::Contact,
+            None if send && !is_only_created => Check::ClusterUpdate,
             Some(facts) if send && !is_only_created && is_unsure(facts) => Check::Anew,
             Some(facts) if !send && is_checked && is_only_created && facts.adopted => Check::DriftAlone,
             _ if !send && is_checked => Check::Drift,

@@ -130,7 +130,7 @@ impl Pass {
             Err(refused) => Err(refused),
         };
         match reply {
-            Ok(found) if matches!(item.check, Check::Contact | Check::Anew) => {
+            Ok(found) if matches!(item.check, Check::ClusterUpdate | Check::Anew) => {
                 first_contact(&mut item, found, self.elsewhere);
             }
             Ok(found) => self.check_drift(&mut item, found),

@@ -55,7 +55,7 @@ pub struct Turn {
     pub released: usize,
 }
 
-enum Checked {
+enum CheckEnd {
     Decided(Decisions),
     /// Something was approved meanwhile: another turn checks the same again.
     Outdated,
@@ -94,7 +94,7 @@ impl Dispatch {
     }
 
     /// The same; `checked` is called after each syncset that was checked.
-    pub async fn tidy_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    pub async fn tidy_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         const QUERY: &str = "held_ids";
         const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
         let (read, mut turn) = (read(&self.database).await?, Turn::default());
@@ -104,8 +104,8 @@ impl Dispatch {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
                 ..Unchecked::default()
             };
-            let checked = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, checked).await?;
-            if let Checked::Decided(decisions) = checked {
+            let ended = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, after_each).await?;
+            if let CheckEnd::Decided(decisions) = ended {
                 self.write(grant, &read, &decisions, &mut turn).await?;
             }
         }
@@ -119,11 +119,11 @@ impl Dispatch {
     }
 
     /// The same; `checked` is called after each syncset that was checked.
-    pub async fn turn_in_pages(&self, grant: &Grant, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    pub async fn turn_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
-            TurnStep::Follow => self.follow(grant, &read, checked).await,
-            TurnStep::All { in_full } => self.all(grant, &read, in_full, checked).await,
+            TurnStep::Follow => self.follow(grant, &read, after_each).await,
+            TurnStep::All { in_full } => self.all(grant, &read, in_full, after_each).await,
             TurnStep::Renumber => {
                 // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                 renumber(&self.database, false).await?;
@@ -144,7 +144,7 @@ impl Dispatch {
         Ok(self.database.execute("mend_work", TEXT, &params).await?)
     }
 
-    async fn follow(&self, grant: &Grant, read: &Read, checked: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    async fn follow(&self, grant: &Grant, read: &Read, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
         if read.changes.is_empty() {
             return Ok(Turn::default());
         }
@@ -157,7 +157,8 @@ impl Dispatch {
             return Ok(turn);
         }
         let repeated = Turn { has_more: true, ..Turn::default() };
-        let Checked::Decided(decisions) = self.check(grant, read, read.last, &unchecked, &mut turn, checked).await?
+        let CheckEnd::Decided(decisions) =
+            self.check(grant, read, read.last, &unchecked, &mut turn, after_each).await?
         else {
             return Ok(repeated);
         };
@@ -184,7 +185,7 @@ impl Dispatch {
         grant: &Grant,
         read: &Read,
         in_full: bool,
-        checked: &(dyn Fn() + Sync),
+        after_each: &(dyn Fn() + Sync),
     ) -> Result<Turn, DispatchError> {
         tracing::info!(
             cursor = read.head.cursor,
@@ -198,9 +199,9 @@ impl Dispatch {
         let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
         let syncsets = everything(&self.database).await?.into_iter().collect();
         let unchecked = Unchecked { syncsets, ..Unchecked::default() };
-        let is_written = match self.check(grant, read, read.head.newest, &unchecked, &mut turn, checked).await? {
-            Checked::Decided(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
-            Checked::Outdated => false,
+        let is_written = match self.check(grant, read, read.head.newest, &unchecked, &mut turn, after_each).await? {
+            CheckEnd::Decided(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
+            CheckEnd::Outdated => false,
         };
         if !is_written {
             return Ok(Turn { has_more: true, ..Turn::default() });
@@ -226,8 +227,8 @@ impl Dispatch {
         version: i64,
         unchecked: &Unchecked,
         turn: &mut Turn,
-        checked: &(dyn Fn() + Sync),
-    ) -> Result<Checked, DispatchError> {
+        after_each: &(dyn Fn() + Sync),
+    ) -> Result<CheckEnd, DispatchError> {
         let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
         let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
@@ -240,14 +241,14 @@ impl Dispatch {
                     if is_changed || guard.is_concerned(&subject, &relabelled).await? {
                         guard.check(subject, &mut decisions).await?;
                     }
-                    checked();
+                    after_each();
                     if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), turn).await? {
-                        return Ok(Checked::Outdated);
+                        return Ok(CheckEnd::Outdated);
                     }
                 }
             }
         }
-        Ok(Checked::Decided(decisions))
+        Ok(CheckEnd::Decided(decisions))
     }
 
     /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
-use crate::syncset::plan::rows::{AppliedRow, ContactRow, Failure, GuardRow, PatchedRow, ResultRow};
+use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
 use crate::syncset::plan::status::Reason;
 
 /// Why a stored row can't be read.
@@ -76,9 +76,9 @@ pub(super) struct PatchedColumns {
     version: Option<String>,
 }
 
-/// A row of `towline_contact`.
+/// A row of `towline_cluster`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ContactColumns {
+pub(super) struct ClusterColumns {
     cluster: Uuid,
     identity: Option<String>,
     home: Option<String>,
@@ -288,8 +288,8 @@ impl TryFrom<PatchedColumns> for PatchedRow {
     }
 }
 
-impl ContactColumns {
-    pub(super) fn of(cluster: Uuid, row: &ContactRow, resyncs: i64) -> Self {
+impl ClusterColumns {
+    pub(super) fn of(cluster: Uuid, row: &ClusterRow, resyncs: i64) -> Self {
         let text = |time: Option<Timestamp>| time.map(|time| time.to_string());
         Self {
             cluster,
@@ -313,10 +313,10 @@ impl ContactColumns {
     }
 }
 
-impl TryFrom<ContactColumns> for ContactRow {
+impl TryFrom<ClusterColumns> for ClusterRow {
     type Error = UnreadableColumn;
 
-    fn try_from(columns: ContactColumns) -> Result<Self, UnreadableColumn> {
+    fn try_from(columns: ClusterColumns) -> Result<Self, UnreadableColumn> {
         Ok(Self {
             identity: columns.identity,
             home: columns.home,

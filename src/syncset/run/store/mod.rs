@@ -23,7 +23,7 @@ use crate::db::Database;
 pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
 pub use error::StoreError;
 pub use proposal::ClusterPlace;
-pub use save::{Contact, Revision};
+pub use save::{ClusterUpdate, Revision};
 pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use places::places;

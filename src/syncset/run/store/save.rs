@@ -8,19 +8,19 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::columns::{AppliedColumns, AppliedKey, ContactColumns, PatchedColumns, ResultColumns};
+use super::columns::{AppliedColumns, AppliedKey, ClusterColumns, PatchedColumns, ResultColumns};
 use super::content::texts;
 use super::{PassStore, StoreError};
 use crate::db::{Json, Row, Type, column};
 use crate::documents::WorkClaim;
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::pass::Writes;
-use crate::syncset::plan::rows::{AppliedRow, ContactRow};
+use crate::syncset::plan::rows::{AppliedRow, ClusterRow};
 
 /// How a cluster is, as of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Contact {
-    pub row: ContactRow,
+pub struct ClusterUpdate {
+    pub row: ClusterRow,
     /// The snapshot's. If a full pass was demanded since, the next one stays due.
     pub resyncs: i64,
 }
@@ -63,8 +63,8 @@ const OTHERS: &str = "\
          join jsonb_populate_recordset(null::towline_patched, $8) r on r.cluster = held.cluster \
        on conflict (cluster, syncset, position) do update set content = excluded.content, uid = excluded.uid, \
          version = excluded.version), \
-     contact as (insert into towline_contact as p select r.* from held \
-         join jsonb_populate_recordset(null::towline_contact, $9) r on r.cluster = held.cluster \
+     cluster_row as (insert into towline_cluster as p select r.* from held \
+         join jsonb_populate_recordset(null::towline_cluster, $9) r on r.cluster = held.cluster \
        on conflict (cluster) do update set identity = excluded.identity, home = excluded.home, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
@@ -94,9 +94,9 @@ fn deleted() -> String {
 
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
-pub(in crate::syncset) const RESYNC: &str = "insert into towline_contact (cluster, kubeconfig_generation, attempts, resyncs) \
+pub(in crate::syncset) const RESYNC: &str = "insert into towline_cluster (cluster, kubeconfig_generation, attempts, resyncs) \
      select id, 0, 0, 1 from clusters where $1::text[] is null or id = any($1::text[]::uuid[]) order by id \
-     on conflict (cluster) do update set next_full = null, resyncs = towline_contact.resyncs + 1";
+     on conflict (cluster) do update set next_full = null, resyncs = towline_cluster.resyncs + 1";
 
 impl PassStore {
     /// Writes what a pass has found out, or is about to do, and how the cluster is if that is known by now. A row is
@@ -105,7 +105,7 @@ impl PassStore {
         &self,
         claim: &WorkClaim,
         writes: &Writes,
-        contact: Option<&Contact>,
+        cluster_row: Option<&ClusterUpdate>,
     ) -> Result<Revision, StoreError> {
         const QUERY: &str = "save_pass";
         let id = claim.cluster;
@@ -117,14 +117,16 @@ impl PassStore {
             .collect();
         let results: Vec<_> = writes.results.iter().map(|row| ResultColumns::of(id, row)).collect();
         let patched: Vec<_> = writes.patched.iter().map(|row| PatchedColumns::of(id, row)).collect();
-        let contact: Vec<_> =
-            contact.iter().map(|contact| ContactColumns::of(id, &contact.row, contact.resyncs)).collect();
+        let cluster_row: Vec<_> = cluster_row
+            .iter()
+            .map(|cluster_row| ClusterColumns::of(id, &cluster_row.row, cluster_row.resyncs))
+            .collect();
         let applied = json(&applied(id, &writes.applied), "towline_applied")?;
         let forgotten = json(&forgotten, "towline_applied")?;
         let results = json(&results, "towline_result")?;
         let finished = texts(&writes.finished);
         let patched = json(&patched, "towline_patched")?;
-        let contact = json(&contact, "towline_contact")?;
+        let cluster_row = json(&cluster_row, "towline_cluster")?;
         let unpatched: Vec<String> = writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect();
         let positions: Vec<i64> =
             writes.unpatched.iter().map(|(_, position)| i64::try_from(*position).unwrap_or(i64::MAX)).collect();
@@ -137,7 +139,7 @@ impl PassStore {
             (&results as _, Type::JSONB),
             (&finished as _, Type::TEXT_ARRAY),
             (&patched as _, Type::JSONB),
-            (&contact as _, Type::JSONB),
+            (&cluster_row as _, Type::JSONB),
             (&unpatched as _, Type::TEXT_ARRAY),
             (&positions as _, Type::INT8_ARRAY),
         ];

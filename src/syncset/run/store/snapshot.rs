@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::columns::{ContactColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
+use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
 use crate::db::{Row, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
@@ -16,7 +16,7 @@ use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::object::LAST_APPLIED;
-use crate::syncset::plan::rows::{ContactRow, GuardRow, ResultRow};
+use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
 
 const QUERY: &str = "syncset_snapshot";
@@ -43,8 +43,8 @@ pub struct Snapshot {
     /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
     pub with_applied: BTreeSet<Uuid>,
     /// None before the first pass has ended.
-    pub contact: Option<ContactRow>,
-    /// How often a full pass was demanded; what is stored with the pass's [`Contact`](super::Contact).
+    pub cluster_row: Option<ClusterRow>,
+    /// How often a full pass was demanded; what is stored with the pass's [`ClusterUpdate`](super::ClusterUpdate).
     pub resyncs: i64,
     /// The document of the same namespace that owns the cluster, if that is another one.
     pub owner: Option<String>,
@@ -163,7 +163,7 @@ fn statement() -> String {
            select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
-         contact as materialized (select p.* from target c join towline_contact p on p.cluster = c.id) \
+         cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
            (select cursor from towline_claim where name = 'dispatcher'), \
            (select to_jsonb(c) - 'sealed' from target c)::text, (select sealed from target), \
@@ -174,7 +174,7 @@ fn statement() -> String {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, ((select coalesce(sum(rows), 0) from applied) \
              + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint, \
-           (select coalesce(jsonb_agg(to_jsonb(contact)), '[]') from contact)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(cluster_row)), '[]') from cluster_row)::text, \
            (select o.name from target c join towline_identity i on i.cluster = c.id \
               join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
               join clusters o on o.kind = 'clusters' and o.id = f.cluster order by f.since limit 1), \
@@ -234,8 +234,8 @@ impl Snapshot {
         let sealed = column(QUERY, row, 4)?;
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
         let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
-        let contact: Vec<ContactColumns> = parsed(row, 11, "towline_contact")?;
-        let resyncs = contact.first().map_or(0, ContactColumns::resyncs);
+        let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
+        let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
         Ok(Self {
             at,
             // Without its row, which every schema has, everything is unchecked.
@@ -247,7 +247,7 @@ impl Snapshot {
             results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
             rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
             with_applied: parsed(row, 9, "towline_applied")?,
-            contact: read(contact, "towline_contact")?.pop(),
+            cluster_row: read(cluster_row, "towline_cluster")?.pop(),
             resyncs,
             owner: column(QUERY, row, 12)?,
             guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),

@@ -17,7 +17,7 @@ use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::Action;
 use crate::syncset::plan::pass::Writes;
-use crate::syncset::run::store::{Contact, Revision, Snapshot};
+use crate::syncset::run::store::{ClusterUpdate, Revision, Snapshot};
 
 /// How long an answer of the database counts as fresh. A pass that deletes something writes its plan right before, and the look at the
 /// first object takes milliseconds: usually no further question is needed.
@@ -33,7 +33,7 @@ pub(super) struct Basis {
     pub(super) has_changed: bool,
     /// Whether that is the cluster's document, so that the cluster may be paused.
     pub(super) is_another_version: bool,
-    /// When the database last said so.
+    /// When the database last answered.
     told: Instant,
     /// How long the reconcile has waited for its turn since then.
     waited: Duration,
@@ -139,10 +139,10 @@ impl Worker {
         work: &Work,
         basis: &mut Basis,
         writes: &Writes,
-        contact: Option<&Contact>,
+        cluster_row: Option<&ClusterUpdate>,
     ) -> Result<(), ReconcileError> {
         let asked = Instant::now();
-        basis.learn(self.store.save(&work.writing(), writes, contact).await?, asked);
+        basis.learn(self.store.save(&work.writing(), writes, cluster_row).await?, asked);
         Ok(())
     }
 }

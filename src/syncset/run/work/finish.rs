@@ -15,9 +15,9 @@ use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{End, Outcome};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
-use crate::syncset::plan::rows::ContactRow;
+use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
-use crate::syncset::run::store::Contact;
+use crate::syncset::run::store::ClusterUpdate;
 
 pub(super) struct Ran {
     pub(super) outcome: Outcome,
@@ -33,7 +33,7 @@ pub(super) struct Ran {
 impl Read {
     /// Logs that the cluster no longer answers, if it did the last time.
     pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
-        if self.contact().reachable != Some(false) {
+        if self.cluster_row().reachable != Some(false) {
             tracing::warn!(
                 cluster = work.name,
                 reason = reason.as_str(),
@@ -45,7 +45,7 @@ impl Read {
 
     /// Logs that the cluster answers, if it did not the last time.
     fn tell_reachable(&self, work: &Work) {
-        if self.contact().reachable == Some(false) {
+        if self.cluster_row().reachable == Some(false) {
             tracing::info!(cluster = work.name, "a cluster is reachable again");
         }
     }
@@ -85,28 +85,28 @@ impl Worker {
         };
         let facts = read.plan.facts.as_ref();
         let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
-        let mut contact = ContactRow { asked_generation: generation, ..read.contact() };
+        let mut cluster_row = ClusterRow { asked_generation: generation, ..read.cluster_row() };
         if let Some(identity) = &identified.identity {
             // What was stored of the cluster that was noted is forgotten by the same statement.
-            contact = contact.identified(Some(identity.clone()));
-            contact.kubeconfig_generation = generation;
+            cluster_row = cluster_row.identified(Some(identity.clone()));
+            cluster_row.kubeconfig_generation = generation;
             // The full pass that a new kubeconfig demands stays due until one has come to its end.
-            contact.next_full = None;
+            cluster_row.next_full = None;
         }
         let now = read.now();
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
-        let mut next = retry::next(&ended, contact, attempts, self.config.reapply_interval, now, rand::random());
+        let mut next = retry::next(&ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.
-            let ContactRow { reachable, last_contact, attempts, retry_at, .. } = read.contact();
-            next.contact = ContactRow { reachable, last_contact, attempts, retry_at, ..next.contact };
+            let ClusterRow { reachable, last_contact, attempts, retry_at, .. } = read.cluster_row();
+            next.cluster_row = ClusterRow { reachable, last_contact, attempts, retry_at, ..next.cluster_row };
         }
         // Also if the pass has yielded: its next request may be the one that was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
-            next.contact.retry_at = Some(after(now, not_before));
+            next.cluster_row.retry_at = Some(after(now, not_before));
         }
-        let stored = Contact { row: next.contact.clone(), resyncs: read.snapshot.resyncs };
+        let stored = ClusterUpdate { row: next.cluster_row.clone(), resyncs: read.snapshot.resyncs };
         self.store_pass(work, basis, &outcome.writes, Some(&stored)).await?;
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);

@@ -14,10 +14,10 @@ use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{Refusal, Refused, Writes};
-use crate::syncset::plan::rows::ContactRow;
+use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::Unreachable;
-use crate::syncset::run::store::Contact;
+use crate::syncset::run::store::ClusterUpdate;
 
 /// Whether a pass may begin on the cluster.
 pub(super) enum Identification {
@@ -36,18 +36,18 @@ pub(super) struct Identified {
 
 impl Identified {
     /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
-    pub(super) fn noted(&self, read: &Read) -> Contact {
+    pub(super) fn noted(&self, read: &Read) -> ClusterUpdate {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let row = ContactRow {
+        let row = ClusterRow {
             kubeconfig_generation: generation,
             asked_generation: generation,
             next_full: None,
             // It has just answered.
             reachable: Some(true),
             last_contact: Some(read.now()),
-            ..read.contact().identified(self.identity.clone())
+            ..read.cluster_row().identified(self.identity.clone())
         };
-        Contact { row, resyncs: read.snapshot.resyncs }
+        ClusterUpdate { row, resyncs: read.snapshot.resyncs }
     }
 }
 

@@ -61,7 +61,7 @@ impl Plan {
             &wanted,
             &snapshot.results,
             &snapshot.with_applied,
-            snapshot.contact.as_ref(),
+            snapshot.cluster_row.as_ref(),
             snapshot.at,
         );
         Self { facts, live, action }

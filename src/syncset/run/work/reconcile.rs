@@ -28,7 +28,7 @@ use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::Ended;
-use crate::syncset::plan::rows::{ContactRow, ResultRow};
+use crate::syncset::plan::rows::{ClusterRow, ResultRow};
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
@@ -126,13 +126,13 @@ impl Read {
         after(self.snapshot.at, self.at.elapsed())
     }
 
-    pub(super) fn contact(&self) -> ContactRow {
-        self.snapshot.contact.clone().unwrap_or_default()
+    pub(super) fn cluster_row(&self) -> ClusterRow {
+        self.snapshot.cluster_row.clone().unwrap_or_default()
     }
 
     /// Which cluster it was, when that was last found out.
     pub(super) fn identity(&self) -> Option<&str> {
-        self.snapshot.contact.as_ref()?.identity.as_deref()
+        self.snapshot.cluster_row.as_ref()?.identity.as_deref()
     }
 
     fn live(&self) -> BTreeSet<Uuid> {
@@ -193,7 +193,7 @@ impl Worker {
                         Err(wait) => {
                             let until = after(read.now(), wait);
                             // A kubeconfig that is refused stays so until it is read.
-                            if read.contact().retry_at.is_some() {
+                            if read.cluster_row().retry_at.is_some() {
                                 self.store_retry(work, &read, until).await?;
                             }
                             no_slot_until = Some(until);
@@ -236,7 +236,7 @@ impl Worker {
             };
             let next = retry::next(
                 &Ended::Nothing { until },
-                read.contact(),
+                read.cluster_row(),
                 0,
                 self.config.reapply_interval,
                 read.now(),
@@ -260,7 +260,7 @@ impl Worker {
 
     pub(super) fn reachability_before(read: &Read) -> Reachability {
         let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
-        shown::reachability(read.snapshot.contact.as_ref(), &status)
+        shown::reachability(read.snapshot.cluster_row.as_ref(), &status)
     }
 
     /// Writes the `ClusterSync` if it differs: after a pass, or without one.
@@ -415,7 +415,7 @@ impl Worker {
             // Another pass is requested for that, or will be soon.
             return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(read.now(), 0))));
         }
-        prepared.input.elsewhere = read.contact().is_elsewhere(identified.identity.as_deref().or(read.identity()));
+        prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         drop(executor);
@@ -474,7 +474,9 @@ impl Worker {
                 }
                 step => {
                     let asked = Instant::now();
-                    let reply = match self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await {
+                    let done = self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await;
+                    let took = asked.elapsed();
+                    let reply = match done {
                         Ok(mut answer) => {
                             if let Some((syncset, is_known)) = answer.marked() {
                                 *is_known = self.store.knows(&read.snapshot, syncset).await?;
@@ -496,7 +498,7 @@ impl Worker {
                         Err(Failed::Stopped(reason)) => break (pass.interrupt(), Some(reason), false),
                     };
                     if let Some((behavior, is_success)) = pass.sent(&reply) {
-                        self.observer.sent(behavior, is_success, asked.elapsed());
+                        self.observer.sent(behavior, is_success, took);
                     }
                     reply
                 }

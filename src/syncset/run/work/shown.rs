@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::documents::{Change, Document, Expected, Item, Outcome, Row, WorkClaim, WriteError, WriterHandle};
-use crate::syncset::plan::rows::ContactRow;
+use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Reachability, Unreachable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) async fn write(
 }
 
 /// Whether the cluster answers, as it was found out before. Why it does not is stored in its status alone.
-pub(super) fn reachability(contact: Option<&ContactRow>, status: &Map<String, Value>) -> Reachability {
-    match contact.and_then(|contact| contact.reachable) {
+pub(super) fn reachability(cluster_row: Option<&ClusterRow>, status: &Map<String, Value>) -> Reachability {
+    match cluster_row.and_then(|cluster_row| cluster_row.reachable) {
         None => Reachability::Unknown,
         Some(true) => Reachability::Reachable,
         Some(false) => {
@@ -65,7 +65,7 @@ mod tests {
         let status = json!({"conditions": [{"type": "Failed", "status": "False"},
             {"type": "Unreachable", "status": "True", "reason": "Unauthorized", "message": "no"}]});
         let Value::Object(status) = status else { unreachable!() };
-        let of = |reachable, status| reachability(Some(&ContactRow { reachable, ..ContactRow::default() }), status);
+        let of = |reachable, status| reachability(Some(&ClusterRow { reachable, ..ClusterRow::default() }), status);
         let refused = Reachability::Unreachable { reason: Unreachable::Unauthorized, message: "no".to_owned() };
         assert_eq!(of(Some(false), &status), refused);
         assert_eq!(of(Some(true), &status), Reachability::Reachable);

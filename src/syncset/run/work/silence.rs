@@ -12,9 +12,9 @@ use crate::documents::Work;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next};
-use crate::syncset::plan::rows::ContactRow;
+use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Unreachable};
-use crate::syncset::run::store::Contact;
+use crate::syncset::run::store::ClusterUpdate;
 
 impl Worker {
     /// The cluster stopped the reconcile before the pass.
@@ -33,7 +33,7 @@ impl Worker {
                 self.unreachable(work, read, (reason, message), self.silent_again(Duration::ZERO)).await
             }
             // Whether it answers what a pass needs is still to be seen.
-            Stop::Throttled { told, message, .. } if read.contact().reachable == Some(false) => {
+            Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
                 self.unreachable(work, read, (reason, message), self.silent_again(told)).await
             }
@@ -49,7 +49,7 @@ impl Worker {
 
     /// Stores when a silent cluster is asked that could not be asked now.
     pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<(), ReconcileError> {
-        self.store_contact(work, read, ContactRow { retry_at: Some(until), ..read.contact() }).await
+        self.store_cluster(work, read, ClusterRow { retry_at: Some(until), ..read.cluster_row() }).await
     }
 
     /// The cluster asks to wait, before anything could be done.
@@ -58,14 +58,14 @@ impl Worker {
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let next = self.after_question(read, &ended, attempts);
         let rest = Rest::Further(next.ready_at, work.attempts);
-        self.stored(work, read, next.contact, Reconciled::of(ReconcileEnd::Throttled, rest)).await
+        self.stored(work, read, next.cluster_row, Reconciled::of(ReconcileEnd::Throttled, rest)).await
     }
 
     /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
     fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
-        let contact = ContactRow { asked_generation: generation, ..read.contact() };
-        retry::next(ended, contact, attempts, self.config.reapply_interval, read.now(), rand::random())
+        let cluster_row = ClusterRow { asked_generation: generation, ..read.cluster_row() };
+        retry::next(ended, cluster_row, attempts, self.config.reapply_interval, read.now(), rand::random())
     }
 
     /// Stores when the cluster is reconciled next, and ends the reconcile.
@@ -73,17 +73,17 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        contact: ContactRow,
+        cluster_row: ClusterRow,
         reconciled: Reconciled,
     ) -> Result<Reconciled, ReconcileError> {
-        if contact != read.contact() {
-            self.store_contact(work, read, contact).await?;
+        if cluster_row != read.cluster_row() {
+            self.store_cluster(work, read, cluster_row).await?;
         }
         Ok(reconciled)
     }
 
-    async fn store_contact(&self, work: &Work, read: &Read, contact: ContactRow) -> Result<(), ReconcileError> {
-        let stored = Contact { row: contact, resyncs: read.snapshot.resyncs };
+    async fn store_cluster(&self, work: &Work, read: &Read, cluster_row: ClusterRow) -> Result<(), ReconcileError> {
+        let stored = ClusterUpdate { row: cluster_row, resyncs: read.snapshot.resyncs };
         self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
         Ok(())
     }
@@ -110,6 +110,6 @@ impl Worker {
             Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
             unshown => return Ok(Reconciled::of(ReconcileEnd::Silent, unshown)),
         }
-        self.stored(work, read, next.contact, Reconciled::of(ReconcileEnd::Silent, rest)).await
+        self.stored(work, read, next.cluster_row, Reconciled::of(ReconcileEnd::Silent, rest)).await
     }
 }

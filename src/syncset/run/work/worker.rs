@@ -55,13 +55,13 @@ pub struct Worker(Arc<Inner>);
 
 pub struct Inner {
     pub(super) config: SyncsetsConfig,
-    pub store: PassStore,
+    pub(in crate::syncset) store: PassStore,
     pub(super) queue: WorkQueue,
     pub(super) writer: WriterHandle,
     pub(super) holder: Holder,
-    pub preparer: Preparer,
+    pub(in crate::syncset) preparer: Preparer,
     pub(super) slots: Slots,
-    pub clusters: Arc<DynamicClusters>,
+    pub(in crate::syncset) clusters: Arc<DynamicClusters>,
     /// Locked only for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
     /// Milliseconds by which the database's clock is ahead of this machine's.
@@ -95,7 +95,7 @@ impl Kept {
     }
 
     fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {
-        (snapshot.resyncs, snapshot.contact.as_ref().and_then(|contact| contact.last_full))
+        (snapshot.resyncs, snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
     }
 }
 
@@ -227,7 +227,7 @@ impl Worker {
             Rest::Lost => Ok(Finished::Lost),
         };
         match ended {
-            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim ended before the reconcile"),
+            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim expired before the reconcile ended"),
             Ok(Finished::Settled | Finished::Ready) => {}
             Err(error) => {
                 tracing::warn!(

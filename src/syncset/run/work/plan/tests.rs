@@ -59,7 +59,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         results: Vec::new(),
         rows: 0,
         with_applied: BTreeSet::new(),
-        contact: None,
+        cluster_row: None,
         resyncs: 0,
         owner: None,
         guards: Vec::new(),
