@@ -303,7 +303,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         stage.becomes("the dispatcher to wait for the pass", waits, 1).await;
         pass.batch_execute("commit").await.expect("it is committed");
         turn.await.expect("no panic").expect("a turn");
-        for table in ["work", "result", "applied", "patched", "contact", "identity"] {
+        for table in ["work", "result", "applied", "patched", "cluster", "identity"] {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0, "{table}");
         }
         let stored = store.save(&claim, &writes, Some(&now)).await;
