@@ -258,34 +258,36 @@ impl Audit {
             self.client.send(request).await.map_err(|error| error.to_string())
         })
         .await?;
-        eventually(format!("sentinel {number} in the audit log of {}", self.cluster), LONGEST_SETTLING, async || {
-            let mut log = self.log.lock().await;
-            if let Err(unreadable) = log.read(&self.path).await {
-                return Ok(Err(unreadable));
-            }
-            if log.last_sentinel >= number { Ok(Ok(())) } else { Err(format!("sentinel {}", log.last_sentinel)) }
+        self.until(format!("sentinel {number}"), |log| {
+            if log.last_sentinel >= number { Ok(()) } else { Err(format!("sentinel {}", log.last_sentinel)) }
         })
-        .await??;
-        let begun: Vec<String> = self.log.lock().await.under_way.iter().cloned().collect();
-        if begun.is_empty() {
-            return Ok(());
-        }
-        eventually(format!("the end of writes in the audit log of {}", self.cluster), LONGEST_SETTLING, async || {
+        .await?;
+        let begun = self.log.lock().await.under_way.clone();
+        self.until("the end of writes".to_owned(), |log| {
+            let open = begun.intersection(&log.under_way).count();
+            if open == 0 { Ok(()) } else { Err(format!("{open} under way")) }
+        })
+        .await
+    }
+
+    /// Reads the log until it is as wanted.
+    async fn until(&self, what: String, wanted: impl Fn(&Log) -> Result<(), String>) -> Result<(), Error> {
+        eventually(format!("{what} in the audit log of {}", self.cluster), LONGEST_SETTLING, async || {
             let mut log = self.log.lock().await;
             if let Err(unreadable) = log.read(&self.path).await {
                 return Ok(Err(unreadable));
             }
-            let open = begun.iter().filter(|id| log.under_way.contains(*id)).count();
-            if open == 0 { Ok(Ok(())) } else { Err(format!("{open} under way")) }
+            wanted(&log).map(Ok)
         })
         .await?
     }
 
-    /// The server was killed: what it had begun is never answered.
+    /// The server was killed: it answers no write that it had begun, and ends no line.
     pub(crate) async fn server_was_killed(&self) -> Result<(), Error> {
         let mut log = self.log.lock().await;
         log.read(&self.path).await?;
         log.under_way.clear();
+        log.rest.clear();
         Ok(())
     }
 }

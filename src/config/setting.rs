@@ -42,6 +42,22 @@ impl Unfit {
     }
 }
 
+/// Reads a value that may contain a password: a fault says what is wrong with the `what`, and does not repeat it.
+pub fn read_unshown<T: Setting>(node: &Node, path: &str, what: &str, faults: &mut Vec<Fault>) -> Option<T> {
+    let found = match node.text().map(T::from_text) {
+        Some(Ok(value)) => return Some(value),
+        Some(Err(unfit)) => {
+            let reason = unfit.reason.unwrap_or_default();
+            let origin = node.variable().map_or_else(String::new, |variable| format!(" (from {variable})"));
+            format!("an invalid {what}{origin}: {reason} (not shown, as it may hold a password)")
+        }
+        None => node.to_string(),
+    };
+    let problem = Problem::Value { found, allowed: T::ALLOWED.to_owned(), suggestion: None };
+    faults.push(Fault::new(path, problem));
+    None
+}
+
 /// Returns the value, or records that it is not allowed.
 pub fn record<T>(
     outcome: Result<T, Unfit>,

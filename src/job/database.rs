@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::cluster::full_text;
 use crate::config::fault::{Fault, Problem};
 use crate::config::fields::Fields;
-use crate::config::setting::{Setting, Unfit};
+use crate::config::setting::{Setting, Unfit, read_unshown};
 use crate::config::source::Node;
 use crate::db::{DatabaseSource, DatabaseUrl, InvalidUrl};
 
@@ -19,18 +19,7 @@ impl Setting for DatabaseUrl {
     }
 
     fn read(node: &Node, path: &str, faults: &mut Vec<Fault>) -> Option<Self> {
-        let found = match node.text().map(Self::from_text) {
-            Some(Ok(url)) => return Some(url),
-            Some(Err(unfit)) => {
-                let reason = unfit.reason.unwrap_or_default();
-                let origin = node.variable().map_or_else(String::new, |variable| format!(" (from {variable})"));
-                format!("an invalid database URL{origin}: {reason} (not shown, as it may hold a password)")
-            }
-            None => node.to_string(),
-        };
-        let problem = Problem::Value { found, allowed: Self::ALLOWED.to_owned(), suggestion: None };
-        faults.push(Fault::new(path, problem));
-        None
+        read_unshown(node, path, "database URL", faults)
     }
 }
 

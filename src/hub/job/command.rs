@@ -198,7 +198,7 @@ pub fn sealed_fields(count: u64) -> String {
 
 // `towline hub`: the configuration of the hub, and of syncsets if they are asked for, from the environment.
 
-/// Whose value is the database, as libpq's keywords or as a URL.
+/// The variable with the database, as libpq's keywords or as a URL.
 const POSTGRES_PARAMS: &str = "POSTGRES_PARAMS";
 /// The variable with the message broker's URL. It is used unless `TOWLINE__HUB__BUS` says otherwise.
 const AMQP_URL: &str = "AMQP_URL";

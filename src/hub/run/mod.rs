@@ -1,7 +1,8 @@
 //! The hub at work.
 //!
 //! [`actors`] builds the actors, and has those that are not documents' own. [`api`] holds the routes, and answers requests; `openapi`
-//! describes them; [`problem`] turns problems into answers. [`reloaded`] reads the files of tokens and keys again when they change. [`outages`] logs requests that could not be carried out.
+//! describes them; [`problem`] turns problems into answers. [`reloaded`] reads the files of tokens and keys again when they change.
+//! [`outages`] logs requests that could not be carried out.
 
 pub mod actors;
 pub mod api;

@@ -14,7 +14,7 @@ use crate::job::{Config, Environment};
 /// The part of `towline inventory --help` about the environment.
 const VARIABLES: &str = "\
 Required variables:
-  HOSSTED_API_URL      The API that is told, an https:// URL
+  HOSSTED_API_URL      The API that gets the reports, an https:// URL
   HOSSTED_AUTH_TOKEN   The token for it
 
 Further variables:

@@ -86,7 +86,8 @@ pub struct PatchedRow {
     pub version: Option<String>,
 }
 
-/// How a cluster is and when it is looked at again (`towline_cluster`). The default is what is known of a new cluster.
+/// What is stored of a cluster between passes (`towline_cluster`): its identity, whether it answers, and when it is due. The default is what
+/// is known of a new cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterRow {
     /// UID of its namespace `kube-system`; none before it was read.

@@ -1,4 +1,5 @@
-//! A reconcile of a claimed cluster: what is read, done, stored and shown, and when the cluster is looked at again.
+//! One reconcile of a claimed cluster: it reads what is stored, runs a pass if one is due, stores and shows the result, and says when the
+//! cluster is due again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

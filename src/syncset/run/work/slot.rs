@@ -1,4 +1,4 @@
-//! What of the process's slots a reconcile has, and how it waits for them.
+//! The slots of the process that a reconcile holds, and how it waits for them.
 
 use std::time::Duration;
 
