@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::error::DispatchError;
+use super::DispatchError;
 use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::full_text;

@@ -14,9 +14,8 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::error::DispatchError;
-use super::ids;
 use super::suspended::{Released, SuspendedSyncset};
+use super::{DispatchError, ids};
 use crate::db::{Database, Json, Row, Transaction, Type, column};
 use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, SyncsetState, Tally, TrackedObjects};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};

@@ -4,36 +4,56 @@
 //! the cursor. So a crash loses no request, and at worst repeats some. A request for a cluster that has nothing to do is harmless: the
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
+//! A change's way: [`log`] reads it, [`concern`] says whom it concerns and what the guard has to check, [`guard`] checks that, and
+//! [`turn`] does these one after another and writes what comes of them.
+//!
 //! Before it moves the cursor it checks what the changes would delete.
 //! Passes delete nothing that was not checked, and nothing that is suspended; [`suspended`](suspended()) lists that, and [`approve`] lets it go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::db::{self, Row, column};
 
 mod actor;
-mod ask;
-mod change;
 mod concern;
-mod error;
 mod guard;
-mod read;
+mod log;
 mod remove;
 mod selection;
-mod step;
 mod suspended;
-mod tidy;
-mod tracked;
 mod turn;
-mod unchecked;
 
 pub use actor::{DispatchObserver, Dispatcher};
-pub use error::DispatchError;
 pub(in crate::syncset) use selection::{Parameter, Parameters, Selection};
 pub use suspended::{SuspendedSyncset, approve, suspended};
 pub use turn::{Dispatch, Turn};
+
+/// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
+const WITHIN: Duration = Duration::from_secs(8);
+
+/// Why a turn of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DispatchError {
+    /// The database did not answer, or not as expected. Another attempt may succeed.
+    #[error("failed to dispatch changes")]
+    Database(#[from] db::Error),
+    /// Another process is the dispatcher, or another turn has moved the cursor.
+    #[error("the claim of the dispatcher has expired")]
+    LeaseExpired,
+    /// The database is being restored, or was failed over to: its versions are another server's. Another attempt may succeed.
+    #[error("the database is being restored")]
+    Restoring,
+    /// Several syncsets of a name are held. An approval has to name one of them by its id.
+    #[error("deletions of several syncsets {name} are held, approve one of them by its id: {}", .ids.join(", "))]
+    Ambiguous {
+        name: String,
+        /// The ids, each with the reason.
+        ids: Vec<String>,
+    },
+}
 
 /// The ids in the first column of a statement's rows.
 fn ids(query: &'static str, rows: &[Row]) -> Result<Vec<Uuid>, DispatchError> {

@@ -1,4 +1,4 @@
-//! What is stored of clusters that were removed.
+//! Deletes rows that nobody needs any more: of clusters that were removed, and each minute those of the guard.
 //!
 //! Work rows are locked in order of the cluster by one statement of a transaction alone. So those of removed clusters, whose
 //! deletion locks them too, are deleted in a transaction of their own, which comes first and can be repeated.
@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::error::DispatchError;
-use super::ids;
-use super::turn::ask;
+use super::{DispatchError, ids};
 use crate::db::{Database, Type};
+use crate::documents::{Grant, WorkQueue};
 
 /// Most clusters of which rows are deleted at once.
 const PAGE: usize = 500;
@@ -66,7 +65,9 @@ pub(super) async fn remove(database: &Database, clusters: &[Uuid]) -> Result<(),
         while database.execute("remove_applied", &remove_applied, &params).await? >= ROWS {}
         let mut transaction = database.begin("remove", REMOVE_WITHIN).await?;
         let waiting = ids("remove_state", &transaction.all("remove_state", REMOVE_STATE, &params).await?)?;
-        ask(&mut transaction, &waiting, false).await?;
+        if !waiting.is_empty() {
+            WorkQueue::ask_within(&mut transaction, &waiting, false).await?;
+        }
         transaction.commit().await?;
     }
     Ok(())
@@ -77,4 +78,23 @@ pub(super) async fn remove_all(database: &Database) -> Result<(), DispatchError>
     const QUERY: &str = "orphaned_clusters";
     let orphans = ids(QUERY, &database.all(QUERY, ORPHANS, &[]).await?)?;
     remove(database, &orphans).await
+}
+
+/// The row of a syncset that is gone permits deletions, so it stays as long as any pass may have stored objects: a pass ends long before.
+const GUARDS: &str = "delete from towline_guard g where gone and not held and since < now() - interval '1 h' \
+       and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
+const LOST: &str = "delete from towline_lost l where not exists (select from towline_applied a \
+       where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)";
+/// What is suspended does not get old.
+const DELETED: &str = "delete from towline_deleted d where at < now() - interval '10 min' \
+       and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)";
+const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
+
+pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
+    let holder = grant.holder.as_str();
+    let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
+    for (query, text) in [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", DELETED)] {
+        database.execute(query, &format!("{text} and exists {HELD}"), &params).await?;
+    }
+    Ok(())
 }

@@ -3,9 +3,7 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::error::DispatchError;
-use super::ids;
-use super::tracked::tracked;
+use super::{DispatchError, ids};
 use crate::db::{Database, Row, Type, column};
 use crate::documents::WorkQueue;
 use crate::syncset::plan::guard::Cause;
@@ -84,7 +82,7 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
     let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
     let syncset = syncset.to_string();
     let params = [(&syncset as _, Type::TEXT)];
-    let mut transaction = database.begin("approve", super::turn::WITHIN).await?;
+    let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
@@ -177,4 +175,15 @@ fn argument(id: Uuid, namespace: &str, name: &str) -> String {
 fn label(kind: &str, argument: &str) -> String {
     let kind = if kind.is_empty() { "syncset" } else { kind };
     format!("{kind} {argument}")
+}
+
+/// On which clusters a syncset tracks objects, as a query without parentheses. Each cluster costs one look into the index, however many objects there are.
+pub(super) fn tracked(syncset: &str) -> String {
+    let first = format!("select a.cluster from towline_applied a where a.syncset = {syncset} and a.tracked");
+    format!(
+        "with recursive t(cluster) as ( \
+           ({first} order by a.cluster limit 1) \
+           union all select ({first} and a.cluster > t.cluster order by a.cluster limit 1) from t where t.cluster is not null) \
+         select cluster from t where cluster is not null"
+    )
 }
