@@ -88,6 +88,9 @@ pub struct Options {
     pub crds: Vec<&'static str>,
     /// Further flags of the API server, such as `--watch-cache=false`.
     pub extra_flags: Vec<String>,
+    /// By how many percent the heap of its programs may grow before garbage is collected. More than Go's 100 saves a seventh of the
+    /// CPU time of tests, for 120 MB of memory.
+    pub garbage_percent: u32,
 }
 
 impl Options {
@@ -102,6 +105,7 @@ impl Options {
             etcd: Storage::Shared,
             crds: Vec::new(),
             extra_flags: Vec::new(),
+            garbage_percent: 400,
         }
     }
 
@@ -114,6 +118,7 @@ impl Options {
             etcd: Storage::Own,
             controller_manager: false,
             extra_flags: flags.map(str::to_owned).to_vec(),
+            garbage_percent: 100,
             ..Self::named(name)
         }
     }
@@ -278,7 +283,7 @@ impl ControlPlane {
             name: format!("kube-apiserver of {}", self.options.name),
             program: programs::control_plane("kube-apiserver").await?,
             args: self.api_server_flags().into_iter().map(Into::into).collect(),
-            env: Vec::new(),
+            env: vec![("GOGC".to_owned(), self.options.garbage_percent.to_string())],
             log: self.room.join("kube-apiserver.log"),
             piped_stdin: false,
         })
@@ -407,7 +412,7 @@ impl ControlPlane {
             name: format!("kube-controller-manager of {}", self.options.name),
             program: programs::control_plane("kube-controller-manager").await?,
             args: flags.into_iter().map(Into::into).collect(),
-            env: Vec::new(),
+            env: vec![("GOGC".to_owned(), self.options.garbage_percent.to_string())],
             log: self.room.join("kube-controller-manager.log"),
             piped_stdin: false,
         })
