@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Lifetime;
 use super::candidate::Candidate;
+use super::held::{HeldClaim, HeldWork};
+use super::lifetime::Lifetime;
 use super::role::{Grant, Holder, Leadership, Role};
 use super::statements::{Granted, Link, Statement};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::{Clock, full_text};
 use crate::db::{Database, Error};
-use crate::documents::work::{HeldClaim, HeldWork};
 
 /// Longest wait for the answer to a request for roles. While something is held, the next renewal ends it earlier.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Lifetime;
+use super::lifetime::Lifetime;
 use super::role::{Grant, Holder, Leadership, Role};
 use crate::cluster::{Clock, Fence};
 

@@ -2,7 +2,7 @@
 
 use tokio::time::timeout;
 
-use super::Lifetime;
+use super::lifetime::Lifetime;
 use super::role::{Holder, Role};
 use crate::db::{Connection, Database, Error, Type, column};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::held::Registration;
 use crate::cluster::{self, Expired, Fence};
-use crate::documents::{Holder, WorkClaim};
+use crate::documents::claims::{Holder, Registration};
+use crate::documents::item::WorkClaim;
 
 /// A claim on a cluster. It is renewed until it is dropped or lost. Dropping it closes its fence; without
 /// [`WorkQueue::done`](super::WorkQueue::done) its row returns when the claim ends in the database.

@@ -17,13 +17,10 @@
 
 mod consumer;
 mod granted;
-mod held;
 mod queue;
 mod turns;
 
 pub use consumer::WorkConsumer;
 pub use granted::Work;
-pub use held::HeldClaim;
-pub(super) use held::HeldWork;
 pub use queue::{Counts, Finished, WorkQueue};
 pub use turns::{Shares, Turns};

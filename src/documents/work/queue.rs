@@ -11,11 +11,10 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::granted::Work;
-use super::held::{HeldClaim, HeldWork};
 use super::turns::Shares;
 use crate::db::{Database, Error, Row, Transaction, Type, column};
 use crate::documents::bus::Broker;
-use crate::documents::claims::{Claims, Holder};
+use crate::documents::claims::{Claims, HeldClaim, HeldWork, Holder};
 
 /// Longest wait for work to be granted. It waits for no row's lock, and a late answer is of little use: the claim counts from the request.
 const CLAIM_WITHIN: Duration = Duration::from_secs(5);

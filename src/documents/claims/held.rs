@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::lifetime::Lifetime;
 use crate::cluster::{self, Clock, Fence};
-use crate::documents::claims::Lifetime;
 
 /// The work claims of this process. Clones are the same.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub struct HeldClaim {
 }
 
 /// Keeps a claim renewed until it is dropped.
-pub(super) struct Registration {
+pub(in crate::documents) struct Registration {
     held: HeldWork,
     cluster: Uuid,
     token: i64,
@@ -50,17 +50,17 @@ impl HeldWork {
         Self { clock, lifetime, entries: watch::Sender::default() }
     }
 
-    pub(super) fn lifetime(&self) -> Lifetime {
+    pub(in crate::documents) fn lifetime(&self) -> Lifetime {
         self.lifetime
     }
 
     /// The time by which claims end.
-    pub(super) fn now(&self) -> Duration {
+    pub(in crate::documents) fn now(&self) -> Duration {
         self.clock.now()
     }
 
     /// A request sent at `sent` was granted. `None` if the answer came too late.
-    pub(super) fn granted(
+    pub(in crate::documents) fn granted(
         &self,
         cluster: Uuid,
         name: &str,
@@ -144,7 +144,7 @@ impl Entry {
 }
 
 impl Registration {
-    pub(super) fn fence(&self) -> &Fence {
+    pub(in crate::documents) fn fence(&self) -> &Fence {
         &self.fence
     }
 }
