@@ -13,9 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::actor::{
-    self, ActorReport, BoxError, ChildSpec, Liveness, RestartPolicy, Scope, Supervisor, SupervisorHandle,
-};
+use crate::actor::{self, ActorReport, BoxError, ChildSpec, Liveness, Scope, Supervisor, SupervisorHandle};
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
@@ -53,7 +51,7 @@ pub fn run(config: Config, jobs: JobList) -> Result<Exit, StartError> {
     let listener = StdListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|source| StartError::Listen { address, source })?;
-    actor::run(Some(WORKER_THREADS), |liveness| supervise(config, jobs, metrics, listener, liveness))
+    actor::run(WORKER_THREADS, |liveness| supervise(config, jobs, metrics, listener, liveness))
         .map_err(StartError::Runtime)?
 }
 
@@ -77,7 +75,7 @@ async fn supervise(
 
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
     let children = children(&config, jobs, metrics, listener, &tree);
-    let root = Supervisor::start("towline", children, RestartPolicy::SUBTREE);
+    let root = Supervisor::start("towline", children);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
 
@@ -170,18 +168,17 @@ fn ignores_hangup() -> bool {
 /// Drains the tree within the grace period; a second signal ends it at once.
 async fn shut_down(root: &SupervisorHandle, grace: Duration, signals: &mut Signals) -> Exit {
     tracing::info!(?grace, "towline shuts down");
-    let report = tokio::select! {
-        report = root.drain(grace) => report,
+    let unfinished = tokio::select! {
+        unfinished = root.drain(grace) => unfinished,
         () = signals.end_again() => {
             tracing::warn!("second signal: work is aborted");
             root.drain(Duration::ZERO).await
         }
     };
-    if report.unfinished.is_empty() {
+    if unfinished.is_empty() {
         tracing::info!("towline has shut down");
         Exit::Done
     } else {
-        let unfinished: Vec<String> = report.unfinished.iter().map(ToString::to_string).collect();
         tracing::warn!(unfinished = unfinished.join(", "), "towline has shut down with work undone");
         Exit::Failed
     }
@@ -413,14 +410,10 @@ mod tests {
             let config = JOBS.parse(&text, []).unwrap_or_else(|error| panic!("{error:?}"));
             let listener = StdListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
-            let report = actor::run(Some(WORKER_THREADS), |liveness| async move {
+            let report = actor::run(WORKER_THREADS, |liveness| async move {
                 let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
                 let metrics = PrometheusBuilder::new().build_recorder().handle();
-                let root = Supervisor::start(
-                    "towline",
-                    children(&config, JOBS, metrics, listener, &tree),
-                    RestartPolicy::SUBTREE,
-                );
+                let root = Supervisor::start("towline", children(&config, JOBS, metrics, listener, &tree));
                 let report = root.report().await;
                 root.drain(LIMIT).await;
                 report
@@ -461,7 +454,7 @@ mod tests {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let answers = actor::run(Some(WORKER_THREADS), |liveness| async move {
+        let answers = actor::run(WORKER_THREADS, |liveness| async move {
             let admin = AdminChild {
                 daemon: DaemonConfig::default(),
                 started: Instant::now(),
@@ -473,7 +466,7 @@ mod tests {
                 roles: Arc::default(),
                 listener: Arc::new(listener),
             };
-            let root = Supervisor::start("towline", vec![admin.into_child()], RestartPolicy::SUBTREE);
+            let root = Supervisor::start("towline", vec![admin.into_child()]);
             let before = health_is("200", address).await;
             let (tell, told) = mpsc::sync_channel(1);
             tokio::spawn(async move { tell.send(health_is("503", address).await) });

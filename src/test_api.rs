@@ -2,9 +2,7 @@
 //! what jobs declare.
 
 pub mod actor {
-    pub use crate::actor::{
-        Backoff, BoxError, ChildSpec, ExitReason, Inbox, RestartPolicy, Scope, Supervisor, mailbox, run,
-    };
+    pub use crate::actor::{BoxError, ChildSpec, Inbox, Scope, Supervisor, mailbox, run};
 }
 pub mod amqp {
     pub use crate::amqp::{AmqpSource, AmqpUrl};

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
-const WORDS: [(&str, &str, &str); 22] = [
+const WORDS: [(&str, &str, &str); 21] = [
     ("telemetry", "impl ObjectState {", "fn as_str("),
     ("telemetry", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
@@ -24,7 +24,6 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("lease", "impl Obstacle {", "fn state("),
     ("lease", "impl Obstacle {", "fn reason("),
     ("status_sync", "impl Waiting {", "fn as_str("),
-    ("actor", "impl ExitReason {", "fn label("),
     ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl ReconcileEnd {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
@@ -35,7 +34,11 @@ const WORDS: [(&str, &str, &str); 22] = [
 ];
 
 /// Enums whose variants are shown in snake case.
-const VARIANTS: [(&str, &str); 2] = [("telemetry", "pub enum SectionState {"), ("telemetry", "pub enum Readiness {")];
+const VARIANTS: [(&str, &str); 3] = [
+    ("telemetry", "pub enum SectionState {"),
+    ("telemetry", "pub enum Readiness {"),
+    ("actor", "pub enum ExitReason {"),
+];
 
 /// Sentences with names in them: their parts are looked for.
 const SENTENCES: [(&str, &str); 11] = [

@@ -3,9 +3,9 @@
 //! State it owns: a [`Schedule`] and the reconcilers of the keys that are not running. Holders of its
 //! [`KeyMailbox`](super::KeyMailbox) send to it. It sends nothing: each run is a future that owns its reconciler and returns
 //! it. The dispatcher polls the runs itself, because a task for each would cost more than most runs do. Full mailbox: the
-//! dispatcher takes no keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart: unfinished keys go back
-//! to the inbox, where the new instance finds them; reconcilers are created anew. Drain: no more keys are taken, runs under
-//! way finish, ready keys stay in the inbox.
+//! dispatcher takes no keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart: the keys in the mailbox
+//! are there for the next instance; those that were taken are lost, so whoever starts one requests again all that may need a
+//! run. Drain: no more keys are taken, and runs under way finish.
 //!
 //! The latest [`Snapshot`] is behind a lock that is held for one assignment: a dispatcher publishes it in every turn, and
 //! hardly anything reads it.
@@ -21,25 +21,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::exit::panic_message;
-use super::schedule::{Next, Requeue, Schedule, Start};
-use super::{Backoff, BoxError, Key, KeyInbox, Requested, Scope};
-
-/// How a run ended, and so what happens to its key. In any case a request during the run makes the key run again at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The key is reconciled; nothing until the next request.
-    Done,
-    /// It failed; retry after the back-off.
-    Retry,
-    /// Run again after this delay, which a server named or after which something is due. A request doesn't wait for it.
-    RetryAfter(Duration),
-    /// Something is missing, and its arrival will be a request; nothing until then.
-    Wait,
-}
+use super::backoff::Backoff;
+use super::instance::Scope;
+use super::mailbox::{Key, KeyInbox};
+use super::report::{BoxError, panic_message};
+use super::schedule::{Outcome, Schedule, Start};
 
 /// Does the work for one key. It is kept between runs and may remember things, but it may be dropped and created anew
 /// between any two runs, so it must not rely on them.
@@ -60,19 +49,15 @@ pub trait ReconcilerFactory<K>: Send + Sync + 'static {
 /// Observes the queue, for metrics. The dispatcher's own task makes all calls, so they must be quick.
 pub trait Observe<K>: Send + Sync + 'static {
     /// A request got a place in the queue, or marked a running key.
-    fn added(&self, _key: &K) {}
+    fn added(&self, key: &K);
     /// A run began; `waited` is the time since its key became ready.
-    fn started(&self, _key: &K, _waited: Duration) {}
-    fn finished(&self, _key: &K, _took: Duration, _outcome: &Outcome) {}
+    fn started(&self, key: &K, waited: Duration);
+    fn finished(&self, key: &K, took: Duration, outcome: &Outcome);
     /// A key will run again after this delay.
-    fn retried(&self, _key: &K, _delay: Duration) {}
+    fn retried(&self, key: &K, delay: Duration);
     /// A run panicked, and its reconciler was dropped.
-    fn panicked(&self, _key: &K, _message: &str) {}
-    /// An idle key's reconciler was dropped.
-    fn passivated(&self, _key: &K) {}
+    fn panicked(&self, key: &K, message: &str);
 }
-
-impl<K> Observe<K> for () {}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
@@ -87,7 +72,7 @@ pub struct Limits {
 }
 
 /// A dispatcher's queue at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     /// Keys that are ready and wait for a permit. Those in the mailbox are not counted.
     pub waiting: usize,
@@ -95,7 +80,7 @@ pub struct Snapshot {
     /// Keys that wait for their delay.
     pub retrying: usize,
     /// How long the key at the head of the queue has been ready.
-    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none", default)]
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Duration>,
 }
 
@@ -125,8 +110,7 @@ impl<F, O> Dispatcher<F, O> {
         Snapshot { oldest: board.oldest_since.map(|since| since.elapsed()), ..board.counts }
     }
 
-    /// The body of an instance: reconciles the keys that arrive until it is drained, or until every sender was dropped and
-    /// nothing is left to do.
+    /// The body of an instance: reconciles the keys that arrive until it is drained, or until its inbox ends.
     pub async fn run<K>(self, scope: Scope, inbox: KeyInbox<K>) -> Result<(), BoxError>
     where
         K: Key,
@@ -149,23 +133,6 @@ impl<F, O> Clone for Dispatcher<F, O> {
     }
 }
 
-/// Runs a [`Dispatcher`] whose snapshot is not needed.
-#[cfg(test)]
-async fn dispatch<K, F, O>(
-    scope: Scope,
-    inbox: KeyInbox<K>,
-    factory: Arc<F>,
-    observer: Arc<O>,
-    limits: Limits,
-) -> Result<(), BoxError>
-where
-    K: Key,
-    F: ReconcilerFactory<K>,
-    O: Observe<K>,
-{
-    Dispatcher::new(factory, observer, limits).run(scope, inbox).await
-}
-
 /// What a run returns.
 struct Ran<R> {
     reconciler: R,
@@ -184,8 +151,6 @@ struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
     /// Reconcilers of keys that are not running.
     resting: HashMap<K, F::Reconciler>,
     runs: FuturesUnordered<BoxFuture<'static, Ended<K, F::Reconciler>>>,
-    /// Whether keys are still taken from the inbox.
-    open: bool,
 }
 
 impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
@@ -198,7 +163,6 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             inbox,
             resting: HashMap::new(),
             runs: FuturesUnordered::new(),
-            open: true,
         }
     }
 
@@ -215,7 +179,6 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
             let now = Instant::now();
             for key in self.schedule.advance(now) {
                 self.resting.remove(&key);
-                self.dispatcher.observer.passivated(&key);
             }
             let is_draining = scope.is_draining();
             while self.may_take()
@@ -227,7 +190,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                 self.start_runs(now);
             }
             self.show();
-            if self.runs.is_empty() && (is_draining || (!self.open && self.schedule.retrying() == 0)) {
+            if is_draining && self.runs.is_empty() {
                 return;
             }
             match self.schedule.next_alarm() {
@@ -243,7 +206,8 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
                 Some(ended) = self.runs.next() => self.run_ended(ended, Instant::now()),
                 key = self.inbox.next(), if may_take => match key {
                     Some(key) => self.take(&key, Instant::now()),
-                    None => self.open = false,
+                    // A newer instance has taken over, or nobody can request anything any more.
+                    None => return,
                 },
                 () = &mut alarm, if alarm_set => alarm_set = false,
             }
@@ -251,11 +215,11 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     }
 
     fn may_take(&self) -> bool {
-        self.open && !self.scope.is_draining() && self.schedule.ready() < self.dispatcher.limits.waiting.max(1)
+        !self.scope.is_draining() && self.schedule.ready() < self.dispatcher.limits.waiting.max(1)
     }
 
     fn take(&mut self, key: &K, now: Instant) {
-        if self.schedule.request(key, now) == Requested::Queued {
+        if self.schedule.request(key, now) {
             self.dispatcher.observer.added(key);
         }
     }
@@ -283,24 +247,20 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
 
     fn run_ended(&mut self, (key, ran): Ended<K, F::Reconciler>, now: Instant) {
         let observer = &self.dispatcher.observer;
-        let requeue = match ran {
+        let outcome = match ran {
             Ok(ran) => {
                 observer.finished(&key, ran.took, &ran.outcome);
                 self.resting.insert(key.clone(), ran.reconciler);
-                match ran.outcome {
-                    Outcome::Done | Outcome::Wait => Requeue::OnRequest,
-                    Outcome::Retry => Requeue::WithBackoff,
-                    Outcome::RetryAfter(delay) => Requeue::After(delay),
-                }
+                ran.outcome
             }
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
                 tracing::error!(message, "a reconciler panicked");
                 observer.panicked(&key, &message);
-                Requeue::WithBackoff
+                Outcome::Retry
             }
         };
-        if let Next::Retry(delay) = self.schedule.finish(&key, requeue, now) {
+        if let Some(delay) = self.schedule.finish(&key, outcome, now) {
             observer.retried(&key, delay);
         }
     }
@@ -316,10 +276,9 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     }
 }
 
-/// However the instance ends, its unfinished keys go back to the inbox, and the snapshot is cleared.
+/// However the instance ends, nothing waits or runs any more.
 impl<K: Key, F: ReconcilerFactory<K>, O> Drop for Instance<K, F, O> {
     fn drop(&mut self) {
-        self.inbox.put_back(self.schedule.take_unfinished());
         *self.dispatcher.board.lock() = Board::default();
     }
 }

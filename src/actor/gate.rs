@@ -8,22 +8,15 @@
 use std::mem;
 use std::sync::Arc;
 
-use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::control::Drain;
-use super::slot::Phase;
-use super::supervisor::Supervisor;
-
 /// What is wanted of a gated child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Run,
     /// It finishes its work by this deadline, and waits for its gate.
     Drain(Instant),
-    /// It ends now, and waits for its gate.
-    Abort,
 }
 
 /// The state of a gated child.
@@ -39,7 +32,7 @@ pub enum GateState {
 
 /// Creates a closed gate and its handle.
 pub fn gate() -> (GateHandle, Gate) {
-    let (wanted, wants) = watch::channel(Wanted::Abort);
+    let (wanted, wants) = watch::channel(Wanted::Drain(Instant::now()));
     let (sender, state) = watch::channel(GateState::Waiting);
     (GateHandle { wanted, state }, Gate { wanted: wants, state: Arc::new(sender) })
 }
@@ -61,8 +54,9 @@ impl GateHandle {
         self.wanted.send_replace(Wanted::Drain(deadline));
     }
 
+    /// Ends the child now.
     pub fn abort(&self) {
-        self.wanted.send_replace(Wanted::Abort);
+        self.drain(Instant::now());
     }
 
     pub fn state(&self) -> GateState {
@@ -90,23 +84,22 @@ pub struct Gate {
 }
 
 impl Gate {
-    fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> Wanted {
         *self.wanted.borrow()
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.wanted() != Wanted::Run
+    /// Completes when something else is wanted than before; `false` if that can't happen any more.
+    pub(super) async fn moved(&mut self) -> bool {
+        self.wanted.changed().await.is_ok()
     }
 
-    fn note(&self, state: GateState) {
-        self.state.send_if_modified(|current| mem::replace(current, state) != state);
-    }
-
-    /// Sets that the child runs, and then checks that it still should. So if the owner of the handle closes the gate at the same time,
-    /// either this notices it or the owner sees the child as running.
-    fn enter(&self) -> bool {
-        self.note(GateState::Running);
-        let enters = !self.is_closed();
+    /// Sets that the child runs, and then checks that it still should. So if the owner of the handle closes the gate at the same
+    /// time, either this notices it or the owner sees the child as running. `false`: the gate is closed, and nothing runs.
+    pub(super) fn enter(&self) -> bool {
+        let enters = self.wanted() == Wanted::Run && {
+            self.note(GateState::Running);
+            self.wanted() == Wanted::Run
+        };
         if !enters {
             self.note(GateState::Waiting);
         }
@@ -117,64 +110,8 @@ impl Gate {
     pub(super) fn end(&self) {
         self.note(GateState::Ended);
     }
-}
 
-impl Supervisor {
-    /// Follows a gate: acts on what is wanted now, and again whenever that changes.
-    pub(super) fn follow_gate(&mut self, index: usize, gate: Gate, context: &mut Context<Self>) {
-        self.gate_moved(index, context);
-        let moved = async move {
-            let mut gate = gate;
-            gate.wanted.changed().await.is_ok().then_some(gate)
-        };
-        context.spawn(moved.into_actor(self).map(move |gate, supervisor, context| {
-            if let Some(gate) = gate {
-                supervisor.follow_gate(index, gate, context);
-            }
-        }));
-    }
-
-    /// Starts or ends a gated child as its gate wants.
-    pub(super) fn gate_moved(&mut self, index: usize, context: &mut Context<Self>) {
-        let is_ending = self.is_ending();
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some(gate) = slot.gate.clone() else { return };
-        match (&slot.phase, gate.wanted()) {
-            (Phase::Waiting { .. }, Wanted::Run) if !is_ending && gate.enter() => {
-                if let Phase::Waiting { spec } = mem::replace(&mut slot.phase, Phase::Ended) {
-                    let phase = self.run(spec, context);
-                    if let Some(slot) = self.slots.get_mut(index) {
-                        slot.phase = phase;
-                    }
-                }
-            }
-            (Phase::Running { controls, .. }, Wanted::Drain(deadline)) => {
-                slot.is_closing = true;
-                controls.drain(Drain { deadline });
-            }
-            (Phase::Running { controls, .. }, Wanted::Abort) => {
-                slot.is_closing = true;
-                controls.drain(Drain { deadline: Instant::now() });
-            }
-            (Phase::BackingOff { timer, .. }, Wanted::Drain(_) | Wanted::Abort) => {
-                context.cancel_future(*timer);
-                if let Phase::BackingOff { spec, .. } = mem::replace(&mut slot.phase, Phase::Ended) {
-                    slot.phase = Phase::Waiting { spec };
-                }
-                gate.note(GateState::Waiting);
-            }
-            _ => {}
-        }
-    }
-
-    /// A gated child has ended because its gate was closed. It waits until the gate opens.
-    pub(super) fn gate_closed(&mut self, index: usize, context: &mut Context<Self>) {
-        if let Some(slot) = self.slots.get_mut(index) {
-            slot.is_closing = false;
-            if let Some(gate) = &slot.gate {
-                gate.note(GateState::Waiting);
-            }
-        }
-        self.gate_moved(index, context);
+    fn note(&self, state: GateState) {
+        self.state.send_if_modified(|current| mem::replace(current, state) != state);
     }
 }

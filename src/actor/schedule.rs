@@ -11,8 +11,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
-use super::moment::after;
-use super::{Backoff, Key, Requested};
+use super::backoff::{Backoff, after};
+use super::mailbox::Key;
 
 pub(super) struct Schedule<K> {
     permits: usize,
@@ -46,26 +46,17 @@ enum Phase {
     Idle(Alarm),
 }
 
-/// When the key of a run is requeued.
+/// How a run ended, and so what happens to its key. In any case a request during the run makes the key run again at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Requeue {
-    /// Nothing until the next request.
-    OnRequest,
-    /// Another run after the back-off.
-    WithBackoff,
-    /// Another run after this delay.
-    After(Duration),
-}
-
-/// What follows for the key of a finished run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It was requested during the run and is ready again.
-    Again,
-    /// It runs again after this delay.
-    Retry(Duration),
-    /// It waits for a request.
-    Rest,
+pub enum Outcome {
+    /// The key is reconciled; nothing until the next request.
+    Done,
+    /// It failed; retry after the back-off.
+    Retry,
+    /// Run again after this delay, which a server named or after which something is due. A request doesn't wait for it.
+    RetryAfter(Duration),
+    /// Something is missing, and its arrival will be a request; nothing until then.
+    Wait,
 }
 
 /// A key to run now.
@@ -92,15 +83,16 @@ impl<K: Key> Schedule<K> {
     }
 
     /// Something about the key has changed: it runs as soon as it can, and its back-off starts over.
-    pub(super) fn request(&mut self, key: &K, now: Instant) -> Requested {
+    /// Returns whether that is news: not so if it waits for a run already.
+    pub(super) fn request(&mut self, key: &K, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(key) else {
             self.entries.insert(key.clone(), Entry { phase: Phase::Ready, attempts: 0 });
             self.ready.push_back((now, key.clone()));
-            return Requested::Queued;
+            return true;
         };
         entry.attempts = 0;
         match &mut entry.phase {
-            Phase::Ready | Phase::Running { dirty_since: Some(_) } => return Requested::Merged,
+            Phase::Ready | Phase::Running { dirty_since: Some(_) } => return false,
             Phase::Running { dirty_since } => *dirty_since = Some(now),
             Phase::Retrying(alarm) => {
                 self.alarms.remove(alarm);
@@ -114,7 +106,7 @@ impl<K: Key> Schedule<K> {
                 self.ready.push_back((now, key.clone()));
             }
         }
-        Requested::Queued
+        true
     }
 
     /// The next key to run, if one is ready and a permit is left.
@@ -130,42 +122,35 @@ impl<K: Key> Schedule<K> {
         Some(Start { key, waited: now.saturating_duration_since(since) })
     }
 
-    /// A run has ended. A key that isn't running is ignored.
-    pub(super) fn finish(&mut self, key: &K, requeue: Requeue, now: Instant) -> Next {
-        let Some(entry) = self.entries.get_mut(key) else {
-            return Next::Rest;
-        };
-        let Phase::Running { dirty_since } = entry.phase else {
-            return Next::Rest;
-        };
+    /// A run has ended. Returns the delay after which the key runs again, if it has one.
+    pub(super) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> Option<Duration> {
+        let entry = self.entries.get_mut(key)?;
+        let Phase::Running { dirty_since } = entry.phase else { return None };
         self.running -= 1;
         if let Some(since) = dirty_since {
             entry.phase = Phase::Ready;
             self.ready.push_back((since, key.clone()));
-            return Next::Again;
+            return None;
         }
-        let (delay, next) = match requeue {
-            Requeue::OnRequest => {
-                entry.attempts = 0;
-                (self.idle, Next::Rest)
-            }
-            Requeue::WithBackoff => {
-                let delay = self.backoff.delay(entry.attempts, &mut self.random);
+        let delay = match outcome {
+            Outcome::Done | Outcome::Wait => None,
+            Outcome::Retry => {
                 entry.attempts = entry.attempts.saturating_add(1);
-                (delay, Next::Retry(delay))
+                Some(self.backoff.delay(entry.attempts - 1, &mut self.random))
             }
-            Requeue::After(delay) => (delay, Next::Retry(delay)),
+            Outcome::RetryAfter(delay) => Some(delay),
         };
         self.last_alarm += 1;
-        let alarm = (after(now, delay), self.last_alarm);
+        let alarm = (after(now, delay.unwrap_or(self.idle)), self.last_alarm);
         self.alarms.insert(alarm, key.clone());
-        if next == Next::Rest {
-            entry.phase = Phase::Idle(alarm);
-        } else {
+        if delay.is_some() {
             entry.phase = Phase::Retrying(alarm);
             self.retrying += 1;
+        } else {
+            entry.attempts = 0;
+            entry.phase = Phase::Idle(alarm);
         }
-        next
+        delay
     }
 
     /// Makes keys ready whose delay is over. Forgets and returns those that have been idle for long enough.
@@ -212,17 +197,6 @@ impl<K: Key> Schedule<K> {
     /// When the key at the head of the queue became ready.
     pub(super) fn oldest_ready(&self) -> Option<Instant> {
         self.ready.front().map(|(since, _)| *since)
-    }
-
-    /// Removes and returns every key that still needs a run: running, ready and retrying ones.
-    pub(super) fn take_unfinished(&mut self) -> Vec<K> {
-        let entries = std::mem::take(&mut self.entries);
-        let unfinished = entries.into_iter().filter(|(_, entry)| !matches!(entry.phase, Phase::Idle(_)));
-        let unfinished = unfinished.map(|(key, _)| key).collect();
-        self.ready.clear();
-        self.alarms.clear();
-        (self.running, self.retrying) = (0, 0);
-        unfinished
     }
 }
 

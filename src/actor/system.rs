@@ -12,33 +12,17 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Runs `root` on the control lane until it is done, with `worker_threads` threads for the bodies (`None`: one a core).
+/// Runs `root` on the control lane until it is done, with so many threads for the bodies (at least 1).
 ///
 /// The runtime is not shut down afterwards: that would wait without limit for a body that blocks its thread, and the process
 /// is about to end. So `root` drains the tree itself, and `main` returns soon after. Fails if the runtime can't be created.
-///
-/// ```no_run
-/// use std::process::ExitCode;
-/// use towline::test_api::actor::{self, RestartPolicy, Supervisor};
-///
-/// fn main() -> std::io::Result<ExitCode> {
-///     let reason = actor::run(None, |_liveness| async {
-///         let tree = Supervisor::start("towline", Vec::new(), RestartPolicy::ACTOR);
-///         tree.exited().await
-///     })?;
-///     Ok(ExitCode::from(&reason))
-/// }
-/// ```
-pub fn run<F, R>(worker_threads: Option<usize>, root: F) -> io::Result<R::Output>
+pub fn run<F, R>(worker_threads: usize, root: F) -> io::Result<R::Output>
 where
     F: FnOnce(Liveness) -> R,
     R: Future,
 {
     let mut builder = runtime::Builder::new_multi_thread();
-    builder.enable_all().thread_name("towline");
-    if let Some(threads) = worker_threads {
-        builder.worker_threads(threads.max(1));
-    }
+    builder.enable_all().thread_name("towline").worker_threads(worker_threads.max(1));
     let runtime = builder.build()?;
     let system = System::with_tokio_rt(|| runtime);
     let output = system.block_on(async {
@@ -92,27 +76,16 @@ impl Liveness {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
 
+    use super::super::report::ExitReason;
+    use super::super::supervisor::{ChildSpec, Supervisor};
     use super::*;
-
-    #[test]
-    fn bodies_run_on_other_threads_than_the_control_lane() {
-        let here = thread::current().id();
-        let (root, body) = run(Some(2), |_liveness| async {
-            let body = tokio::spawn(async { thread::current().id() }).await.unwrap();
-            (thread::current().id(), body)
-        })
-        .unwrap();
-        assert_eq!(root, here);
-        assert_ne!(body, here);
-    }
 
     #[test]
     fn a_blocked_control_lane_leaves_questions_unanswered() {
         const BLOCKED: Duration = Duration::from_millis(300);
         const LONGEST: Duration = Duration::from_mins(1);
-        let (while_blocked, is_answered) = run(Some(1), |liveness| async move {
+        let (while_blocked, is_answered) = run(1, |liveness| async move {
             let (report, reported) = mpsc::sync_channel(1);
             let seen = liveness.clone();
             tokio::spawn(async move {
@@ -136,18 +109,26 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_blocks_its_thread_does_not_hold_the_process() {
-        let (release, blocked) = mpsc::sync_channel::<()>(1);
-        let output = run(Some(1), |_liveness| async move {
-            let (started, is_started) = tokio::sync::oneshot::channel();
-            tokio::spawn(async move {
-                started.send(()).unwrap();
-                blocked.recv()
+    fn a_body_that_blocks_its_thread_holds_up_neither_drain_nor_the_end_of_the_process() {
+        let (release, blocked) = mpsc::sync_channel::<()>(0);
+        let blocked = Arc::new(parking_lot::Mutex::new(blocked));
+        // A second thread, since timers wait for a worker.
+        let ended = run(2, |_liveness| async move {
+            let (started, mut is_started) = tokio::sync::mpsc::channel(1);
+            let spec = ChildSpec::new("blocked", move |_| {
+                let (started, blocked) = (started.clone(), Arc::clone(&blocked));
+                async move {
+                    started.send(()).await?;
+                    // Holds the thread until the test is over.
+                    let _released = blocked.lock().recv();
+                    Ok(())
+                }
             });
-            is_started.await.unwrap();
-            "done"
+            let tree = Supervisor::start("daemon", vec![spec]);
+            is_started.recv().await.unwrap();
+            (tree.drain(Duration::from_millis(100)).await, tree.exited().await)
         });
-        assert_eq!(output.unwrap(), "done");
+        assert_eq!(ended.unwrap(), (vec!["daemon/blocked".to_owned()], ExitReason::DrainTimedOut));
         drop(release);
     }
 }

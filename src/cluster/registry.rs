@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::client::Cluster;
 use super::session;
 use super::watch::{Watch, WatchId, WatchSpec};
-use crate::actor::{ChildSpec, RestartPolicy};
+use crate::actor::ChildSpec;
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
 
 /// The clusters of the configuration, and what is watched in each.
@@ -73,7 +73,7 @@ impl WatchRegistry {
             .map(|(name, (cluster, config))| {
                 let watches: Vec<Arc<Watch>> =
                     watches.values().filter(|watch| watch.id().cluster == name).cloned().collect();
-                ChildSpec::supervisor(format!("cluster {name}"), RestartPolicy::ACTOR, move || {
+                ChildSpec::supervisor(format!("cluster {name}"), move || {
                     let (own, config) = (cluster.clone(), config.clone());
                     let session =
                         ChildSpec::new("session", move |scope| session::run(own.clone(), config.clone(), scope));

@@ -20,7 +20,7 @@ use super::run::poster::{Deliver, Poster};
 use super::run::reconciler::{Ask, Reconciler};
 use super::run::shown::Shown;
 use super::status::InventoryReport;
-use crate::actor::{ChildSpec, Inbox, KeyInbox, KeyMailbox, RestartPolicy, key_mailbox, mailbox};
+use crate::actor::{ChildSpec, Inbox, KeyInbox, KeyMailbox, key_mailbox, mailbox};
 use crate::cluster::{Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
@@ -223,7 +223,7 @@ impl WiredInventory {
     /// The section's supervisor. The watches belong to their cluster.
     fn into_child(self) -> ChildSpec {
         let Self { reconciler, poster, keys, asks, posts, report: _ } = self;
-        ChildSpec::supervisor("inventory", RestartPolicy::ACTOR, move || {
+        ChildSpec::supervisor("inventory", move || {
             let (poster, posts) = (Arc::clone(&poster), posts.clone());
             let post_gauge = posts.gauge();
             let posting = ChildSpec::new("poster", move |scope| Arc::clone(&poster).run(scope, posts.clone()));

@@ -18,7 +18,7 @@ use super::run::renewal::Target;
 use super::run::renewer::Renewer;
 use super::run::shown::Shown;
 use super::status::LeaseReport;
-use crate::actor::{ChildSpec, RestartPolicy};
+use crate::actor::ChildSpec;
 use crate::cluster::{
     AccessRequest, Cluster, DynamicCluster, DynamicClusters, Fence, Kind, ObjectKey, Verb, Watch, WatchId,
     WatchRegistry, WatchSpec,
@@ -276,7 +276,7 @@ impl WiredLease {
     fn into_child(self) -> ChildSpec {
         let renewer = self.renewer;
         let name = format!("lease {}", renewer.target.config.name);
-        ChildSpec::new(name, move |scope| Arc::clone(&renewer).run(scope)).restart(RestartPolicy::ACTOR)
+        ChildSpec::new(name, move |scope| Arc::clone(&renewer).run(scope))
     }
 }
 

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
-use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, RestartPolicy, key_mailbox, mailbox};
+use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, key_mailbox, mailbox};
 use crate::cluster::{BuiltIn, Fence, Kind, Verb, WatchId, WatchRegistry, WatchSpec};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
@@ -308,7 +308,7 @@ impl WiredSection {
     /// The section's branch of the actor tree. Its watches belong to the branches of their clusters.
     fn into_child(self) -> ChildSpec {
         let Self { section, dispatcher, inbox, events, report: _ } = self;
-        ChildSpec::supervisor(format!("sync {}", section.name()), RestartPolicy::ACTOR, move || {
+        ChildSpec::supervisor(format!("sync {}", section.name()), move || {
             let running = section.begin();
             let dispatcher = dispatcher.clone();
             let dispatch_inbox = inbox.clone();
@@ -317,7 +317,7 @@ impl WiredSection {
                 let (dispatcher, inbox, section) =
                     (dispatcher.clone(), dispatch_inbox.clone(), Arc::clone(&for_dispatcher));
                 async move {
-                    // A restarted dispatcher may have lost keys that it had taken from the mailbox.
+                    // The instance before has lost the keys that it had taken from the mailbox.
                     if section.is_listed() {
                         scope.spawn(async move { section.request_all().await });
                     }

@@ -15,7 +15,7 @@ use super::run::database::{Listener, check_database};
 use super::run::identity::HubIdentification;
 use super::run::poller::{KeyFollower, Poller, SectionContext};
 use super::status::StatusSyncReport;
-use crate::actor::{ChildSpec, KeyInbox, RestartPolicy, key_mailbox};
+use crate::actor::{ChildSpec, KeyInbox, key_mailbox};
 use crate::cluster::{Cluster, Kind, ObjectKey, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
@@ -283,7 +283,7 @@ impl WiredStatusSync {
     /// The section's supervisor. The watches belong to their cluster.
     fn into_child(self) -> ChildSpec {
         let Self { pollers, listener, shared, report: _ } = self;
-        ChildSpec::supervisor("status_sync", RestartPolicy::ACTOR, move || {
+        ChildSpec::supervisor("status_sync", move || {
             // Without an election no other replica can have run the section in between.
             shared.identification.begin(shared.fence.is_none());
             let identification = Arc::clone(&shared.identification);

@@ -17,7 +17,7 @@ use super::run::work::Worker;
 use super::status::SyncsetReport;
 use super::status::overview::Overview;
 use super::{kubeconfig, metrics};
-use crate::actor::{ChildSpec, RestartPolicy};
+use crate::actor::ChildSpec;
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
@@ -145,5 +145,5 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let report = SyncsetReport::new(config.name.clone(), overview.clone());
     // The dispatcher waits for its claim, which nobody is granted before the schema is there.
     let children = move || vec![dispatcher.clone().child(), overview.clone().child(), worker.clone().child()];
-    wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", RestartPolicy::ACTOR, children));
+    wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", children));
 }

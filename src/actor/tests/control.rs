@@ -27,6 +27,7 @@ fn busy(inbox: Inbox<u32>, gate: &Arc<Semaphore>) -> ChildSpec {
         }
     })
     .gauge(gauge)
+    .restart(policy(0))
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +35,7 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
     on_control_lane(async {
         let (mailbox, inbox) = mailbox(16);
         let gate = Arc::new(Semaphore::new(0));
-        let tree = Supervisor::start("test", vec![busy(inbox, &gate)], policy(0));
+        let tree = Supervisor::start("test", vec![busy(inbox, &gate)]);
         for number in 0..500 {
             let mailbox = mailbox.clone();
             tokio::spawn(async move { mailbox.send(number).await });
@@ -57,7 +58,7 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
         }
         assert_eq!(gauge.read().accepted, 17);
         gate.add_permits(1);
-        assert_eq!(drain.await.unfinished, []);
+        assert_eq!(drain.await, Vec::<String>::new());
         assert_eq!(gauge.read().accepted, 17, "a draining actor read on");
     })
     .await;
@@ -67,7 +68,7 @@ async fn a_flooded_actor_answers_control_while_its_body_is_busy() {
 fn a_thread_full_of_work_does_not_delay_control() {
     // A wide limit: this is a law about order, not about speed, and machines stutter.
     const PROMPT: Duration = Duration::from_secs(5);
-    let longest = run(Some(1), |_liveness| async {
+    let longest = run(1, |_liveness| async {
         let (mailbox, inbox) = mailbox::<u32>(4);
         let gauge = inbox.gauge();
         let spec = ChildSpec::new("spinning", move |_| {
@@ -83,7 +84,7 @@ fn a_thread_full_of_work_does_not_delay_control() {
             let mailbox = mailbox.clone();
             tokio::spawn(async move { while mailbox.send(sender).await.is_ok() {} });
         }
-        let tree = Supervisor::start("test", vec![spec], policy(0));
+        let tree = Supervisor::start("test", vec![spec]);
         let mut longest = Duration::ZERO;
         for _ in 0..50 {
             let before = gauge.read().accepted;
@@ -92,7 +93,7 @@ fn a_thread_full_of_work_does_not_delay_control() {
             longest = longest.max(asked.elapsed());
             until("the actor has read on", || gauge.read().accepted > before).await;
         }
-        assert_eq!(tree.drain(Duration::ZERO).await.unfinished.len(), 1);
+        assert_eq!(tree.drain(Duration::ZERO).await.len(), 1);
         longest
     })
     .unwrap();
@@ -103,7 +104,7 @@ fn a_thread_full_of_work_does_not_delay_control() {
 fn a_body_that_blocks_its_thread_is_replaced_and_its_successor_reads_on() {
     let (release, blocked) = mpsc::sync_channel::<()>(0);
     let blocked = Arc::new(parking_lot::Mutex::new(blocked));
-    run(Some(2), |_liveness| async move {
+    run(2, |_liveness| async move {
         let (mailbox, inbox) = mailbox::<u32>(4);
         let (read, mut was_read) = tokio::sync::mpsc::channel(4);
         let spec = ChildSpec::new("blocking", move |scope| {
@@ -120,8 +121,9 @@ fn a_body_that_blocks_its_thread_is_replaced_and_its_successor_reads_on() {
                 Ok(())
             }
         })
-        .stall_after(Duration::from_millis(100));
-        let tree = Supervisor::start("test", vec![spec], policy(3));
+        .stall_after(Duration::from_millis(100))
+        .restart(policy(3));
+        let tree = Supervisor::start("test", vec![spec]);
         mailbox.send(0).await.unwrap();
         mailbox.send(7).await.unwrap();
         assert_eq!(was_read.recv().await, Some(7), "the successor read something else");

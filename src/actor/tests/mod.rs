@@ -6,7 +6,12 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use super::*;
+use super::backoff::*;
+use super::gate::*;
+use super::mailbox::*;
+use super::report::*;
+use super::supervisor::*;
+use super::system::run;
 
 mod control;
 mod drain;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ fn reader(inbox: Inbox<String>, failure: Failure, read: Arc<parking_lot::Mutex<V
     })
     .stall_after(Duration::from_secs(20))
     .gauge(gauge)
+    .restart(policy(3))
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +61,7 @@ async fn an_actor_that_fails_is_started_again_onto_the_same_mailbox() {
         on_control_lane(async {
             let (mailbox, inbox) = mailbox(8);
             let read = Arc::default();
-            let tree = Supervisor::start("test", vec![reader(inbox, failure, Arc::clone(&read))], policy(3));
+            let tree = Supervisor::start("test", vec![reader(inbox, failure, Arc::clone(&read))]);
             for word in ["one", "fail", "two", "fail", "three"] {
                 mailbox.send(word.to_owned()).await.unwrap();
             }
@@ -83,7 +85,7 @@ async fn idle_waiting_is_never_a_stall() {
         let (mailbox, inbox) = mailbox(8);
         let read = Arc::default();
         let spec = reader(inbox, Failure::Error, Arc::clone(&read));
-        let tree = Supervisor::start("test", vec![spec], policy(0));
+        let tree = Supervisor::start("test", vec![spec]);
         sleep(Duration::from_hours(1)).await;
         mailbox.send("late".to_owned()).await.unwrap();
         until("the message was read", || read.lock().len() == 1).await;
@@ -103,8 +105,8 @@ async fn restarts_wait_for_their_back_off() {
         });
         let backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(4), jitter: 0.0 };
         let policy = RestartPolicy { backoff, budget: 5, window: Duration::from_mins(1) };
-        let tree = Supervisor::start("test", vec![spec], policy);
-        let child = Name::root("test").child("failing");
+        let tree = Supervisor::start("test", vec![spec.restart(policy)]);
+        let child = "test/failing".to_owned();
         assert_eq!(tree.exited().await, ExitReason::Escalated { child });
         let times = times.lock();
         let delays: Vec<u64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
@@ -126,13 +128,11 @@ async fn a_sibling_is_left_alone_by_a_restart_and_drained_by_an_escalation() {
             }
         });
         let failing = ChildSpec::new("failing", |_| async { panic!("again") });
-        let tree = Supervisor::start("test", vec![sibling, failing], policy(4));
+        let tree = Supervisor::start("test", vec![sibling, failing.restart(policy(4))]);
         let reason = tree.exited().await;
-        assert_eq!(reason, ExitReason::Escalated { child: Name::root("test").child("failing") });
-        assert_eq!(std::process::ExitCode::from(&reason), std::process::ExitCode::FAILURE);
+        assert_eq!(reason, ExitReason::Escalated { child: "test/failing".to_owned() });
         assert_eq!(starts.load(SeqCst), 1);
-        let report = tree.drain(Duration::from_secs(1)).await;
-        assert_eq!(report.drained, [Name::root("test").child("sibling")]);
+        assert_eq!(tree.drain(Duration::from_secs(1)).await, Vec::<String>::new(), "the sibling was aborted");
     })
     .await;
 }
@@ -148,25 +148,13 @@ async fn a_child_that_finishes_is_not_restarted_and_closes_its_mailbox() {
                 Ok(())
             }
         });
-        let tree = Supervisor::start("test", vec![spec], policy(3));
+        let tree = Supervisor::start("test", vec![spec]);
         mailbox.send(1).await.unwrap();
-        until("the mailbox is closed", || mailbox.offer(2) == Offered::Closed).await;
+        until("the mailbox is closed", || mailbox.send(2).now_or_never() == Some(Err(Closed))).await;
         let report = tree.report().await;
         let child = &report.children[0];
         assert_eq!((child.state.as_str(), child.restarts), ("ended", 0));
         assert_eq!(child.last_exit, Some(ExitReason::Finished));
-
-        let again = ChildSpec::new("once", |scope| async move {
-            scope.set_state("second life");
-            scope.draining().await;
-            Ok(())
-        });
-        tree.start_child(again).await.unwrap();
-        sleep(Duration::from_secs(1)).await;
-        assert_eq!(tree.report().await.children[0].state, "second life");
-        let taken = ChildSpec::new("once", |_| async { Ok(()) });
-        let child = Name::root("test").child("once");
-        assert_eq!(tree.start_child(taken).await, Err(StartError::NameTaken { child }));
     })
     .await;
 }
@@ -177,7 +165,7 @@ async fn a_nested_supervisor_that_gives_up_is_made_anew_with_all_its_children() 
         let sibling_starts = Arc::new(AtomicUsize::new(0));
         let failures = Arc::new(AtomicUsize::new(0));
         let (counted, failed) = (Arc::clone(&sibling_starts), Arc::clone(&failures));
-        let subtree = ChildSpec::supervisor("section", policy(1), move || {
+        let subtree = ChildSpec::supervisor("section", move || {
             let (counted, failed) = (Arc::clone(&counted), Arc::clone(&failed));
             vec![
                 ChildSpec::new("steady", move |scope| {
@@ -196,18 +184,19 @@ async fn a_nested_supervisor_that_gives_up_is_made_anew_with_all_its_children() 
                         scope.draining().await;
                         Ok(())
                     }
-                }),
+                })
+                .restart(policy(1)),
             ]
         })
         .restart(policy(2));
-        let tree = Supervisor::start("test", vec![subtree], policy(0));
+        let tree = Supervisor::start("test", vec![subtree]);
         until("the second subtree runs", || sibling_starts.load(SeqCst) == 2).await;
         sleep(Duration::from_secs(10)).await;
         assert_eq!(failures.load(SeqCst), 3);
         let report = tree.report().await;
         let section = &report.children[0];
         assert_eq!((section.state.as_str(), section.restarts), ("running", 1));
-        let child = Name::root("test").child("section").child("failing");
+        let child = "test/section/failing".to_owned();
         assert_eq!(section.last_exit, Some(ExitReason::Escalated { child }));
         let children: Vec<_> = section.children.iter().map(|child| (child.name.as_str(), child.restarts)).collect();
         assert_eq!(children, [("steady", 0), ("failing", 0)], "counters outlived their subtree");
@@ -220,9 +209,9 @@ async fn a_crash_loop_two_levels_down_ends_the_tree_under_the_policies_of_the_ki
     on_control_lane(async {
         let starts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&starts);
-        let outer = ChildSpec::supervisor("outer", RestartPolicy::ACTOR, move || {
+        let outer = ChildSpec::supervisor("outer", move || {
             let counted = Arc::clone(&counted);
-            vec![ChildSpec::supervisor("inner", RestartPolicy::ACTOR, move || {
+            vec![ChildSpec::supervisor("inner", move || {
                 let counted = Arc::clone(&counted);
                 vec![ChildSpec::new("failing", move |_| {
                     counted.fetch_add(1, SeqCst);
@@ -230,8 +219,8 @@ async fn a_crash_loop_two_levels_down_ends_the_tree_under_the_policies_of_the_ki
                 })]
             })]
         });
-        let tree = Supervisor::start("test", vec![outer], RestartPolicy::ACTOR);
-        let child = Name::root("test").child("outer");
+        let tree = Supervisor::start("test", vec![outer]);
+        let child = "test/outer".to_owned();
         assert_eq!(tree.exited().await, ExitReason::Escalated { child });
         // One start and eight restarts an inner tree, four inner trees an outer tree, four outer trees.
         assert_eq!(starts.load(SeqCst), 9 * 4 * 4);
@@ -244,11 +233,11 @@ async fn a_subtree_whose_children_cannot_be_made_counts_as_panicked() {
     on_control_lane(async {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&made);
-        let subtree = ChildSpec::supervisor("section", policy(1), move || {
+        let subtree = ChildSpec::supervisor("section", move || {
             assert!(counted.fetch_add(1, SeqCst) > 0, "the first children cannot be made");
             Vec::new()
         });
-        let tree = Supervisor::start("test", vec![subtree.restart(policy(1))], policy(0));
+        let tree = Supervisor::start("test", vec![subtree.restart(policy(1))]);
         until("the subtree is made anew", || made.load(SeqCst) == 2).await;
         let section = &tree.report().await.children[0];
         assert_eq!(section.last_exit, Some(ExitReason::Panicked { message: "its control lane broke".to_owned() }));
@@ -271,7 +260,7 @@ async fn what_an_instance_has_spawned_ends_with_it() {
             }
             async { Err("at once".into()) }
         });
-        let _tree = Supervisor::start("test", vec![spec], policy(3));
+        let _tree = Supervisor::start("test", vec![spec]);
         gone.await.expect_err("the task of a failed instance lives on");
     })
     .await;

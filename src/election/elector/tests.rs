@@ -8,7 +8,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::*;
-use crate::actor::{ChildSpec, RestartPolicy, Supervisor, SupervisorHandle};
+use crate::actor::{ChildSpec, Supervisor, SupervisorHandle};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Clock, Cluster, Watch, WatchId};
 use crate::config::ElectionConfig;
@@ -77,7 +77,7 @@ impl Scene {
         let electing = ChildSpec::new("election databases", move |scope| Arc::clone(&elector).run(scope));
         let view = ChildSpec::new("lease_view", move |scope| Arc::clone(&view).run(scope));
         let children = vec![view, electing, section.gated(lease.gate.clone())];
-        let tree = Supervisor::start("test", children, RestartPolicy::ACTOR);
+        let tree = Supervisor::start("test", children);
         Self { script, watch, lease, tree, drains_for, runs, version: 100 }
     }
 
@@ -205,7 +205,7 @@ async fn a_lease_is_released_by_one_write_as_soon_as_the_section_has_drained() {
         assert!(scene.lease.is_held(), "the claim ended before the section had drained");
         assert_eq!(scene.script.asked(), vec![format!("PATCH {LEASE}"); 2], "it is renewed meanwhile");
         scene.until("the section has drained", |scene| !scene.runs.load(SeqCst)).await;
-        assert!(draining.await.unwrap().unfinished.is_empty());
+        assert!(draining.await.unwrap().is_empty());
         assert_eq!((asked.elapsed().as_secs(), scene.script.asked()), (12, vec![format!("PATCH {LEASE}")]));
         assert!(!scene.lease.fence.is_held());
     })
@@ -225,7 +225,7 @@ async fn a_lease_is_released_also_while_a_renewal_gets_no_answer() {
         sleep(Duration::from_millis(5_500)).await;
         assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the renewal is under way");
         let asked = Instant::now();
-        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.is_empty());
         assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}")], "the Lease was left to expire");
         assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
     })
@@ -252,7 +252,7 @@ async fn a_lease_that_was_renewed_by_a_request_without_an_answer_is_released_in_
         });
         sleep(Duration::from_millis(5_500)).await;
         scene.script.asked();
-        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.unfinished.is_empty());
+        assert!(scene.tree.clone().drain(Duration::from_secs(30)).await.is_empty());
         assert_eq!(scene.script.asked(), [format!("PATCH {LEASE}"), format!("GET {LEASE}"), format!("PATCH {LEASE}")]);
     })
     .await;

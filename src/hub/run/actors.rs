@@ -109,7 +109,7 @@ pub fn read_keys(text: &SecretString) -> Result<Keyring, String> {
 
 pub fn into_child(hub: &Arc<Hub>) -> ChildSpec {
     let hub = Arc::clone(hub);
-    ChildSpec::supervisor("hub", RestartPolicy::ACTOR, move || children(&hub))
+    ChildSpec::supervisor("hub", move || children(&hub))
 }
 
 /// Children drain in reverse order: the API stops first, and the writer after what sends to it.

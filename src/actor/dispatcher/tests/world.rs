@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::actor::{KeyMailbox, key_mailbox};
+use crate::actor::mailbox::{KeyMailbox, key_mailbox};
 
 /// What the tests see of one key.
 #[derive(Default)]
@@ -135,9 +135,6 @@ impl Observe<usize> for Arc<World> {
     fn panicked(&self, _: &usize, _: &str) {
         self.note("panicked");
     }
-    fn passivated(&self, _: &usize) {
-        self.note("passivated");
-    }
 }
 
 pub(super) const LIMITS: Limits = Limits {
@@ -151,18 +148,17 @@ pub(super) struct Rig {
     pub(super) world: Arc<World>,
     pub(super) mailbox: KeyMailbox<usize>,
     pub(super) dispatcher: Dispatcher<Arc<World>, Arc<World>>,
-    pub(super) template: KeyInbox<usize>,
     pub(super) drain: CancellationToken,
     pub(super) body: JoinHandle<Result<(), BoxError>>,
 }
 
 impl Rig {
     pub(super) fn start(world: Arc<World>, capacity: usize, limits: Limits) -> Self {
-        let (mailbox, template) = key_mailbox(capacity);
+        let (mailbox, inbox) = key_mailbox(capacity);
         let (scope, drain) = Scope::standalone("dispatcher");
         let dispatcher = Dispatcher::new(Arc::new(Arc::clone(&world)), Arc::new(Arc::clone(&world)), limits);
-        let body = tokio::spawn(dispatcher.clone().run(scope, template.clone()));
-        Self { world, mailbox, dispatcher, template, drain, body }
+        let body = tokio::spawn(dispatcher.clone().run(scope, inbox));
+        Self { world, mailbox, dispatcher, drain, body }
     }
 
     pub(super) async fn request(&self, key: usize) {

@@ -383,6 +383,6 @@ impl Section {
         if self.config.dry_run {
             return;
         }
-        let _ = self.events.offer(event);
+        self.events.offer(event);
     }
 }
