@@ -124,7 +124,8 @@ pub mod syncset {
         }
         pub mod pass {
             pub use crate::syncset::plan::pass::{
-                Answer, End, Input, Outcome, Pass, Progress, Refused, Release, Step, Writes,
+                Address, End, Ending, Failed, Input, List, Outcome, Page, Progress, Refused, Release, Resolution, Seen,
+                Target, Write, Writes, Written, pass,
             };
         }
         pub mod render {
@@ -150,8 +151,8 @@ pub mod syncset {
     }
     pub mod work {
         pub use crate::syncset::run::work::{
-            Client, Executor, Failed, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer,
-            ReconcileEnd, Stop, WorkObserver,
+            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, ReconcileEnd,
+            Stop, WorkObserver,
         };
     }
 }

@@ -1,4 +1,4 @@
-//! What syncsets mean: documents, stored rows, observations and time in, steps out. No I/O and no clock.
+//! What syncsets mean. No I/O and no clock: what asks for something is given whom to ask ([`pass::Target`]).
 //!
 //! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they

@@ -1,6 +1,7 @@
 //! What the hub's database has of one cluster, in memory, and passes over it.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,15 @@ use towline::test_api::cluster::{Clock, DynamicCluster, Fence};
 use towline::test_api::syncset::plan::digest::inputs;
 use towline::test_api::syncset::plan::name::{SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::parse::{self, Identity};
-use towline::test_api::syncset::plan::pass::{Answer, Input, Outcome, Pass, Progress, Step, Writes};
+use towline::test_api::syncset::plan::pass::{
+    Address, Ending, Failed, Input, List, Outcome, Page, Progress, Refused, Resolution, Seen, Target, Write, Writes,
+    Written, pass,
+};
 use towline::test_api::syncset::plan::render::{UnreadableSecret, render};
 use towline::test_api::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
+use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::plan::wanted::{Deletions, Live};
-use towline::test_api::syncset::work::{Client, Executor, Failed, Stop};
+use towline::test_api::syncset::work::{Client, Executor, Stop};
 
 use crate::edges::world::LIMIT;
 
@@ -112,7 +117,7 @@ impl State {
         let live: Vec<Live> = sets.iter().map(|set| set.live(rows, full)).collect();
         let gone = rows.results.iter().map(|row| row.syncset);
         let gone = gone.filter(|syncset| live.iter().all(|live| live.header.id != *syncset));
-        let mut pass = Pass::new(Input {
+        let input = Input {
             gone: gone.map(|syncset| (syncset, Deletions::Allowed)).collect(),
             live,
             applied: rows.applied.clone(),
@@ -123,33 +128,88 @@ impl State {
             elsewhere: false,
             progress: Progress::default(),
             now: "2026-11-19T08:00:03Z".parse().unwrap(),
-        });
+        };
         let fence = Fence::new("edge", Clock::Boot);
         fence.open(fence.now() + Duration::from_hours(1));
-        let mut executor = Executor::new(client, &fence);
-        executor.expect(&pass);
-        let begun = Instant::now();
-        loop {
-            let mut reply = match pass.next(begun.elapsed()) {
-                Step::Done(outcome) => {
-                    rows.save(&outcome.writes);
-                    return Ok(*outcome);
-                }
-                Step::Store(writes) => {
-                    rows.save(&writes);
-                    Ok(Answer::Stored)
-                }
-                step => match executor.carry_out(&step, LIMIT).await {
-                    Ok(answer) => Ok(answer),
-                    Err(Failed::Refused(refused)) => Err(refused),
-                    Err(Failed::Stopped(reason)) => return Err(reason),
-                },
-            };
-            // There is one hub.
-            if let Some((_, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
-                *is_known = true;
+        let mut target = OnEdge::new(Executor::new(client, &fence, LIMIT), |writes| rows.save(writes));
+        target.executor.expect(input.kinds());
+        match pass(&mut target, input).await {
+            (outcome, None) => {
+                rows.save(&outcome.writes);
+                Ok(outcome)
             }
-            pass.reply(reply);
+            (_, Some(stop)) => Err(stop),
         }
     }
+}
+
+/// A cluster and a database of maps. There is one hub.
+pub(crate) struct OnEdge<'e, S> {
+    pub(crate) executor: Executor<'e>,
+    save: S,
+    begun: Instant,
+    /// What happens right before the first write, after which the process is killed.
+    pub(crate) forestalled: Option<Pin<Box<dyn Future<Output = ()> + Send + 'e>>>,
+}
+
+impl<'e, S: FnMut(&Writes) + Send> OnEdge<'e, S> {
+    pub(crate) fn new(executor: Executor<'e>, save: S) -> Self {
+        Self { executor, save, begun: Instant::now(), forestalled: None }
+    }
+}
+
+impl<S: FnMut(&Writes) + Send> Target for OnEdge<'_, S> {
+    type Stop = Stop;
+
+    fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    async fn ready(&mut self) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    async fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Result<Resolution, Failed<Stop>> {
+        self.executor.resolve(api_version, kind, wait).await
+    }
+
+    async fn look(&mut self, at: Address<'_>) -> Result<Option<Seen>, Failed<Stop>> {
+        let found = self.executor.look(at).await?;
+        Ok(found.map(|seen| Seen { of_this_hub: seen.marks.syncset.is_some(), ..seen }))
+    }
+
+    async fn list(&mut self, lists: &[List<'_>]) -> Result<Vec<Result<Page, Refused>>, Stop> {
+        self.executor.list(lists).await
+    }
+
+    async fn write(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Failed<Stop>> {
+        let Some(somebody) = self.forestalled.take() else { return self.executor.write(at, write).await };
+        somebody.await;
+        let refused = self.executor.write(at, write).await;
+        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        Err(Failed::Stopped(Stop::Lost))
+    }
+
+    async fn may_delete(&mut self) -> Result<bool, Stop> {
+        Ok(true)
+    }
+
+    async fn delete(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Failed<Stop>> {
+        self.executor.delete(at, uid, version).await
+    }
+
+    async fn throttled(&mut self, _: bool) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    async fn store(&mut self, writes: Writes) -> Result<(), Stop> {
+        (self.save)(&writes);
+        Ok(())
+    }
+
+    fn sent(&mut self, _: Behavior, _: bool) {}
 }

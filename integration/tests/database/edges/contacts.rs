@@ -2,7 +2,6 @@
 //! against a real server, with a database of maps.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use integration::Filter;
 use integration::users::EDGE_CONTROLLER;
@@ -10,12 +9,13 @@ use serde_json::{Value, json};
 use towline::test_api::cluster::{Clock, Error, Fence, Kind, Payload, Request};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::object::normalize;
-use towline::test_api::syncset::plan::pass::{Answer, End, Input, Outcome, Pass, Progress, Refused, Step};
+use towline::test_api::syncset::plan::pass::{End, Input, Outcome, Progress, Writes, pass};
 use towline::test_api::syncset::plan::rows::AppliedRow;
 use towline::test_api::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
 use towline::test_api::syncset::plan::wanted::{Deletions, Live};
-use towline::test_api::syncset::work::{Client, Executor, Failed};
+use towline::test_api::syncset::work::{Client, Executor, Stop};
 
+use crate::edges::cluster_state::OnEdge;
 use crate::edges::world::{Edge, LIMIT, config_maps, custom, run};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -25,15 +25,6 @@ fn deployments() -> Kind {
     "apps".clone_into(&mut kind.resource.group);
     "apps/v1".clone_into(&mut kind.resource.api_version);
     kind
-}
-
-/// The reply to a pass, unless it stops.
-fn reply(done: Result<Answer, Failed>) -> Result<Result<Answer, Refused>, Failed> {
-    match done {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(Failed::Refused(refused)) => Ok(Err(refused)),
-        Err(stopped) => Err(stopped),
-    }
 }
 
 /// A syncset with one object, and what is stored of it.
@@ -109,26 +100,16 @@ impl Applied {
 
     /// Sends the object, as one that is new.
     async fn sends(&mut self, kind: &Kind, body: &Value) -> Outcome {
-        let mut pass = Pass::new(self.input(kind, body));
-        let mut executor = Executor::new(&mut self.client, &self.fence);
-        loop {
-            let (mut reply, stored) = match pass.next(Duration::ZERO) {
-                Step::Done(outcome) => {
-                    let rows = outcome.writes.applied.iter();
-                    self.rows.extend(rows.map(|row| (row.object.clone(), row.clone())));
-                    assert_eq!((outcome.end, &outcome.results[0].failure), (End::Finished, &None));
-                    return *outcome;
-                }
-                Step::Store(writes) => (Ok(Answer::Stored), writes.applied),
-                step => (reply(executor.carry_out(&step, LIMIT).await).unwrap(), Vec::new()),
-            };
-            self.rows.extend(stored.into_iter().map(|row| (row.object.clone(), row)));
-            // There is one hub.
-            if let Some((_, is_known)) = reply.as_mut().ok().and_then(Answer::marked) {
-                *is_known = true;
-            }
-            pass.reply(reply);
-        }
+        let input = self.input(kind, body);
+        let Self { client, fence, rows, .. } = self;
+        let mut save =
+            |writes: &Writes| rows.extend(writes.applied.iter().map(|row| (row.object.clone(), row.clone())));
+        let executor = Executor::new(client, fence, LIMIT);
+        let (outcome, stop) = pass(&mut OnEdge::new(executor, &mut save), input).await;
+        assert!(stop.is_none(), "{stop:?}");
+        save(&outcome.writes);
+        assert_eq!((outcome.end, &outcome.results[0].failure), (End::Finished, &None));
+        outcome
     }
 
     fn row(&self) -> &AppliedRow {
@@ -150,28 +131,17 @@ fn an_object_that_somebody_creates_after_the_look_is_not_ours_even_if_the_proces
             theirs["metadata"]["labels"] = json!({});
             let key = edge.key("site");
             let input = applied.input(&kind, &body);
-            let mut pass = Pass::new(input);
-            let mut executor = Executor::new(&mut applied.client, &applied.fence);
             let mut stored = BTreeMap::new();
-            loop {
-                let step = pass.next(Duration::ZERO);
-                if matches!(step, Step::Apply { .. } | Step::Create { .. }) {
-                    edge.cluster.change(Request::create(&kind, &key, &theirs).by("somebody")).await.unwrap();
-                    let refused = executor.carry_out(&step, LIMIT).await;
-                    assert!(matches!(refused, Err(Failed::Refused(_))), "{behavior:?}: {refused:?}");
-                    break;
-                }
-                let reply = match step {
-                    Step::Done(_) => panic!("it has written nothing"),
-                    Step::Store(writes) => {
-                        stored.extend(writes.applied.into_iter().map(|row| (row.object.clone(), row)));
-                        Ok(Answer::Stored)
-                    }
-                    step => reply(executor.carry_out(&step, LIMIT).await).unwrap(),
-                };
-                pass.reply(reply);
-            }
-            drop(executor);
+            let save =
+                |writes: &Writes| stored.extend(writes.applied.iter().map(|row| (row.object.clone(), row.clone())));
+            let executor = Executor::new(&mut applied.client, &applied.fence, LIMIT);
+            let mut target = OnEdge::new(executor, save);
+            target.forestalled = Some(Box::pin(async {
+                edge.cluster.change(Request::create(&kind, &key, &theirs).by("somebody")).await.unwrap();
+            }));
+            let (_, stop) = pass(&mut target, input).await;
+            assert_eq!(stop, Some(Stop::Lost), "{behavior:?}: it has written nothing");
+            drop(target);
             applied.rows = stored;
             applied.sends(&kind, &body).await;
             assert!(applied.row().adopted, "{behavior:?}");

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::step::{Ending, Refusal, Refused};
+use super::target::{Ending, Refusal, Refused};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::Position;

@@ -5,12 +5,15 @@ use std::borrow::Cow;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::step::{Refusal, Refused};
 use super::stored::Facts;
+use super::target::{Address, Refusal, Refused};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::Precondition;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch};
+
+/// How often one object may be found to come and go while it is sent.
+const MOST_TRIES: u8 = 3;
 
 /// A kind in a version: `apps/v1`, `Deployment`.
 pub(super) type KindKey = (String, String);
@@ -47,8 +50,6 @@ pub(super) struct Item {
     pub(super) last_other: Option<String>,
     /// The patch by which fields of Hive and of other behaviors become those of `Apply`, before the object is applied.
     pub(super) takeover: Option<Box<Value>>,
-    /// Whether the pass has waited for its kind.
-    pub(super) has_waited: bool,
     pub(super) tries: u8,
 }
 
@@ -117,10 +118,19 @@ impl Item {
         refused.refusal == Refusal::Conflict && self.is_absent && !self.was_refused_as_new
     }
 
+    /// Whether it is not tried once more if it turns out to have come or gone.
+    pub(super) fn is_last_try(&self) -> bool {
+        self.tries + 1 >= MOST_TRIES
+    }
+
     /// Whether it was refused as an object with a UID is if there is none of that name (409), or one with another UID (422). Both can
     /// have other causes.
     pub(super) fn may_be_another(&self, refused: &Refused) -> bool {
         self.facts.uid.is_some() && matches!(refused.refusal, Refusal::Conflict | Refusal::Invalid)
+    }
+
+    pub(super) fn address(&self) -> Address<'_> {
+        Address { object: &self.object, api_version: &self.desired.api_version }
     }
 
     pub(super) fn kind_key(&self) -> KindKey {
@@ -135,8 +145,12 @@ pub(super) struct PatchItem {
     pub(super) position: usize,
     pub(super) object: ObjectRef,
     pub(super) desired: DesiredPatch,
-    pub(super) as_merge: bool,
-    pub(super) has_waited: bool,
+}
+
+impl PatchItem {
+    pub(super) fn address(&self) -> Address<'_> {
+        Address { object: &self.object, api_version: &self.desired.api_version }
+    }
 }
 
 #[derive(Debug)]
@@ -146,7 +160,12 @@ pub(super) struct Removal {
     pub(super) object: ObjectRef,
     /// The version under which it is addressed.
     pub(super) api_version: String,
-    pub(super) tries: u8,
+}
+
+impl Removal {
+    pub(super) fn address(&self) -> Address<'_> {
+        Address { object: &self.object, api_version: &self.api_version }
+    }
 }
 
 /// What a syncset does in its turn.

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use uuid::Uuid;
 
-use super::failure;
 use super::item::{Check, Item, ItemState, KindKey, PatchItem, Removal, Work};
-use super::kept::is_kept;
-use super::list::Listing;
-use super::run::Pass;
-use super::step::{Release, Resolution, is_of_apply};
+use super::look::Listing;
+use super::outcome::Release;
+use super::remove::is_kept;
 use super::stored::{Facts, is_undetermined};
+use super::target::{Resolution, is_of_apply};
+use super::{Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch, Mode, Position, Rendered, Rendering};
@@ -120,7 +120,7 @@ impl Pass {
         if object.namespace.is_empty() && scope == Scope::Namespaced {
             "default".clone_into(&mut object.namespace);
         }
-        PatchItem { syncset, position, object, desired, as_merge: false, has_waited: false }
+        PatchItem { syncset, position, object, desired }
     }
 
     fn item(&self, syncset: usize, object: ObjectRef, mut desired: Desired) -> Option<Item> {
@@ -163,7 +163,6 @@ impl Pass {
             is_late: false,
             last_other: None,
             takeover: None,
-            has_waited: false,
             tries: 0,
             object,
             desired,
@@ -207,7 +206,7 @@ impl Pass {
         }
     }
 
-    fn is_served(&self, kind: &KindKey) -> bool {
+    pub(super) fn is_served(&self, kind: &KindKey) -> bool {
         matches!(self.kinds.get(kind), Some(Ok(Resolution::Served { .. })))
     }
 
@@ -367,7 +366,7 @@ impl Pass {
             }
             // Without content it is sent again if the change is taken back after the object was deleted.
             self.stored.put(AppliedRow { wanted: false, content: None, ..row.clone() });
-            let removal = Removal { syncset: row.syncset, object: row.object, api_version: row.api_version, tries: 0 };
+            let removal = Removal { syncset: row.syncset, object: row.object, api_version: row.api_version };
             match position {
                 Some(position) => self.removals.entry(position).or_default().push_back(removal),
                 None => self.gone_removals.push_back(removal),

@@ -1,17 +1,20 @@
 //! Deleting what nobody wants, and the results of syncsets.
+//!
+//! Some objects that nobody wants any more stay. What is deleted with its namespace or the definition of its kind is not deleted
+//! with these either. That an object stays is known from the moment on at which it is released. What it is within may be decided on much later, so a row
+//! remembers it until then. It belongs to a syncset that has the outer object, and goes with the row of that.
 
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use uuid::Uuid;
 
-use super::ask::Ask;
-use super::failure;
 use super::item::{KindKey, Removal};
-use super::kept::is_kept;
-use super::run::{Pass, unexpected};
+use super::outcome::{Release, Verb};
 use super::send::CONTENDED_AFTER;
-use super::step::{Answer, Ending, Refusal, Refused, Release, Resolution, Seen};
+use super::stored::is_undetermined;
+use super::target::{Ending, Refusal, Resolution, Target};
+use super::{Flow, Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow};
 use crate::syncset::plan::status::Reason;
@@ -22,88 +25,116 @@ const MOST_LOOKS: u8 = 3;
 /// After this time an object that was deleted and is still there is a failure: what holds it does not let go.
 const SOON_GONE: SignedDuration = SignedDuration::from_mins(1);
 
+/// Whether a row says only that the object is to stay. For a syncset that wants the object again it is as good as no row.
+pub(super) fn is_kept(row: &AppliedRow) -> bool {
+    !row.wanted && !row.tracked && is_undetermined(row)
+}
+
 impl Pass {
-    pub(super) fn next_gone_removal(&mut self) -> Option<Ask> {
+    /// What syncsets that are gone have left.
+    pub(super) async fn delete_gone<T: Target>(&mut self, target: &mut T) -> Flow<T> {
         while let Some(removal) = self.gone_removals.pop_front() {
             if self.has_removal_within(&removal.object, None) {
                 self.late_removals.push_back(removal);
-                continue;
-            }
-            let ask = self.begin_removal(removal);
-            if ask.is_some() {
-                return ask;
+            } else {
+                self.remove(target, removal).await?;
             }
         }
-        None
+        Ok(())
     }
 
-    pub(super) fn next_removal(&mut self, syncset: usize) -> Option<Ask> {
-        while let Some(removal) = self.removals.get_mut(&syncset).and_then(std::collections::VecDeque::pop_front) {
-            // When all of them have given way and nothing was done, each waits for another one: then nobody does, and what would be deleted
-            // with an object keeps it.
-            if self.given_way < self.turns.len() && self.has_removal_within(&removal.object, Some(syncset)) {
-                // The rest of its turn comes after those of the others.
-                self.put_back(removal);
-                self.turns.rotate_left(1);
-                self.given_way += 1;
-                return self.next_of_turn();
-            }
-            let ask = self.begin_removal(removal);
-            if ask.is_some() {
-                return ask;
-            }
-            self.given_way = 0;
-        }
-        None
-    }
-
-    fn begin_removal(&mut self, mut removal: Removal) -> Option<Ask> {
+    /// Deletes an object, if it is provably ours and nothing keeps it.
+    pub(super) async fn remove<T: Target>(&mut self, target: &mut T, mut removal: Removal) -> Flow<T> {
         if self.are_deletions_off {
-            return None;
+            return Ok(());
         }
-        if let Some(key) = self.unresolved_within(&removal.object) {
-            self.put_back(removal);
+        while let Some(key) = self.unresolved_within(&removal.object) {
+            self.step(target).await?;
             // Counts as one without an answer until there is one.
             self.progress.unknown_within.insert(key.clone());
-            return Some(Ask::Kind { key, wait: false });
+            self.resolve_late(target, key, false).await?;
         }
         if let Some(hindrance) = self.hindrance(&removal.object) {
             self.keep_row(&removal, &hindrance);
-            return None;
+            return Ok(());
         }
         if self.has_to_stay(&removal.object) {
-            *self.releases.entry(Release::Kept).or_default() += 1;
-            self.let_stay(&removal.object, removal.syncset);
-            return None;
+            self.release(&removal, Release::Kept);
+            return Ok(());
         }
         let place = (removal.object.clone(), removal.syncset);
         if self.progress.ending.contains(&place) {
-            return None;
+            return Ok(());
         }
         if let Some(failure) = self.progress.removals.get(&place) {
             self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
-            return None;
+            return Ok(());
         }
         let key = (removal.api_version.clone(), removal.object.kind.clone());
+        if !self.kinds.contains_key(&key) {
+            self.step(target).await?;
+            self.resolve_late(target, key.clone(), false).await?;
+        }
         match self.kinds.get(&key).cloned() {
-            None => {
-                self.put_back(removal);
-                Some(Ask::Kind { key, wait: false })
-            }
-            Some(Ok(Resolution::Served { .. })) => Some(Ask::Examine(removal)),
-            Some(Ok(Resolution::OtherVersion { api_version })) => {
-                removal.api_version = api_version;
-                Some(Ask::Examine(removal))
-            }
-            Some(Ok(Resolution::NotServed)) => {
+            Some(Ok(Resolution::Served { .. })) => {}
+            Some(Ok(Resolution::OtherVersion { api_version })) => removal.api_version = api_version,
+            Some(Ok(Resolution::NotServed)) | None => {
                 self.stored.forget(&removal.object, removal.syncset);
-                None
+                return Ok(());
             }
             Some(Err(refused)) => {
                 self.give_up(&removal, &refused.message);
-                None
+                return Ok(());
             }
         }
+        self.step(target).await?;
+        self.delete_if_ours(target, &removal).await
+    }
+
+    async fn delete_if_ours<T: Target>(&mut self, target: &mut T, removal: &Removal) -> Flow<T> {
+        for look in 1.. {
+            let seen = match self.look(target, Verb::Examine, removal.address()).await? {
+                Ok(Some(seen)) => seen,
+                // A pass that was killed may have deleted it.
+                Ok(None) => {
+                    self.stored.remove(&removal.object, removal.syncset);
+                    break;
+                }
+                Err(refused) => {
+                    self.give_up(removal, &refused.message);
+                    break;
+                }
+            };
+            let Some(row) = self.stored.row(&removal.object, removal.syncset) else { break };
+            let is_wanted = |object: &ObjectRef| self.wanted.winner(object).is_some();
+            if let Some(release) = Release::of(row, &seen, self.stored.rows(), is_wanted) {
+                self.release(removal, release);
+                break;
+            }
+            if let Some(ending) = &seen.ending {
+                self.wait_until_gone(removal, ending);
+                break;
+            }
+            if !self.may_delete(target).await? {
+                break;
+            }
+            match self.delete(target, Verb::Delete, removal.address(), &seen).await? {
+                Ok(Some(ending)) => self.wait_until_gone(removal, &ending),
+                Ok(None) => self.stored.remove(&removal.object, removal.syncset),
+                Err(refused) => match refused.refusal {
+                    Refusal::NotFound => self.stored.remove(&removal.object, removal.syncset),
+                    Refusal::Conflict if look < MOST_LOOKS => continue,
+                    _ => self.give_up(removal, &refused.message),
+                },
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, removal: &Removal, release: Release) {
+        *self.releases.entry(release).or_default() += 1;
+        self.let_stay(&removal.object, removal.syncset);
     }
 
     /// Why an object can't be deleted although nobody wants it: something that is wanted, that another syncset may not delete,
@@ -150,13 +181,6 @@ impl Pass {
         keys.find(|key| !self.kinds.contains_key(key) && !self.progress.unknown_within.contains(key))
     }
 
-    fn put_back(&mut self, removal: Removal) {
-        match self.position(removal.syncset) {
-            Some(position) => self.removals.entry(position).or_default().push_front(removal),
-            None => self.gone_removals.push_front(removal),
-        }
-    }
-
     fn keep_row(&mut self, removal: &Removal, message: &str) {
         let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
         self.deletion_failures.entry(removal.syncset).or_insert(failure);
@@ -167,26 +191,6 @@ impl Pass {
         let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
         self.progress.removals.insert((removal.object.clone(), removal.syncset), failure);
         self.keep_row(removal, message);
-    }
-
-    pub(super) fn examined(&mut self, removal: Removal, reply: Result<Answer, Refused>) {
-        match reply {
-            // A pass that was killed may have deleted it.
-            Ok(Answer::Found(None)) => self.stored.remove(&removal.object, removal.syncset),
-            Ok(Answer::Found(Some(seen))) => {
-                let Some(row) = self.stored.row(&removal.object, removal.syncset) else { return };
-                if let Some(release) = self.release(row, &seen) {
-                    *self.releases.entry(release).or_default() += 1;
-                    self.let_stay(&removal.object, removal.syncset);
-                } else if seen.is_terminating() {
-                    self.wait_until_gone(removal, &seen.ending.unwrap_or_default());
-                } else {
-                    self.follow_up = Some(Ask::Delete(removal, seen));
-                }
-            }
-            Ok(_) => self.give_up(&removal, &unexpected().message),
-            Err(refused) => self.give_up(&removal, &refused.message),
-        }
     }
 
     /// Syncsets that are gone and all of whose objects are being deleted.
@@ -202,35 +206,14 @@ impl Pass {
         .collect()
     }
 
-    /// Why the object is not ours to delete, if it is not.
-    fn release(&self, row: &AppliedRow, seen: &Seen) -> Option<Release> {
-        Release::of(row, seen, self.stored.rows(), |object| self.wanted.winner(object).is_some())
-    }
-
     /// The row of an object that is being deleted stays until it is gone, so that somebody says what holds it.
-    fn wait_until_gone(&mut self, removal: Removal, ending: &Ending) {
+    fn wait_until_gone(&mut self, removal: &Removal, ending: &Ending) {
         let since = ending.since.filter(|since| self.now().duration_since(*since) >= SOON_GONE);
         if let Some(since) = since {
             let failure = failure::of_ending(&removal.api_version, &removal.object, since, ending);
             self.deletion_failures.entry(removal.syncset).or_insert(failure);
         }
-        self.progress.ending.insert((removal.object, removal.syncset));
-    }
-
-    pub(super) fn deleted(&mut self, mut removal: Removal, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Deleted(Some(ending))) => self.wait_until_gone(removal, &ending),
-            Ok(Answer::Deleted(None)) => self.stored.remove(&removal.object, removal.syncset),
-            Ok(_) => self.give_up(&removal, &unexpected().message),
-            Err(refused) => {
-                removal.tries += 1;
-                match refused.refusal {
-                    Refusal::NotFound => self.stored.remove(&removal.object, removal.syncset),
-                    Refusal::Conflict if removal.tries < MOST_LOOKS => self.follow_up = Some(Ask::Examine(removal)),
-                    _ => self.give_up(&removal, &refused.message),
-                }
-            }
-        }
+        self.progress.ending.insert((removal.object.clone(), removal.syncset));
     }
 
     /// Removes the results of gone syncsets that have no rows left. Their rows may also have been removed in the turn of a later syncset.
@@ -262,10 +245,9 @@ impl Pass {
         failure.filter(|_| !self.full && self.stored.rows().any(is_open)).cloned()
     }
 
-    /// Ends the turn of a syncset. Returns whether another one is next.
-    pub(super) fn finish_turn(&mut self) -> bool {
-        let Some(position) = self.turns.pop_front() else { return false };
-        let Some(live) = self.live.get(position) else { return false };
+    /// Notes the result of a syncset's turn.
+    pub(super) fn finish_turn(&mut self, position: usize) {
+        let Some(live) = self.live.get(position) else { return };
         let id = live.header.id;
         let failures = [self.failures.remove(&position), self.left_out.remove(&position)];
         let failure = failures.into_iter().flatten().next().or_else(|| self.deletion_failures.remove(&id));
@@ -289,6 +271,75 @@ impl Pass {
             self.progress.ended.insert(id, row.inputs);
         }
         self.stored.put_result(row);
-        !self.turns.is_empty()
+    }
+
+    /// Removes the row of an object that stays, but keeps the fact that it stays.
+    pub(super) fn let_stay(&mut self, object: &ObjectRef, syncset: Uuid) {
+        let Some(row) = self.stored.row(object, syncset).cloned() else { return };
+        self.stored.forget(object, syncset);
+        // Otherwise another row decides what becomes of the object.
+        if self.stored.rows_of(object).all(is_kept) {
+            self.remember_kept(&row);
+        }
+    }
+
+    fn remember_kept(&mut self, row: &AppliedRow) {
+        for syncset in self.owners_around(&row.object) {
+            if self.stored.row(&row.object, syncset).is_none() {
+                self.stored.put(AppliedRow {
+                    syncset,
+                    content: None,
+                    wanted: false,
+                    tracked: false,
+                    adopted: true,
+                    uid: None,
+                    version: None,
+                    owned: None,
+                    resent: 0,
+                    gone: 0,
+                    ..row.clone()
+                });
+            }
+        }
+    }
+
+    /// The syncsets with rows of objects that an object would be deleted with.
+    fn owners_around(&self, object: &ObjectRef) -> BTreeSet<Uuid> {
+        let is_around =
+            |row: &&AppliedRow| !is_kept(row) && is_within(object, &row.object) && self.may_define(&row.object, object);
+        self.stored.rows().filter(is_around).map(|row| row.syncset).collect()
+    }
+
+    /// Moves what is known of objects that stay to the syncsets that now have the outer objects, and removes rows that are no longer
+    /// needed.
+    pub(super) fn tidy_kept(&mut self) {
+        let kept: Vec<AppliedRow> = self.stored.rows().filter(|row| is_kept(row)).cloned().collect();
+        for row in kept {
+            let is_decided_elsewhere = !self.stored.rows_of(&row.object).all(is_kept);
+            if is_decided_elsewhere || !self.owners_around(&row.object).contains(&row.syncset) {
+                self.stored.forget(&row.object, row.syncset);
+            }
+            if !is_decided_elsewhere {
+                self.remember_kept(&row);
+            }
+        }
+    }
+
+    /// Rows of objects that stay and would be deleted with this one.
+    pub(super) fn kept_within(&self, outer: &ObjectRef) -> impl Iterator<Item = &AppliedRow> {
+        self.stored.rows().filter(move |row| is_kept(row) && is_within(&row.object, outer))
+    }
+
+    /// Whether something stays that would be deleted with this object.
+    pub(super) fn has_to_stay(&self, outer: &ObjectRef) -> bool {
+        self.kept_within(outer).any(|row| self.may_define(outer, &row.object))
+    }
+
+    /// Whether a live syncset other than this one has yet to delete something that would be deleted with this object. That goes first: the
+    /// other syncset sends what it wants before it deletes anything, and the inner object may turn out to be kept. A syncset deletes its
+    /// own objects in order. Two syncsets may still wait for each other, since a definition of definitions may have any name.
+    pub(super) fn has_removal_within(&self, outer: &ObjectRef, but: Option<usize>) -> bool {
+        let of_others = self.removals.iter().filter(|(syncset, _)| Some(**syncset) != but);
+        of_others.flat_map(|(_, removals)| removals).any(|removal| is_within(&removal.object, outer))
     }
 }

@@ -2,17 +2,16 @@
 
 use serde_json::Value;
 
-use super::ask::Ask;
-use super::failure;
 use super::item::{Check, Item, ItemState, Work};
-use super::run::{Pass, unexpected};
-use super::step::{Answer, Refusal, Refused, Resolution, Seen};
+use super::outcome::{Release, Verb};
+use super::target::{Manager, Refusal, Refused, Seen, Target, Write, Written};
+use super::{Flow, Pass, failure};
+use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::object::NEVER_RECREATED;
 use crate::syncset::plan::rows::AppliedRow;
-use crate::syncset::plan::spec::{Behavior, Position};
+use crate::syncset::plan::spec::{Behavior, PatchType, Position};
 use crate::syncset::plan::status::Reason;
-
-/// How often one object may be found to come and go while it is sent.
-const MOST_TRIES: u8 = 3;
+use crate::syncset::plan::wanted::Deletions;
 
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.
 const MOST_AHEAD: usize = 50;
@@ -23,106 +22,68 @@ pub(super) const CONTENDED_AFTER: u8 = 2;
 /// What helps if a copy of a Secret can't be changed.
 const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.dev/recreate: \"true\" on the hub's Secret has it deleted \
      and created again";
+/// Why an object is not deleted to be created again.
+const CHANGED: &str = "documents have changed meanwhile";
 
 impl Pass {
-    /// How an object of a syncset was sent, and whether it was, by the reply to the step that waits for it. None if it is another step,
-    /// or a try, or if the pass is going to send the object in another way or once more.
-    pub fn sent(&self, reply: &Result<Answer, Refused>) -> Option<(Behavior, bool)> {
-        let (Ask::Apply(item) | Ask::Create(item) | Ask::Update(item) | Ask::Identify(item, _)) = self.asked()? else {
-            return None;
-        };
-        let may_try_again = item.tries + 1 < MOST_TRIES;
-        let is_sent = match (self.asked()?, reply) {
-            // A look at the object whose write was refused.
-            (Ask::Identify(..), Ok(Answer::Found(found))) => {
-                let is_it = |seen: &Seen| seen.is_terminating() || item.facts.uid.as_ref() == Some(&seen.uid);
-                if may_try_again && !found.as_ref().is_some_and(is_it) {
-                    return None;
-                }
-                false
-            }
-            (Ask::Identify(..), _) => false,
-            (_, Ok(_)) => true,
-            (Ask::Apply(_), Err(refused)) if may_try_again && item.was_overtaken(refused) => return None,
-            (Ask::Create(_), Err(Refused { refusal: Refusal::Exists, .. })) => match item.behavior {
-                // `CreateOnly` leaves what exists, which is a success.
-                Behavior::CreateOnly => true,
-                _ if may_try_again => return None,
-                _ => false,
-            },
-            (Ask::Update(_), Err(Refused { refusal: Refusal::NotFound, .. })) if may_try_again => return None,
-            (Ask::Update(_), Err(Refused { refusal: Refusal::UnsupportedMediaType, .. })) if !item.as_merge => {
-                return None;
-            }
-            (Ask::Apply(_) | Ask::Update(_), Err(refused)) if item.may_be_another(refused) => return None,
-            (_, Err(_)) => false,
-        };
-        Some((item.behavior, is_sent))
-    }
-
-    pub(super) fn begin(&mut self, mut item: Box<Item>) -> Option<Ask> {
-        match item.state.clone() {
-            ItemState::Unresolved | ItemState::Unlooked => self.prepare(item),
-            ItemState::Unserved(_) if self.may_be_served_now(&item) => self.resolve_again(item),
+    /// The next thing to do for an object whose turn it is: it is looked at, or sent. After that it may come once more.
+    pub(super) async fn send_item<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
+        match &item.state {
+            ItemState::Unserved(_) if self.may_be_served_now(&item) => return self.resolve_again(target, item).await,
+            ItemState::Unresolved | ItemState::Unlooked => return self.prepare(target, item).await,
             ItemState::Unserved(failure) | ItemState::Failed(failure) => {
-                self.fail(item.syncset, failure);
-                None
+                self.fail(item.syncset, failure.clone());
+                return Ok(());
             }
-            ItemState::Ready => {
-                if std::mem::take(&mut item.is_late) {
-                    self.awaits_store |= self.settle(&item);
-                }
-                if self.awaits_store {
-                    let syncset = item.syncset;
-                    self.works.insert((syncset, item.desired.place), Work::Item(item));
-                    return Some(self.look_ahead(syncset).unwrap_or_else(|| self.store_late(syncset)));
-                }
-                Some(match item.behavior {
-                    Behavior::Apply if item.takeover.is_some() => Ask::TakeOver(item),
-                    Behavior::Apply => Ask::Apply(item),
-                    Behavior::CreateOrUpdate if item.is_absent => Ask::Create(item),
-                    Behavior::CreateOrUpdate => Ask::Update(item),
-                    Behavior::CreateOnly => Ask::Create(item),
-                })
-            }
+            ItemState::Ready => {}
+        }
+        if std::mem::take(&mut item.is_late) && self.settle(&item) {
+            // The rows of other objects of the syncset that are not ready yet are stored with it.
+            self.look_ahead(target, item.syncset).await?;
+            self.settle_late(item.syncset);
+            self.ready(target).await?;
+            self.store(target).await?;
+        }
+        self.step(target).await?;
+        match item.behavior {
+            Behavior::Apply => self.apply(target, item).await,
+            Behavior::CreateOrUpdate if !item.is_absent => self.update(target, item).await,
+            Behavior::CreateOrUpdate | Behavior::CreateOnly => self.create(target, item).await,
         }
     }
 
     /// Whether the kind was not served, and this pass has applied its definition.
     fn may_be_served_now(&self, item: &Item) -> bool {
         let kind = (item.object.group.clone(), item.object.kind.clone());
-        matches!(item.state, ItemState::Unserved(_)) && !item.has_waited && self.defined.contains(&kind)
+        matches!(item.state, ItemState::Unserved(_)) && self.defined.contains(&kind)
     }
 
-    fn resolve_again(&mut self, mut item: Box<Item>) -> Option<Ask> {
+    async fn resolve_again<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
         let key = item.kind_key();
-        if !matches!(self.kinds.get(&key), Some(Ok(Resolution::Served { .. }))) {
-            self.kinds.remove(&key);
+        if !self.is_served(&key) {
+            self.step(target).await?;
+            self.resolve_late(target, key, true).await?;
         }
-        (item.state, item.has_waited) = (ItemState::Unresolved, true);
-        self.prepare(item)
+        item.state = ItemState::Unresolved;
+        self.prepare(target, item).await
     }
 
-    /// What has to be asked for other objects of the syncset that are not ready yet, so that all are stored at once.
-    fn look_ahead(&mut self, syncset: usize) -> Option<Ask> {
-        while self.ahead < MOST_AHEAD {
-            let mut works =
-                self.works.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+    /// Looks at other objects of the syncset whose kinds this pass has defined, so that the rows of all are stored at once.
+    async fn look_ahead<T: Target>(&mut self, target: &mut T, syncset: usize) -> Flow<T> {
+        for _ in 0..MOST_AHEAD {
+            let works = self.works.range((syncset, Position::Resource(0))..);
+            let mut works = works.take_while(|((of, _), _)| *of == syncset);
             let is_next = |work: &Work| matches!(work, Work::Item(item) if self.may_be_served_now(item));
-            let at = works.find(|(_, work)| is_next(work)).map(|(at, _)| *at)?;
-            let Some(Work::Item(item)) = self.works.remove(&at) else { return None };
-            self.ahead += 1;
-            let ask = self.resolve_again(item);
-            if ask.is_some() {
-                return ask;
+            let Some(at) = works.find(|(_, work)| is_next(work)).map(|(at, _)| *at) else { break };
+            if let Some(Work::Item(item)) = self.works.remove(&at) {
+                self.resolve_again(target, item).await?;
             }
         }
-        None
+        Ok(())
     }
 
-    /// Stores the rows of all objects of the syncset that have become ready.
-    fn store_late(&mut self, syncset: usize) -> Ask {
-        (self.awaits_store, self.ahead) = (false, 0);
+    /// Notes all objects of the syncset that have become ready.
+    fn settle_late(&mut self, syncset: usize) {
         let works = self.works.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
         let is_late = |work: &Work| matches!(work, Work::Item(item) if item.is_late && item.state == ItemState::Ready);
         let late: Vec<_> = works.filter(|(_, work)| is_late(work)).map(|(at, _)| *at).collect();
@@ -133,7 +94,6 @@ impl Pass {
                 self.works.insert(at, Work::Item(item));
             }
         }
-        self.store()
     }
 
     /// The object has changed, so its turn comes once more: its row is stored first if that is necessary.
@@ -142,152 +102,259 @@ impl Pass {
         self.works.insert((item.syncset, item.desired.place), Work::Item(item));
     }
 
-    /// The fields that were taken over are those of our manager, which has to apply the object now.
-    pub(super) fn taken_over(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
-        item.takeover = None;
-        match reply {
-            Ok(Answer::Written { seen, .. }) if seen.is_terminating() => self.fail_terminating(&item),
-            Ok(Answer::Written { seen, .. }) => {
-                item.facts.uid = Some(seen.uid);
-                self.follow_up = Some(Ask::Apply(item));
-            }
-            Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) if matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound) => {
-                self.look_again(item, &refused);
-            }
-            Err(refused) => self.refuse(&item, &refused),
-        }
-    }
-
     /// The object is not as it was when it was looked at.
-    fn look_again(&mut self, mut item: Box<Item>, refused: &Refused) {
-        item.tries += 1;
-        if item.tries >= MOST_TRIES {
+    async fn look_again<T: Target>(&mut self, target: &mut T, mut item: Box<Item>, refused: &Refused) -> Flow<T> {
+        if item.is_last_try() {
             self.refuse(&item, refused);
-        } else {
-            (item.state, item.check) = (ItemState::Unlooked, Check::Anew);
-            self.follow_up = Some(Ask::Look(item));
+            return Ok(());
+        }
+        item.tries += 1;
+        (item.state, item.check) = (ItemState::Unlooked, Check::Anew);
+        self.look_at(target, item).await
+    }
+
+    async fn apply<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
+        // The fields that were taken over are those of our manager, which has to apply the object now.
+        if let Some(body) = item.takeover.take() {
+            let write = Write::Patch { patch_type: PatchType::Json, manager: Manager::Apply, body: &body };
+            match self.write(target, Verb::TakeOver, item.address(), write).await? {
+                Ok(Written { seen, .. }) if seen.is_terminating() => {
+                    self.fail_terminating(&item);
+                    return Ok(());
+                }
+                Ok(Written { seen, .. }) => item.facts.uid = Some(seen.uid),
+                Err(refused) if matches!(refused.refusal, Refusal::Conflict | Refusal::NotFound) => {
+                    return self.look_again(target, item, &refused).await;
+                }
+                Err(refused) => {
+                    self.refuse(&item, &refused);
+                    return Ok(());
+                }
+            }
+        }
+        loop {
+            let applied = self.write(target, Verb::Apply, item.address(), Write::Apply(&item.written_body())).await?;
+            match applied {
+                Ok(written) => {
+                    target.sent(item.behavior, true);
+                    if self.is_written(&mut item, written) {
+                        return Ok(());
+                    }
+                }
+                Err(refused) if item.was_overtaken(&refused) => {
+                    item.was_refused_as_new = true;
+                    if item.is_last_try() {
+                        target.sent(item.behavior, false);
+                    }
+                    return self.look_again(target, item, &refused).await;
+                }
+                Err(refused) => return self.identify_or_refuse(target, item, refused).await,
+            }
         }
     }
 
-    pub(super) fn applied(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Written { created, seen }) => {
-                self.follow_up = self.written(item, created, seen).map(Ask::Apply);
-            }
-            Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) if item.was_overtaken(&refused) => {
-                item.was_refused_as_new = true;
-                self.look_again(item, &refused);
-            }
-            Err(refused) => self.identify_or_refuse(item, refused),
-        }
-    }
-
-    pub(super) fn created(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Written { seen, .. }) => {
+    async fn create<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
+        let write = Write::Create { body: &item.created_body(), dry_run: false };
+        let refused = match self.write(target, Verb::Create, item.address(), write).await? {
+            Ok(Written { seen, .. }) => {
+                target.sent(item.behavior, true);
                 // It has not existed, so it is ours.
                 item.facts.adopted = false;
-                self.follow_up = self.written(item, true, seen).map(Ask::Create);
+                self.is_written(&mut item, Written { created: true, seen });
+                return Ok(());
             }
-            Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) if refused.refusal != Refusal::Exists => self.refuse(&item, &refused),
-            Err(refused) if item.behavior == Behavior::CreateOrUpdate => self.look_again(item, &refused),
-            Err(_) if item.facts.uid.is_some() || (item.facts.adopted && item.is_known) => self.keep(item),
-            Err(_) if item.had_row => self.follow_up = Some(Ask::Owner(item)),
-            Err(_) => {
-                item.facts.adopted = true;
-                self.keep(item);
+            Err(refused) => refused,
+        };
+        if refused.refusal != Refusal::Exists {
+            target.sent(item.behavior, false);
+            self.refuse(&item, &refused);
+        } else if item.behavior == Behavior::CreateOrUpdate {
+            if item.is_last_try() {
+                target.sent(item.behavior, false);
             }
+            self.look_again(target, item, &refused).await?;
+        } else {
+            // `CreateOnly` leaves what exists, which is a success.
+            target.sent(item.behavior, true);
+            let is_decided = item.facts.uid.is_some() || (item.facts.adopted && item.is_known);
+            if !is_decided && item.had_row {
+                return self.find_owner(target, item).await;
+            }
+            item.facts.adopted |= !is_decided;
+            self.keep(&mut item);
         }
+        Ok(())
     }
 
     /// An earlier pass may have created the object, and have been cut short.
-    pub(super) fn owner_seen(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Found(Some(seen))) => {
+    async fn find_owner<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
+        match self.look(target, Verb::Owner, item.address()).await? {
+            Ok(Some(seen)) => {
                 let own = self.live.get(item.syncset).map(|live| live.header.id);
                 let is_own = seen.marks.managed && seen.marks.syncset == own && !seen.marks.adopted;
                 let is_ours = is_own && !self.elsewhere;
                 item.facts.adopted = !is_ours;
                 item.facts.uid = Some(seen.uid);
-                self.keep(item);
+                self.keep(&mut item);
             }
-            Ok(Answer::Found(None)) => {
+            Ok(None) => {
                 let message = "the object was created and deleted again meanwhile".to_owned();
                 self.refuse(&item, &Refused { refusal: Refusal::Conflict, message });
             }
-            Ok(_) => self.refuse(&item, &unexpected()),
             Err(refused) => self.refuse(&item, &refused),
         }
+        Ok(())
     }
 
-    pub(super) fn updated(&mut self, mut item: Box<Item>, reply: Result<Answer, Refused>) {
-        match reply {
-            Ok(Answer::Written { created, seen }) => {
-                self.follow_up = self.written(item, created, seen).map(Ask::Update);
-            }
-            Ok(_) => self.refuse(&item, &unexpected()),
-            Err(refused) => {
-                item.tries += u8::from(refused.refusal == Refusal::NotFound);
-                match refused.refusal {
-                    Refusal::NotFound if item.tries < MOST_TRIES => {
-                        item.is_gone();
-                        self.begin_again(item);
+    async fn update<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
+        loop {
+            let (verb, patch_type) =
+                if item.as_merge { (Verb::Merge, PatchType::Merge) } else { (Verb::Update, PatchType::Strategic) };
+            let write = Write::Patch { patch_type, manager: Manager::Update, body: &item.written_body() };
+            match self.write(target, verb, item.address(), write).await? {
+                Ok(written) => {
+                    target.sent(item.behavior, true);
+                    if self.is_written(&mut item, written) {
+                        return Ok(());
                     }
-                    Refusal::UnsupportedMediaType if !item.as_merge => {
-                        item.as_merge = true;
-                        self.follow_up = Some(Ask::Update(item));
-                    }
-                    _ => self.identify_or_refuse(item, refused),
                 }
+                Err(refused) if refused.refusal == Refusal::NotFound && !item.is_last_try() => {
+                    item.tries += 1;
+                    item.is_gone();
+                    self.begin_again(item);
+                    return Ok(());
+                }
+                Err(refused) if refused.refusal == Refusal::UnsupportedMediaType && !item.as_merge => {
+                    item.as_merge = true;
+                }
+                Err(refused) => return self.identify_or_refuse(target, item, refused).await,
             }
         }
     }
 
-    fn identify_or_refuse(&mut self, item: Box<Item>, refused: Refused) {
-        if item.may_be_another(&refused) {
-            self.follow_up = Some(Ask::Identify(item, refused));
+    /// An object that is gone is created, and one in its place existed before us. A GET shows whether the object whose write was refused is the
+    /// one that has the UID.
+    async fn identify_or_refuse<T: Target>(
+        &mut self,
+        target: &mut T,
+        mut item: Box<Item>,
+        refused: Refused,
+    ) -> Flow<T> {
+        let found = if item.may_be_another(&refused) {
+            self.look(target, Verb::Identify, item.address()).await?
         } else {
-            self.refuse(&item, &refused);
-        }
-    }
-
-    /// An object that is gone is created, and one in its place existed before us.
-    pub(super) fn identified(&mut self, mut item: Box<Item>, refused: Refused, reply: Result<Answer, Refused>) {
-        let found = match reply {
-            Ok(Answer::Found(found)) => found,
-            Ok(_) => return self.refuse(&item, &unexpected()),
-            Err(answer) => return self.refuse(&item, &answer),
+            Err(refused.clone())
         };
-        let uid = found.as_ref().map(|seen| seen.uid.clone());
-        item.tries += 1;
-        if let Some(seen) = found.clone().filter(|seen| item.facts.uid.as_ref() == Some(&seen.uid)) {
-            self.refuse_or_recreate(item, refused, seen);
-        } else if item.tries >= MOST_TRIES {
+        let found = match found {
+            Ok(found) => found,
+            Err(answer) => {
+                target.sent(item.behavior, false);
+                self.refuse(&item, &answer);
+                return Ok(());
+            }
+        };
+        let is_it = |seen: &Seen| item.facts.uid.as_ref() == Some(&seen.uid);
+        let is_last_try = item.is_last_try();
+        if let Some(seen) = found.as_ref().filter(|seen| is_it(seen)) {
+            target.sent(item.behavior, false);
+            return self.refuse_or_recreate(target, item, refused, seen).await;
+        }
+        if is_last_try {
+            target.sent(item.behavior, false);
             self.refuse(&item, &refused);
         } else if found.as_ref().is_some_and(Seen::is_terminating) {
+            target.sent(item.behavior, false);
             self.fail_terminating(&item);
         } else {
+            let uid = found.map(|seen| seen.uid);
+            item.tries += 1;
             item.is_gone();
             item.is_absent = uid.is_none();
             item.facts.adopted = uid.is_some() && !item.desired.may_adopt;
             item.facts.uid = uid;
             self.begin_again(item);
         }
+        Ok(())
     }
 
-    pub(super) fn fail_terminating(&mut self, item: &Item) {
+    /// What the cluster does not accept as a change, it may accept as a new object. Only an object that is known to be ours may be
+    /// deleted for that, as it was seen after the refusal, and only by a syncset that may delete.
+    async fn refuse_or_recreate<T: Target>(
+        &mut self,
+        target: &mut T,
+        item: Box<Item>,
+        refused: Refused,
+        seen: &Seen,
+    ) -> Flow<T> {
+        let kind = (item.object.group.as_str(), item.object.kind.as_str());
+        let may_delete = self.live.get(item.syncset).is_some_and(|live| live.deletions == Deletions::Allowed);
+        let may_recreate = item.desired.may_recreate && may_delete && !NEVER_RECREATED.contains(&kind);
+        if refused.refusal != Refusal::Invalid || !may_recreate {
+            self.refuse(&item, &refused);
+            return Ok(());
+        }
+        if seen.is_terminating() {
+            self.fail_terminating(&item);
+            return Ok(());
+        }
+        if let Some(release) = self.not_ours(&item, seen) {
+            self.refuse_to_recreate(&item, &refused, release.reason());
+            return Ok(());
+        }
+        let tried = Write::Create { body: &item.created_body(), dry_run: true };
+        let tried = self.write(target, Verb::Probe, item.address(), tried).await?;
+        if !tried.is_err_and(|answer| answer.refusal == Refusal::Exists) {
+            self.refuse(&item, &refused);
+            return Ok(());
+        }
+        if !self.may_delete(target).await? {
+            self.refuse_to_recreate(&item, &refused, CHANGED);
+            return Ok(());
+        }
+        match self.delete(target, Verb::Replace, item.address(), seen).await? {
+            Ok(_) => {
+                let message = "the object is being deleted, to be created again";
+                self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
+            }
+            // It has changed since it was seen. The next pass finds out what it is now.
+            Err(answer) if answer.refusal == Refusal::Conflict => self.refuse(&item, &refused),
+            Err(answer) => self.refuse(&item, &answer),
+        }
+        Ok(())
+    }
+
+    /// Why an object is not ours to delete, none if it is: the same rules as for an object that nobody wants. The known facts come from the
+    /// syncset that sent it last, which need not be the one that sends it now.
+    fn not_ours(&self, item: &Item, seen: &Seen) -> Option<Release> {
+        let own = self.live.get(item.syncset).map(|live| live.header.id);
+        let is_wanted = |object: &ObjectRef| *object != item.object && self.wanted.winner(object).is_some();
+        let mut release = None;
+        for row in self.stored.rows_of(&item.object) {
+            let row = AppliedRow { uid: item.facts.uid.clone(), adopted: item.facts.adopted, ..row.clone() };
+            let found = Release::of(&row, seen, self.stored.rows(), is_wanted)?;
+            if release.is_none() || Some(row.syncset) == own {
+                release = Some(found);
+            }
+        }
+        // Without a row nothing is known of it.
+        release.or(Some(Release::AnotherOwner))
+    }
+
+    fn refuse_to_recreate(&mut self, item: &Item, refused: &Refused, why: &str) {
+        let message = format!("{}; it is not deleted to be created again: {why}", refused.message);
+        self.refuse(item, &Refused { refusal: refused.refusal, message });
+    }
+
+    fn fail_terminating(&mut self, item: &Item) {
         let message = "the object is being deleted";
         self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
     }
 
-    /// The object is there as it was sent. It comes back if it has to be sent once more, since it existed before us.
-    fn written(&mut self, mut item: Box<Item>, created: bool, seen: Seen) -> Option<Box<Item>> {
+    /// Notes that the object is there as it was sent. Returns false if it has to be sent once more, since it existed before us.
+    fn is_written(&mut self, item: &mut Item, Written { created, seen }: Written) -> bool {
         if seen.is_terminating() {
-            self.fail_terminating(&item);
-            return None;
+            self.fail_terminating(item);
+            return true;
         }
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
         let is_foreign = !created && (is_another || item.is_absent);
@@ -295,8 +362,8 @@ impl Pass {
         item.facts.uid = Some(seen.uid);
         if is_foreign && !item.facts.adopted && !item.desired.may_adopt {
             item.facts.adopted = true;
-            self.note(&item, false);
-            return Some(item);
+            self.note(item, false);
+            return false;
         }
         item.facts.version = Some(seen.version);
         item.facts.owned = match item.behavior {
@@ -314,19 +381,19 @@ impl Pass {
             let failure = failure::of_absence(item.desired.place, &item.object);
             self.left_out.entry(item.syncset).or_insert(failure);
         }
-        self.note(&item, true);
+        self.note(item, true);
         self.wrote.insert(item.object.clone());
         if self.full {
             self.progress.objects.insert(item.object.clone());
         }
         self.note_definition(&item.desired.body);
-        None
+        true
     }
 
     /// `CreateOnly` leaves what exists, which is not what was sent.
-    fn keep(&mut self, mut item: Box<Item>) {
+    fn keep(&mut self, item: &mut Item) {
         (item.facts.version, item.facts.owned, item.facts.gone) = (None, None, 0);
-        self.note(&item, true);
+        self.note(item, true);
     }
 
     fn note(&mut self, item: &Item, is_sent: bool) {
@@ -359,7 +426,7 @@ impl Pass {
         }
     }
 
-    pub(super) fn refuse(&mut self, item: &Item, refused: &Refused) {
+    fn refuse(&mut self, item: &Item, refused: &Refused) {
         let is_copy = matches!(item.desired.place, Position::Secret(_)) && !item.desired.may_recreate;
         if is_copy && refused.refusal == Refusal::Invalid {
             let message = format!("{}{RECREATE_A_COPY}", refused.message);

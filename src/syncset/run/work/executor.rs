@@ -1,8 +1,8 @@
-//! Carries out the steps of a pass on one cluster.
+//! The requests of a pass to one cluster.
 //!
-//! [`Pass`] says what to do next, an [`Executor`] does it with one request, or with several while a kind is looked up, and returns
-//! what the pass continues from: an [`Answer`], or why there is none ([`Failed`]). Requests go one after
-//! another, and only the lists of one step at once (`lists`). Each is sent under the fence of the work claim: after
+//! Each method is one request, or several while a kind is looked up, and returns what the pass continues from, or why it has no
+//! answer ([`Failed`]). Requests go one after
+//! another, and only lists at once (`lists`). Each is sent under the fence of the work claim: after
 //! the claim has ended nothing is sent, not even what waited.
 //!
 //! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
@@ -10,6 +10,7 @@
 mod lists;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::cluster::{
 };
 use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::plan::name::ObjectRef;
-use crate::syncset::plan::pass::{Answer, Manager, Pass, Refusal, Resolution, Step, Target};
+use crate::syncset::plan::pass::{Address, Ending, Manager, Resolution, Seen, Write, Written};
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for. A definition is served
 /// after about 70 ms.
@@ -105,154 +106,140 @@ impl Client {
     }
 }
 
-/// Carries out the steps of one pass.
+/// Sends the requests of one pass.
 pub struct Executor<'c> {
     cluster: Cluster,
     fence: Fence,
     kinds: &'c mut Kinds,
-    /// How the kinds are served as far as this pass goes: it must not change between two of its steps.
+    /// How the kinds are served as far as this pass goes: it must not change between two of its requests.
     served: BTreeMap<KindId, Kind>,
     /// Lists of which more pages follow.
     lists: BTreeMap<KindId, Pages>,
+    /// Until the cluster has answered something, it has to do so within this time; then requests have their usual deadline.
+    within: Duration,
     is_answered: bool,
 }
 
 impl<'c> Executor<'c> {
     /// For one pass, under the fence of its work claim.
-    pub fn new(client: &'c mut Client, fence: &Fence) -> Self {
+    pub fn new(client: &'c mut Client, fence: &Fence, within: Duration) -> Self {
         Self {
             cluster: client.cluster.under(fence),
             fence: fence.clone(),
             kinds: &mut client.kinds,
             served: BTreeMap::new(),
             lists: BTreeMap::new(),
+            within,
             is_answered: false,
         }
     }
 
-    /// Names the kinds that a pass is going to ask for, so that those of one version of a group cost one request together.
-    pub fn expect(&mut self, pass: &Pass) {
-        self.kinds.expect(pass.kinds().map(|(api_version, kind)| KindId::of(api_version, kind)).collect());
+    /// Names the kinds that a pass is going to ask for, as `apps/v1`, `Deployment`, so that those of one version of a group cost one request together.
+    pub fn expect(&mut self, kinds: impl IntoIterator<Item = (String, String)>) {
+        self.kinds.expect(kinds.into_iter().map(|(api_version, kind)| KindId::of(&api_version, &kind)).collect());
     }
 
-    /// Whether the cluster has answered something. A step that needs no request leaves this as it was.
+    /// Whether the cluster has answered something. What needs no request leaves this as it was.
     pub fn is_answered(&self) -> bool {
         self.is_answered
     }
 
-    /// Carries out a step that is a request to the cluster. The cluster has to answer something `within` this time;
-    /// once it has, requests have their usual deadline.
-    pub async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
-        if let Step::Lists(lists) = step {
-            return Ok(self.list(lists, within).await?);
-        }
-        if !self.is_answered && is_write(step) {
-            return self.write_first(step, within).await;
-        }
-        self.answered_within(step, if self.is_answered { Duration::MAX } else { within }).await
+    /// The cluster for the next request. The caller decides when a cluster is asked again that was silent or wanted fewer requests. A
+    /// request that waited here for that would hold up the pass with its slot.
+    fn asked(&self) -> Cluster {
+        self.cluster.urgent(if self.is_answered { Duration::MAX } else { self.within })
     }
 
-    /// Carries out a step of which each request has this deadline.
-    async fn answered_within(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
-        // The caller decides when a cluster is asked again that was silent or wanted fewer requests. A request that waited here
-        // for that would hold up the pass with its slot.
-        let cluster = self.cluster.urgent(within);
-        self.answer(&cluster, step).await
-    }
-
-    /// Carries out a write to a cluster that has answered nothing yet. If it takes longer, a cluster that lives is told from a dead
-    /// one by a probe: a dead one must not hold the pass for the write's whole deadline.
-    async fn write_first(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
-        let (cluster, fence) = (self.cluster.clone(), self.fence.clone());
-        let probed_after = PROBED_AFTER.min(within / 2);
-        let mut written = Box::pin(self.answered_within(step, Duration::MAX));
-        if let Ok(written) = timeout(probed_after, &mut written).await {
-            return written;
-        }
-        check_claim(&fence)?;
-        tokio::select! {
-            biased;
-            written = &mut written => return written,
-            probed = cluster.probe(within.saturating_sub(probed_after)) => {
-                // Whatever else it answers, it lives, and the write may still be carried out.
-                let failed = probed.err().map(|error| Failed::of(&error, Missing::Unclear));
-                if let Some(silent @ Failed::Stopped(Stop::Silent { .. })) = failed {
-                    return Err(silent);
-                }
+    /// How the cluster serves a kind; asked only if that is not known. `wait`: its definition was applied a moment ago.
+    pub async fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Result<Resolution, Failed> {
+        let (cluster, id, begun) = (self.asked(), KindId::of(api_version, kind), Instant::now());
+        loop {
+            let found = self.resolved(&cluster, &id).await;
+            let is_final = matches!(found, Ok(Resolution::Served { .. }) | Err(Failed::Stopped(_)));
+            if !wait || is_final || begun.elapsed() + LOOK_AGAIN > LONGEST_WAIT {
+                return found;
             }
+            sleep(LOOK_AGAIN).await;
         }
-        written.await
+    }
+
+    /// Reads an object's metadata.
+    pub async fn look(&mut self, at: Address<'_>) -> Result<Option<Seen>, Failed> {
+        let (cluster, (id, key)) = (self.asked(), named(at));
+        let kind = self.kind(&cluster, &id).await?;
+        let read = cluster.read_metadata(&kind, &key).await;
+        let found = self.answered(&id, read, Missing::Unclear)?;
+        Ok(found.as_ref().map(looked_at))
+    }
+
+    pub async fn write(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Failed> {
+        if self.is_answered {
+            return self.write_within(at, write).await;
+        }
+        let (cluster, fence, within) = (self.cluster.clone(), self.fence.clone(), self.within);
+        while_it_lives(&cluster, &fence, within, Box::pin(self.write_within(at, write))).await
+    }
+
+    async fn write_within(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Failed> {
+        let (cluster, (id, key)) = (self.cluster.urgent(Duration::MAX), named(at));
+        let kind = self.kind(&cluster, &id).await?;
+        let place = ObjectOnCluster { cluster: &cluster, kind: &kind, key: &key, object: at.object };
+        let written = match write {
+            Write::Apply(body) => place.apply(body).await,
+            Write::Create { body, dry_run: false } => place.create(body).await,
+            Write::Create { body, dry_run: true } => {
+                let tried = Request::create(&kind, &key, body).by(Manager::Update.as_str()).tried();
+                cluster.change(tried).await
+            }
+            Write::Patch { patch_type, manager: Manager::Update, body } => place.update(body, patch_type).await,
+            Write::Patch { patch_type, manager, body } => {
+                place.patch(body, patch_type, By { manager: manager.as_str(), is_tried: false }).await
+            }
+        };
+        let Stated { created, body } = self.answered(&id, written, Missing::Place)?;
+        Ok(Written { created, seen: seen(&body) })
+    }
+
+    /// Deletes an object with this UID in this version. Returns what is known of it if it is still there.
+    pub async fn delete(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Failed> {
+        if self.is_answered {
+            return self.delete_within(at, uid, version).await;
+        }
+        let (cluster, fence, within) = (self.cluster.clone(), self.fence.clone(), self.within);
+        while_it_lives(&cluster, &fence, within, Box::pin(self.delete_within(at, uid, version))).await
+    }
+
+    async fn delete_within(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Failed> {
+        let (cluster, (id, key)) = (self.cluster.urgent(Duration::MAX), named(at));
+        let kind = self.kind(&cluster, &id).await?;
+        let removed = cluster.remove(&kind, &key, uid, Some(version)).await;
+        // A 404 that is not about the object does not prove that the object is gone.
+        let left = self.answered(&id, removed, Missing::Unclear)?;
+        Ok(left.as_ref().map(ending))
     }
 
     /// The UID of `kube-system`, by which clusters are told apart.
-    pub async fn identity(&mut self, within: Duration) -> Result<String, Failed> {
+    pub async fn identity(&mut self) -> Result<String, Failed> {
         check_claim(&self.fence)?;
-        let read = self.cluster.read_uid(within).await;
+        let read = self.cluster.read_uid(self.within).await;
         self.note(&read);
         read.map(|uid| uid.to_string()).map_err(|error| Failed::of(&error, Missing::Unclear))
     }
 
     /// Whether a cluster answers that did not before: `GET /version`.
-    pub async fn probe(&mut self, within: Duration) -> Result<(), Stop> {
+    pub async fn probe(&mut self) -> Result<(), Stop> {
         check_claim(&self.fence)?;
-        let probed = self.cluster.probe(within).await;
+        let probed = self.cluster.probe(self.within).await;
         self.note(&probed);
         probed.err().as_ref().and_then(Failed::of_probe).map_or(Ok(()), Err)
     }
 
-    async fn answer(&mut self, cluster: &Cluster, step: &Step<'_>) -> Result<Answer, Failed> {
-        match step {
-            Step::Resolve { api_version, kind, wait } => {
-                let id = KindId::of(api_version, kind);
-                let found = if *wait { self.wait_for(cluster, &id).await } else { self.resolve(cluster, &id).await };
-                found.map(Answer::Kind)
-            }
-            Step::Look { target } => self.look(cluster, target).await,
-            Step::Apply { target, body } => self.write(cluster, target, async |place| place.apply(body).await).await,
-            Step::Create { target, body, dry_run: false } => {
-                self.write(cluster, target, async |place| place.create(body).await).await
-            }
-            Step::Create { target, body, dry_run: true } => {
-                let manager = Manager::Update.as_str();
-                let tried = async |place: ObjectOnCluster<'_>| {
-                    place.cluster.change(Request::create(place.kind, place.key, body).by(manager).tried()).await
-                };
-                self.write(cluster, target, tried).await
-            }
-            Step::Patch { target, patch_type, manager: Manager::Update, body } => {
-                self.write(cluster, target, async |place| place.update(body, *patch_type).await).await
-            }
-            Step::Patch { target, patch_type, manager, body } => {
-                let by = By { manager: manager.as_str(), is_tried: false };
-                self.write(cluster, target, async |place| place.patch(body, *patch_type, by).await).await
-            }
-            Step::Delete { target, uid, version } => self.delete(cluster, target, uid, version).await,
-            Step::Lists(_) | Step::Store(_) | Step::Done(_) => {
-                Err(Failed::refused(Refusal::Server, "the step is none for a single request".to_owned()))
-            }
-        }
-    }
-
-    /// How the cluster serves a kind; asked only if that is not known.
-    async fn resolve(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
+    async fn resolved(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
         match self.look_up(cluster, id).await {
             Ok(kind) => Ok(Resolution::Served { namespaced: kind.namespaced, plural: kind.resource.plural }),
             Err(KindError::OtherVersion { api_version, .. }) => Ok(Resolution::OtherVersion { api_version }),
             Err(KindError::NotServed(_)) => Ok(Resolution::NotServed),
             Err(error @ KindError::Unread(_)) => Err(Failed::of_kind(&error)),
-        }
-    }
-
-    /// The same for a kind whose definition was applied a moment ago.
-    async fn wait_for(&mut self, cluster: &Cluster, id: &KindId) -> Result<Resolution, Failed> {
-        let begun = Instant::now();
-        loop {
-            let found = self.resolve(cluster, id).await;
-            let is_final = matches!(found, Ok(Resolution::Served { .. }) | Err(Failed::Stopped(_)));
-            if is_final || begun.elapsed() + LOOK_AGAIN > LONGEST_WAIT {
-                return found;
-            }
-            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -283,42 +270,6 @@ impl<'c> Executor<'c> {
         }
     }
 
-    async fn look(&mut self, cluster: &Cluster, target: &Target<'_>) -> Result<Answer, Failed> {
-        let (id, key) = named(target);
-        let kind = self.kind(cluster, &id).await?;
-        let read = cluster.read_metadata(&kind, &key).await;
-        let found = self.answered(&id, read, Missing::Unclear)?;
-        Ok(Answer::Found(found.as_ref().map(looked_at)))
-    }
-
-    async fn write(
-        &mut self,
-        cluster: &Cluster,
-        target: &Target<'_>,
-        write: impl AsyncFnOnce(ObjectOnCluster<'_>) -> Result<Stated<Metadata>, Error>,
-    ) -> Result<Answer, Failed> {
-        let (id, key) = named(target);
-        let kind = self.kind(cluster, &id).await?;
-        let written = write(ObjectOnCluster { cluster, kind: &kind, key: &key, object: target.object }).await;
-        let Stated { created, body } = self.answered(&id, written, Missing::Place)?;
-        Ok(Answer::Written { created, seen: seen(&body) })
-    }
-
-    async fn delete(
-        &mut self,
-        cluster: &Cluster,
-        target: &Target<'_>,
-        uid: &str,
-        version: &str,
-    ) -> Result<Answer, Failed> {
-        let (id, key) = named(target);
-        let kind = self.kind(cluster, &id).await?;
-        let removed = cluster.remove(&kind, &key, uid, Some(version)).await;
-        // A 404 that is not about the object does not prove that the object is gone.
-        let left = self.answered(&id, removed, Missing::Unclear)?;
-        Ok(Answer::Deleted(left.as_ref().map(ending)))
-    }
-
     /// Notes what the answer to a request for a kind says of the cluster.
     fn answered<T>(&mut self, id: &KindId, result: Result<T, Error>, missing: Missing) -> Result<T, Failed> {
         self.note(&result);
@@ -338,8 +289,31 @@ fn check_claim(fence: &Fence) -> Result<(), Stop> {
     fence.claim().map(drop).map_err(|_| Stop::Lost)
 }
 
-fn is_write(step: &Step<'_>) -> bool {
-    matches!(step, Step::Apply { .. } | Step::Create { .. } | Step::Patch { .. } | Step::Delete { .. })
+/// Waits for a write to a cluster that has answered nothing yet. If it takes longer, a cluster that lives is told from a dead
+/// one by a probe: a dead one must not hold the pass for the write's whole deadline.
+async fn while_it_lives<T>(
+    cluster: &Cluster,
+    fence: &Fence,
+    within: Duration,
+    mut written: Pin<Box<impl Future<Output = Result<T, Failed>>>>,
+) -> Result<T, Failed> {
+    let probed_after = PROBED_AFTER.min(within / 2);
+    if let Ok(written) = timeout(probed_after, &mut written).await {
+        return written;
+    }
+    check_claim(fence)?;
+    tokio::select! {
+        biased;
+        written = &mut written => return written,
+        probed = cluster.probe(within.saturating_sub(probed_after)) => {
+            // Whatever else it answers, it lives, and the write may still be carried out.
+            let failed = probed.err().map(|error| Failed::of(&error, Missing::Unclear));
+            if let Some(silent @ Failed::Stopped(Stop::Silent { .. })) = failed {
+                return Err(silent);
+            }
+        }
+    }
+    written.await
 }
 
 /// Whether an error is an answer of the cluster.
@@ -348,9 +322,9 @@ fn is_answer(error: &Error) -> bool {
     !is_unsent && !error.is_unreachable()
 }
 
-fn named(target: &Target<'_>) -> (KindId, ObjectKey) {
-    let object = target.object;
-    (KindId::of(&target.api_version, &object.kind), ObjectKey::new(object.namespace.as_str(), object.name.as_str()))
+fn named(at: Address<'_>) -> (KindId, ObjectKey) {
+    let object = at.object;
+    (KindId::of(at.api_version, &object.kind), ObjectKey::new(object.namespace.as_str(), object.name.as_str()))
 }
 
 #[cfg(test)]

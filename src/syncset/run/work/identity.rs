@@ -8,7 +8,7 @@
 use jiff::SignedDuration;
 
 use super::executor::Executor;
-use super::reconcile::{CONNECT_WITHIN, Read, ReconcileError};
+use super::reconcile::{Read, ReconcileError};
 use super::refusal::{Failed, Stop};
 use super::worker::Worker;
 use crate::documents::Work;
@@ -66,7 +66,7 @@ impl Worker {
                 None => Identification::Identified(Identified { identity: None, is_another: false }),
             });
         }
-        let identity = match executor.identity(CONNECT_WITHIN).await {
+        let identity = match executor.identity().await {
             Ok(identity) => identity,
             Err(Failed::Refused(Refused { refusal, message })) => {
                 let message = format!("failed to read the UID of namespace kube-system: {message}");

@@ -16,6 +16,7 @@ mod shown;
 mod silence;
 mod slot;
 mod takeover;
+mod target;
 mod worker;
 mod write;
 
@@ -23,7 +24,7 @@ pub use executor::{Client, Executor};
 pub use observer::{First, ReconcileEnd, WorkObserver};
 pub use plan::Plan;
 pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
-pub use refusal::{Failed, Stop};
+pub use refusal::Stop;
 pub use seen::seen;
 pub use takeover::taken_over;
 pub use worker::Worker;

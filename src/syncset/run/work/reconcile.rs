@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::basis::{Basis, Rechecked};
+use super::basis::Basis;
 use super::executor::Executor;
 use super::finish::Ran;
 use super::first;
@@ -18,15 +18,15 @@ use super::identity::{Identification, Identified};
 use super::observer::{First, ReconcileEnd};
 use super::plan::Plan;
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
-use super::refusal::{Failed, Stop};
 use super::shown::{self, Shown};
 use super::slot::{ReconcileSlot, put_off};
+use super::target::{Halt, PassTarget};
 use super::worker::{Kept, Worker};
 use crate::cluster::full_text;
 use crate::documents::{OpenError, Work, WriteError};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
 use crate::syncset::plan::name::SyncSetName;
-use crate::syncset::plan::pass::{Answer, End, Outcome, Pass, Refusal, Refused, Step};
+use crate::syncset::plan::pass::{End, Outcome, pass};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::Ended;
 use crate::syncset::plan::rows::{ClusterRow, ResultRow};
@@ -35,7 +35,7 @@ use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachab
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
 
 /// A cluster has to answer within this time.
-pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
 /// When a cluster is looked at again whose documents were changed meanwhile.
@@ -359,9 +359,9 @@ impl Worker {
         stopping: &CancellationToken,
     ) -> Result<Passed, ReconcileError> {
         let progress = kept.progress_of(&read.snapshot);
-        let mut executor = Executor::new(&mut kept.client, work.fence());
+        let mut executor = Executor::new(&mut kept.client, work.fence(), CONNECT_WITHIN);
         if asks == Asks::First {
-            if let Err(stop) = executor.probe(CONNECT_WITHIN).await {
+            if let Err(stop) = executor.probe().await {
                 // Others need not wait for the database.
                 *own_slot = ReconcileSlot::Nothing;
                 return self.stopped_before(work, read, stop).await.map(Passed::ended);
@@ -440,83 +440,26 @@ impl Worker {
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
     ) -> Result<Ran, ReconcileError> {
-        let began = Instant::now();
         let Prepared { input, share: _share } = prepared;
-        // Another identity is stored with the first writes, which forget what was stored of the cluster before.
-        let mut noted = identified.is_another.then(|| identified.noted(read));
-        let mut pass = Pass::new(input);
-        executor.expect(&pass);
-        let mut not_before = Duration::ZERO;
-        let (outcome, stop, is_stopped) = loop {
-            if stopping.is_cancelled() {
-                break (pass.interrupt(), None, true);
-            }
-            let step = pass.next(began.elapsed());
-            let deletes = matches!(step, Step::Delete { .. });
-            if basis.is_stale(deletes, Instant::now()) {
-                self.ask_anew(work, basis).await?;
-            }
-            // What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
-            if deletes && basis.has_changed {
-                drop(step);
-                match self.check_again(work, read, basis).await? {
-                    Rechecked::Same => {}
-                    Rechecked::Changed => pass.put_off_deletions(),
-                    Rechecked::Ended => break (pass.interrupt(), None, false),
+        executor.expect(input.kinds());
+        let mut target = PassTarget::new((self, work, read), executor, basis, own_slot, stopping);
+        target.noted = identified.is_another.then(|| identified.noted(read));
+        let (outcome, halt) = Box::pin(pass(&mut target, input)).await;
+        let not_before = target.not_before;
+        let is_answered = executor.is_answered();
+        let (stop, is_stopped) = match halt {
+            Some(Halt::Failed(error)) => return Err(error),
+            Some(Halt::Cluster(stop)) => (Some(stop), false),
+            Some(Halt::ShutsDown) => (None, true),
+            Some(Halt::Outdated) => (None, false),
+            None => {
+                // What it did is stored with a slot to work, too: others wait for the one to connect.
+                if is_answered {
+                    self.begin_work(work, own_slot, stopping).await?;
                 }
-                continue;
-            }
-            let reply = match step {
-                Step::Done(outcome) => break (*outcome, None, false),
-                Step::Store(writes) => {
-                    let noted = noted.take();
-                    self.store_pass(work, basis, &writes, noted.as_ref()).await?;
-                    Ok(Answer::Stored)
-                }
-                step => {
-                    let asked = Instant::now();
-                    let done = self.patiently(executor.carry_out(&step, CONNECT_WITHIN), own_slot).await;
-                    let took = asked.elapsed();
-                    let reply = match done {
-                        Ok(mut answer) => {
-                            if let Some((syncset, is_known)) = answer.marked() {
-                                *is_known = self.store.knows(&read.snapshot, syncset).await?;
-                            }
-                            Ok(answer)
-                        }
-                        Err(Failed::Refused(refused)) => Err(refused),
-                        Err(Failed::Stopped(Stop::Lost)) => return Err(ReconcileError::Lost),
-                        Err(Failed::Stopped(Stop::Throttled { told, message, lists })) => {
-                            // Of an API server that answers other requests, it is a refusal of this one.
-                            if pass.throttled(lists) && executor.probe(CONNECT_WITHIN).await.is_ok() {
-                                not_before = not_before.max(told);
-                                Err(Refused { refusal: Refusal::Throttled, message })
-                            } else {
-                                let reason = Stop::Throttled { told, message, lists: Vec::new() };
-                                break (pass.interrupt(), Some(reason), false);
-                            }
-                        }
-                        Err(Failed::Stopped(reason)) => break (pass.interrupt(), Some(reason), false),
-                    };
-                    if let Some((behavior, is_success)) = pass.sent(&reply) {
-                        self.observer.sent(behavior, is_success, took);
-                    }
-                    reply
-                }
-            };
-            pass.reply(reply);
-            if executor.is_answered() {
-                let waited = self.begin_work(work, own_slot, stopping).await?;
-                pass.has_waited(waited);
-                basis.has_waited(waited);
-                if basis.is_stale(false, Instant::now()) {
-                    self.ask_anew(work, basis).await?;
-                    if basis.is_another_version {
-                        break (pass.interrupt(), None, false);
-                    }
-                }
+                (None, false)
             }
         };
-        Ok(Ran { outcome, stop, is_stopped, not_before, is_answered: executor.is_answered() })
+        Ok(Ran { outcome, stop, is_stopped, not_before, is_answered })
     }
 }

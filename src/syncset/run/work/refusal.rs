@@ -1,9 +1,9 @@
-//! What an error of a request is to a pass: a refusal of one step, or the end of the pass.
+//! What an error of a request is to a pass: a refusal of one request, or the end of the pass.
 
 use std::time::Duration;
 
 use crate::cluster::{Error, KindError};
-use crate::syncset::plan::pass::{Page, Refusal, Refused};
+use crate::syncset::plan::pass::{self, Page, Refusal, Refused};
 use crate::syncset::plan::status::Unreachable;
 
 /// The shortest and the longest wait after a 429, and the wait if the server names none.
@@ -20,22 +20,16 @@ pub enum Stop {
         /// For so long: from a second to a minute.
         told: Duration,
         message: String,
-        /// What the lists of a step have brought that were read at once, as [`Pass::throttled`] takes it; empty for any other step.
-        ///
-        /// [`Pass::throttled`]: crate::syncset::plan::pass::Pass::throttled
+        /// What lists have brought that were read at once, with [`Refusal::Throttled`] for those that were answered so; empty for any other
+        /// request.
         lists: Vec<Result<Page, Refused>>,
     },
     /// The claim on the cluster has ended: somebody else may work on it.
     Lost,
 }
 
-/// Why a step has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failed {
-    /// The cluster refused it, and the pass continues.
-    Refused(Refused),
-    Stopped(Stop),
-}
+/// Why a request has no answer.
+pub type Failed = pass::Failed<Stop>;
 
 /// What a 404 means that is not about the object itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

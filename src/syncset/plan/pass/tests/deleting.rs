@@ -5,8 +5,8 @@ use std::slice::from_ref;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::super::{Answer, End, Outcome, Pass, Refusal, Release, Step};
-use super::store::{Store, cut_short, pass, run};
+use super::super::{End, Outcome, Refusal, Release};
+use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
 use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
@@ -162,29 +162,12 @@ fn deletions_that_are_put_off_keep_nothing_from_being_sent_and_are_done_by_the_n
     for put_off_at in 0..2 {
         let (mut world, mut store) = (world.clone(), store.clone());
         world.log.clear();
-        let mut pass = Pass::new(store.input(&after, false).expect("it is due"));
-        let mut deletions = 0;
-        let outcome = loop {
-            let step = pass.next(std::time::Duration::ZERO);
-            if matches!(step, Step::Delete { .. }) {
-                if deletions == put_off_at {
-                    drop(step);
-                    pass.put_off_deletions();
-                    continue;
-                }
-                deletions += 1;
-            }
-            let answer = match step {
-                Step::Done(outcome) => break outcome,
-                Step::Store(writes) => {
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-        };
-        store.write(outcome.writes);
+        let (input, mut deletions) = (store.input(&after, false).expect("it is due"), 0);
+        let outcome = run_while(&mut world, &mut store, input, |_, call| {
+            deletions += usize::from(matches!(call, Call::Delete(_)));
+            let is_put_off = matches!(call, Call::MayDelete) && deletions == put_off_at;
+            if is_put_off { Fate::Refused(Refusal::Server) } else { Fate::Done }
+        });
         assert!(outcome.awaits_check && outcome.end == End::Finished && outcome.retry.is_none());
         let writes = |line: &&String| !line.starts_with("GET");
         let written: Vec<&String> = world.log.iter().filter(writes).collect();

@@ -1,11 +1,10 @@
 //! Objects that somebody has made in place of ours, or deleted, and those of Hive.
 
 use std::slice::from_ref;
-use std::time::Duration;
 
-use super::super::{Answer, Pass, Refusal, Step};
-use super::store::{Store, killed_after, pass};
-use super::world::{Flags, HIVE, OF_ANOTHER_HUB, Object, Set, World, map, refused, set};
+use super::super::{Refusal, Write};
+use super::store::{Call, Fate, Store, killed_after, killed_while, pass, run_while};
+use super::world::{Flags, HIVE, OF_ANOTHER_HUB, Object, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
 use crate::syncset::plan::spec::Behavior;
 use crate::syncset::plan::status::Reason;
@@ -79,30 +78,14 @@ fn an_object_in_place_of_ours_is_never_deleted_whenever_passes_are_killed() {
     }
 }
 
-/// A pass before whose first write somebody creates the object, and which dies after so many steps. Returns whether it died.
-fn forestalled(world: &mut World, store: &mut Store, sets: &[Set], steps: usize) -> bool {
-    let mut pass = Pass::new(store.input(sets, false).expect("it is due"));
+/// A pass before whose first write somebody creates the object, and which dies after so many calls. Returns whether it died.
+fn forestalled(world: &mut World, store: &mut Store, sets: &[Set], calls: usize) -> bool {
     let mut has_come = false;
-    for _ in 0..steps {
-        let step = pass.next(Duration::ZERO);
-        let writes = matches!(step, Step::Apply { .. } | Step::Create { .. } | Step::Patch { .. });
-        if writes && !std::mem::replace(&mut has_come, true) {
+    killed_while(world, store, sets, calls, |world, call| {
+        if matches!(call, Call::Write(..)) && !std::mem::replace(&mut has_come, true) {
             world.create(&map("a"));
         }
-        let answer = match step {
-            Step::Done(outcome) => {
-                store.write(outcome.writes);
-                return false;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
-    true
+    })
 }
 
 /// The object was not there when it was looked for. By what it is after a first write of ours nobody could tell whose it was.
@@ -142,28 +125,16 @@ fn an_object_that_somebody_creates_before_our_first_write_is_never_ours_whenever
 fn an_object_that_the_server_does_not_create_with_a_precondition_is_created_without() {
     let (mut world, mut store) = (World::new(), Store::default());
     let sets = [base().maps(&["a"])];
-    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
-    let mut sent = Vec::new();
-    loop {
-        let step = pass.next(Duration::ZERO);
-        let is_refused = matches!(&step, Step::Apply { body, .. } if body["metadata"].get("resourceVersion").is_some());
-        let answer = match step {
-            Step::Done(outcome) => break store.write(outcome.writes),
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            _ if is_refused => {
-                world.log.push("REFUSED ConfigMap default/a".to_owned());
-                Err(refused(Refusal::Conflict))
-            }
-            step => world.perform(step),
-        };
-        sent.extend(pass.sent(&answer));
-        pass.reply(answer);
-    }
+    let input = store.input(&sets, false).expect("it is due");
+    run_while(&mut world, &mut store, input, |world, call| match call {
+        Call::Write(_, Write::Apply(body)) if body["metadata"].get("resourceVersion").is_some() => {
+            world.log.push("REFUSED ConfigMap default/a".to_owned());
+            Fate::Refused(Refusal::Conflict)
+        }
+        _ => Fate::Done,
+    });
     assert_eq!(world.log, lines(&["GET", "REFUSED", "GET", "APPLY"]));
-    assert_eq!(sent, [(Behavior::Apply, true)], "the first one is none of those that failed");
+    assert_eq!(world.sent, [(Behavior::Apply, true)], "the first one is none of those that failed");
     assert!(store.results[&sets[0].id].failure.is_none() && !store.applied[&(map("a"), sets[0].id)].adopted);
 }
 
@@ -202,21 +173,9 @@ fn an_object_that_turns_out_to_be_gone_when_it_is_sent_is_counted_once() {
             world.refusals.insert(format!("{verb} ConfigMap default/a"), Refusal::Conflict);
         }
         let after = [before.maps(&["a=2"])];
-        let mut pass = Pass::new(store.input(&after, false).expect("it is due"));
-        let mut sent = Vec::new();
-        loop {
-            let answer = match pass.next(Duration::ZERO) {
-                Step::Done(outcome) => break store.write(outcome.writes),
-                Step::Store(writes) => {
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            sent.extend(pass.sent(&answer));
-            pass.reply(answer);
-        }
-        assert_eq!(sent, [(behavior, is_gone)], "{:?}", world.log);
+        world.sent.clear();
+        pass(&mut world, &mut store, &after, false);
+        assert_eq!(world.sent, [(behavior, is_gone)]);
     }
 }
 
@@ -298,27 +257,17 @@ fn an_object_of_hive_that_changes_before_it_is_taken_over_is_looked_at_again() {
     for is_deleted in [false, true] {
         let (mut world, mut store) = (World::new(), Store::default());
         world.create_by_hive(&map("a"));
-        let mut pass = Pass::new(store.input(&[base().maps(&["a"])], false).expect("it is due"));
-        let mut has_changed = false;
-        loop {
-            let step = pass.next(Duration::ZERO);
-            if matches!(step, Step::Patch { .. }) && !std::mem::replace(&mut has_changed, true) {
+        let (input, mut has_changed) = (store.input(&[base().maps(&["a"])], false).expect("it is due"), false);
+        run_while(&mut world, &mut store, input, |world, call| {
+            if call.is_write_of("TAKE", "a") && !std::mem::replace(&mut has_changed, true) {
                 if is_deleted {
                     world.objects.clear();
                 } else {
                     world.touch(&map("a"), true);
                 }
             }
-            let answer = match step {
-                Step::Done(outcome) => break store.write(outcome.writes),
-                Step::Store(writes) => {
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-        }
+            Fate::Done
+        });
         let verbs: &[&str] =
             if is_deleted { &["GET", "TAKE", "GET", "APPLY"] } else { &["GET", "TAKE", "GET", "TAKE", "APPLY"] };
         assert_eq!(world.log, lines(verbs));

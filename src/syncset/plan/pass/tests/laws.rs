@@ -1,7 +1,6 @@
 //! What holds whatever syncsets, clusters and failures come together.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,9 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use uuid::Uuid;
 
-use super::super::{Answer, Pass, Refusal, Step, Writes};
-use super::store::{Store, pass};
-use super::world::{Flags, HIVE, Resource, Set, World, map, object, refused, set};
+use super::super::Refusal;
+use super::store::{Call, Fate, Store, pass, run_while};
+use super::world::{Flags, HIVE, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::rows::AppliedRow;
@@ -49,20 +48,11 @@ enum Event {
     Hive(usize),
     Pass {
         full: bool,
-        cut: Option<(usize, Cut)>,
-        /// Before which step somebody makes an object of their own, whether it is in place of another one or not; which one.
+        /// Which call goes wrong, and how.
+        cut: Option<(usize, Fate)>,
+        /// Before which call somebody makes an object of their own, whether it is in place of another one or not; which one.
         replaced: Option<(usize, usize)>,
     },
-}
-
-/// How a pass goes wrong.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    /// The process dies after a step, and nobody learns what came of it.
-    Killed,
-    /// The cluster does not answer any more, though it has done what it was asked to.
-    Interrupted,
-    Refused(Refusal),
 }
 
 fn objects() -> [ObjectRef; 5] {
@@ -88,7 +78,7 @@ fn edit(modes: &'static [Mode], behaviors: &'static [Behavior], count: usize) ->
 
 fn a_pass(most_replaced: usize) -> impl Strategy<Value = Event> {
     let refusals = vec![Refusal::Forbidden, Refusal::Server, Refusal::Conflict];
-    let cut = prop_oneof![Just(Cut::Killed), Just(Cut::Interrupted), select(refusals).prop_map(Cut::Refused)];
+    let cut = prop_oneof![Just(Fate::Killed), Just(Fate::Unanswered), select(refusals).prop_map(Fate::Refused)];
     let replaced = option::of((0..14_usize, 0..5_usize));
     (any::<bool>(), option::of((0..14_usize, cut)), replaced).prop_map(move |(full, cut, replaced)| Event::Pass {
         full,
@@ -234,72 +224,28 @@ impl Story {
         }
     }
 
-    fn passes(&mut self, full: bool, cut: Option<(usize, Cut)>, replaced: Option<(usize, usize)>) {
+    fn passes(&mut self, full: bool, cut: Option<(usize, Fate)>, replaced: Option<(usize, usize)>) {
         let Some(input) = self.store.input(&self.documents(), full) else { return };
         let wanted = self.wanted();
-        let mut pass = Pass::new(input);
-        for number in 0.. {
-            let cut = cut.filter(|(at, _)| *at == number).map(|(_, cut)| cut);
-            if let Some((_, at)) = replaced.filter(|(before, _)| *before == number) {
-                self.world.create(&objects()[at]);
+        let (mut calls, mut before) = (0, self.world.objects.clone());
+        let kept = &mut self.kept;
+        let store = &mut self.store;
+        let mut noted = store.clone();
+        run_while(&mut self.world, store, input, |world, call| {
+            check(kept, &before, world, &wanted);
+            if let Some((_, at)) = replaced.filter(|(before, _)| *before == calls) {
+                world.create(&objects()[at]);
             }
-            let before = self.world.objects.clone();
-            let answer = match (pass.next(Duration::ZERO), cut) {
-                (Step::Done(outcome), _) => {
-                    self.write(outcome.writes);
-                    return;
-                }
-                (Step::Store(writes), _) => {
-                    self.write(writes);
-                    Ok(Answer::Stored)
-                }
-                (_, Some(Cut::Refused(refusal))) => Err(refused(refusal)),
-                (step, _) => self.world.perform(step),
-            };
-            self.check(&before, &wanted);
-            match cut {
-                Some(Cut::Killed) => return,
-                Some(Cut::Interrupted) => {
-                    let outcome = pass.interrupt();
-                    self.write(outcome.writes);
-                    return;
-                }
-                _ => pass.reply(answer),
+            before = world.objects.clone();
+            if let Call::Store(writes) = call {
+                noted.write((*writes).clone());
+                note_kept(kept, &noted, world);
             }
-        }
-    }
-
-    /// What is in a namespace without a row of anybody can't be known to it.
-    fn write(&mut self, writes: Writes) {
-        self.store.write(writes);
-        let [.., namespace, _] = objects();
-        if !self.store.applied.keys().any(|(object, _)| *object == namespace) {
-            self.kept.clear();
-            return;
-        }
-        let is_known = |row: &&AppliedRow| row.adopted && (row.uid.is_some() || row.content.is_some());
-        for row in self.store.applied.values().filter(is_known) {
-            if let Some(found) = self.world.objects.get(&row.object)
-                && row.uid.as_ref().is_none_or(|uid| *uid == found.uid.to_string())
-            {
-                self.kept.insert((row.object.clone(), found.uid));
-            }
-        }
-    }
-
-    /// Nothing that is wanted or foreign is ever deleted by a pass.
-    fn check(
-        &self,
-        before: &BTreeMap<ObjectRef, super::world::Object>,
-        wanted: &BTreeMap<ObjectRef, (Behavior, String)>,
-    ) {
-        for (object, was) in before {
-            if self.world.objects.get(object).is_none_or(|is| is.uid != was.uid) {
-                assert!(!wanted.contains_key(object), "{object} is wanted and was deleted");
-                let is_unknown = object.namespace == "n" && !self.kept.contains(&(object.clone(), was.uid));
-                assert!(!was.foreign || is_unknown, "{object} is not ours and was deleted");
-            }
-        }
+            calls += 1;
+            cut.filter(|(at, _)| *at + 1 == calls).map_or(Fate::Done, |(_, cut)| cut)
+        });
+        check(kept, &before, &self.world, &wanted);
+        note_kept(kept, &self.store, &self.world);
     }
 
     /// Passes until nothing is due, as if a full one were due as well. What doesn't render is taken out, and nothing is suspended.
@@ -341,6 +287,102 @@ impl Story {
                 let mut leftovers = self.world.leftovers(&object);
                 leftovers.retain(|manager| *manager != HIVE || !is_adopted);
                 assert!(leftovers.is_empty(), "{object} has fields of {leftovers:?}");
+            }
+        }
+    }
+}
+
+/// Nothing that is wanted or foreign is ever deleted by a pass. `kept` are objects in a namespace of ours that are known to be foreign.
+fn check(
+    kept: &BTreeSet<(ObjectRef, u64)>,
+    before: &BTreeMap<ObjectRef, Object>,
+    world: &World,
+    wanted: &BTreeMap<ObjectRef, (Behavior, String)>,
+) {
+    for (object, was) in before {
+        if world.objects.get(object).is_none_or(|is| is.uid != was.uid) {
+            assert!(!wanted.contains_key(object), "{object} is wanted and was deleted");
+            let is_unknown = object.namespace == "n" && !kept.contains(&(object.clone(), was.uid));
+            assert!(!was.foreign || is_unknown, "{object} is not ours and was deleted");
+        }
+    }
+}
+
+/// What is in a namespace without a row of anybody can't be known to it.
+fn note_kept(kept: &mut BTreeSet<(ObjectRef, u64)>, store: &Store, world: &World) {
+    let [.., namespace, _] = objects();
+    if !store.applied.keys().any(|(object, _)| *object == namespace) {
+        kept.clear();
+        return;
+    }
+    let is_known = |row: &&AppliedRow| row.adopted && (row.uid.is_some() || row.content.is_some());
+    for row in store.applied.values().filter(is_known) {
+        if let Some(found) = world.objects.get(&row.object)
+            && row.uid.as_ref().is_none_or(|uid| *uid == found.uid.to_string())
+        {
+            kept.insert((row.object.clone(), found.uid));
+        }
+    }
+}
+
+/// A pass that has everything to do: objects that are sent and patched, created anew, taken over, defined and of what is defined, deleted, and
+/// deleted with their namespace.
+fn everything() -> (World, Store, Vec<Set>) {
+    let definition = object("apiextensions.k8s.io", "CustomResourceDefinition", "", "widgets.example.com");
+    let widget = object("example.com", "Widget", "default", "w");
+    let [a, b, c, namespace, inner] = objects();
+    let flags = Flags { may_recreate: true, ..Flags::default() };
+    let before = [
+        named(0).maps(&["a", "b"]).flags(flags).patch(c.clone(), "p"),
+        named(1).behavior(Behavior::CreateOrUpdate).objects(&[namespace, inner, c.clone()]),
+        named(2).behavior(Behavior::CreateOnly).maps(&["o"]),
+    ];
+    let (mut world, mut store) = (World::new(), Store::default());
+    pass(&mut world, &mut store, &before, false);
+    pass(&mut world, &mut store, &before, false);
+    world.objects.remove(&a);
+    world.touch(&b, true);
+    world.create_by_hive(&map("h"));
+    let after = vec![
+        Set { generation: 9, ..named(0).maps(&["a", "b=2", "h"]).flags(flags).patch(c.clone(), "q") },
+        Set { generation: 9, ..named(2).behavior(Behavior::Apply).maps(&["o=2"]) },
+        Set { generation: 9, ..named(3).objects(&[definition, widget, c]) },
+    ];
+    (world, store, after)
+}
+
+/// Each call of a pass goes wrong in each way, and the next ones come to the same.
+#[test]
+fn wherever_a_pass_fails_or_is_killed_the_next_ones_bring_about_what_is_wanted() {
+    let contents = |world: &World| -> Vec<_> {
+        let objects = world.objects.iter();
+        objects.map(|(object, found)| (object.clone(), found.data.clone(), found.patches.clone())).collect()
+    };
+    let rest = |world: &mut World, store: &mut Store, sets: &[Set]| {
+        for round in 0..6 {
+            pass(world, store, sets, round < 3);
+        }
+        assert!(store.input(sets, false).is_none(), "{:#?}", store.results);
+        contents(world)
+    };
+    let (mut world, mut store, sets) = everything();
+    let expected = rest(&mut world, &mut store, &sets);
+    assert_eq!(expected.len(), 7, "{expected:?}");
+    let wrong = [Fate::Unsent, Fate::Unanswered, Fate::Killed].into_iter();
+    let wrong =
+        wrong.chain([Refusal::Forbidden, Refusal::Conflict, Refusal::Server, Refusal::Throttled].map(Fate::Refused));
+    for fate in wrong {
+        for at in 0.. {
+            let (mut world, mut store, sets) = everything();
+            let (input, mut calls) = (store.input(&sets, true).expect("it is full"), 0);
+            run_while(&mut world, &mut store, input, |_, _| {
+                calls += 1;
+                if calls == at + 1 { fate } else { Fate::Done }
+            });
+            assert_eq!(rest(&mut world, &mut store, &sets), expected, "{fate:?} at {at}");
+            if calls <= at {
+                assert!(at > 15, "{at}");
+                break;
             }
         }
     }

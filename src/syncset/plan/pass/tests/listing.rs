@@ -1,16 +1,13 @@
 //! Lists that are read at once.
 
-use std::time::Duration;
-
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::super::{Answer, End, Input, Outcome, Page, Pass, Progress, Refusal, Refused, Step};
-use super::store::{Store, pass, run};
-use super::throttling;
-use super::world::{Set, World, object, refused, set};
+use super::super::{End, Input, Outcome, Progress, Refusal};
+use super::store::{Call, Fate, Store, pass, run, run_while};
+use super::world::{Set, World, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
 use crate::syncset::plan::spec::Behavior;
@@ -37,21 +34,16 @@ fn full(store: &Store, sets: &Set, progress: Progress) -> Input {
     Input { progress, ..store.input(std::slice::from_ref(sets), true).expect("it is full") }
 }
 
-/// The lists of each step of a full pass.
-fn steps(world: &mut World, input: Input) -> Vec<Vec<String>> {
-    let (mut pass, mut steps) = (Pass::new(input), Vec::new());
-    loop {
-        let before = world.log.len();
-        let (is_list, answer) = match pass.next(Duration::ZERO) {
-            Step::Done(_) => return steps,
-            Step::Store(_) => (false, Ok(Answer::Stored)),
-            step => (matches!(step, Step::Lists(_)), world.perform(step)),
-        };
-        if is_list {
-            steps.push(world.log[before..].to_vec());
+/// The lists that a full pass reads at once, each time.
+fn lists_read(world: &mut World, store: &Store, input: Input) -> Vec<Vec<String>> {
+    let mut lists = Vec::new();
+    run_while(world, &mut store.clone(), input, |_, call| {
+        if let Call::Lists(at_once) = call {
+            lists.push(at_once.iter().map(|list| format!("LIST {} {}", list.kind, list.page)).collect());
         }
-        pass.reply(answer);
-    }
+        Fate::Done
+    });
+    lists
 }
 
 #[test]
@@ -65,7 +57,7 @@ fn four_lists_are_read_at_once_and_the_next_takes_the_place_of_one_that_has_ende
         vec!["LIST K1 2", "LIST K4 1", "LIST K5 0"],
         vec!["LIST K5 1"],
     ];
-    assert_eq!(steps(&mut world, full(&store, &sets, Progress::default())), expected);
+    assert_eq!(lists_read(&mut world, &store, full(&store, &sets, Progress::default())), expected);
     // What can't be listed is looked at, and so is what is not worth a list.
     let looks = ["o0", "o1"].map(|name| format!("GET K6 default/{name}"));
     let forbidden = ["o0", "o1", "o2"].map(|name| format!("GET K3 default/{name}"));
@@ -93,17 +85,17 @@ fn each_page_counts_and_of_lists_without_end_each_takes_one_pass() {
 #[test]
 fn of_an_interrupted_pass_only_the_longest_list_is_not_begun_again() {
     let (mut world, store, sets) = with(&[5, 7, 5], Behavior::Apply);
-    let mut first = Pass::new(full(&store, &sets, Progress::default()));
-    while !matches!(first.next(Duration::ZERO), Step::Lists(_)) {
-        first.reply(Ok(Answer::Kind(super::super::Resolution::Served { namespaced: true, plural: "ks".to_owned() })));
-    }
-    let answer = world.perform(first.next(Duration::ZERO));
-    first.reply(answer);
-    let progress = first.interrupt().progress;
+    let mut reads = 0;
+    let input = full(&store, &sets, Progress::default());
+    let progress = run_while(&mut world, &mut store.clone(), input, |_, call| {
+        reads += usize::from(matches!(call, Call::Lists(_)));
+        if reads == 2 { Fate::Unsent } else { Fate::Done }
+    })
+    .progress;
     world.log.clear();
     // Two of each are known to be in step.
     assert_eq!(
-        steps(&mut world, full(&store, &sets, progress)),
+        lists_read(&mut world, &store, full(&store, &sets, progress)),
         [["LIST K1 0", "LIST K2 0"], ["LIST K1 1", "LIST K2 1"], ["LIST K1 2", "LIST K2 2"]]
             .map(Vec::from)
             .into_iter()
@@ -134,73 +126,50 @@ fn a_list_that_is_throttled_alone_ends_two_passes_and_what_the_others_bring_is_n
     {
         world.log.clear();
         let input = full(&store, &sets, progress);
-        let outcome = throttling::run(&mut world, &mut store, input, &[throttled], true);
+        let outcome = run(&mut world, &mut store, input);
         assert_eq!((outcome.end, &world.log, outcome.requests), (end, &expected, expected.len()), "round {round}");
         progress = outcome.progress;
     }
     // Once it is answered, it has to be throttled as often again.
     world.refusals.clear();
     let input = full(&store, &sets, progress);
-    let outcome = throttling::run(&mut world, &mut store, input, &[], true);
+    let outcome = run(&mut world, &mut store, input);
     world.refusals.insert(throttled.to_owned(), Refusal::Throttled);
     let input = full(&store, &sets, outcome.progress);
-    assert_eq!(throttling::run(&mut world, &mut store, input, &[throttled], true).end, End::Interrupted);
+    assert_eq!(run(&mut world, &mut store, input).end, End::Interrupted);
 }
 
 #[test]
 fn lists_that_were_not_asked_for_since_another_was_throttled_are_not_lost_and_not_counted() {
     let (mut world, store, sets) = with(&[3, 3, 3], Behavior::Apply);
+    world.refusals.insert("LIST K0 0".to_owned(), Refusal::Throttled);
     let mut progress = Progress::default();
     for round in 0..3 {
-        let mut pass = Pass::new(full(&store, &sets, std::mem::take(&mut progress)));
-        let mut is_first = true;
-        let outcome = loop {
-            let mut answer = match pass.next(Duration::ZERO) {
-                Step::Done(outcome) => break *outcome,
-                Step::Store(_) => Ok(Answer::Stored),
-                Step::Lists(lists) if std::mem::take(&mut is_first) => {
-                    assert_eq!(lists.len(), 3);
-                    Err(refused(Refusal::Throttled))
-                }
-                step => world.perform(step),
-            };
-            if answer.is_err() {
-                if !pass.throttled(vec![Err(refused(Refusal::Throttled))]) {
-                    break pass.interrupt();
-                }
-                answer = Err(refused(Refusal::Throttled));
+        let (input, mut is_first) = (full(&store, &sets, progress), true);
+        let outcome = run_while(&mut world, &mut store.clone(), input, |_, call| match call {
+            Call::Lists(lists) if std::mem::take(&mut is_first) => {
+                assert_eq!(lists.len(), 3);
+                Fate::FirstList
             }
-            pass.reply(answer);
-        };
+            _ => Fate::Done,
+        });
         let expected = if round < 2 { (End::Interrupted, 1) } else { (End::Finished, 1 + 4 + 3) };
         assert_eq!((outcome.end, outcome.requests), expected, "round {round}");
         progress = outcome.progress;
     }
-    let lists = ["LIST K1 0", "LIST K2 0", "LIST K1 1", "LIST K2 1"];
-    assert_eq!(world.log[..4], lists);
+    let lists = ["LIST K0 0", "LIST K1 0", "LIST K2 0", "LIST K1 1", "LIST K2 1"];
+    assert_eq!(world.log[2..7], lists);
 }
 
 #[test]
 fn lists_that_were_not_asked_for_since_the_cluster_had_not_answered_yet_are_asked_for_then() {
     let (mut world, mut store, sets) = with(&[3, 3, 3, 3, 3], Behavior::Apply);
-    let mut pass = Pass::new(full(&store, &sets, Progress::default()));
-    let mut steps = Vec::new();
-    let outcome = loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => break *outcome,
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            Step::Lists(mut lists) => {
-                lists.truncate(if steps.is_empty() { 1 } else { 4 });
-                steps.push(lists.len());
-                world.perform(Step::Lists(lists))
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    };
+    let (input, mut steps) = (full(&store, &sets, Progress::default()), Vec::new());
+    let outcome = run_while(&mut world, &mut store, input, |_, call| {
+        let Call::Lists(lists) = call else { return Fate::Done };
+        steps.push(if steps.is_empty() { 1 } else { lists.len() });
+        if steps.len() == 1 { Fate::FirstList } else { Fate::Done }
+    });
     assert_eq!((outcome.end, outcome.requests, world.log.len()), (End::Finished, 10, 10), "{:?}", world.log);
     // The second page of the first one, and three others.
     assert_eq!(steps, [1, 4, 4, 1]);
@@ -258,11 +227,10 @@ proptest! {
         let (mut lazy, mut by_passes) = (world, store);
         let lines: Vec<String> = (0..counts.len()).filter(|kind| throttled[*kind]).map(|kind| list(kind, 0)).collect();
         lazy.refusals.extend(lines.iter().map(|line| (line.clone(), Refusal::Throttled)));
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let (mut progress, mut passes) = (Progress::default(), 0);
         loop {
             let input = full(&by_passes, &sets, progress);
-            let outcome = throttling::run(&mut lazy, &mut by_passes, input, &lines, true);
+            let outcome = run(&mut lazy, &mut by_passes, input);
             passes += 1;
             if outcome.end == End::Finished {
                 break;
@@ -275,31 +243,5 @@ proptest! {
             objects.map(|(object, found)| (object.clone(), found.uid, found.data.clone(), found.annotations.clone())).collect::<Vec<_>>()
         };
         prop_assert_eq!(contents(&lazy), contents(&looked));
-    }
-}
-
-/// Answers that are none: each list is replaced by looks.
-#[test]
-fn lists_without_an_answer_of_their_own_are_replaced_by_looks() {
-    let unexpected: [Result<Answer, Refused>; 4] = [
-        Ok(Answer::Deleted(None)),
-        Err(refused(Refusal::Server)),
-        Ok(Answer::Pages(Vec::new())),
-        Ok(Answer::Pages(vec![Ok(Page { objects: Vec::new(), more: false }); 9])),
-    ];
-    for reply in unexpected {
-        let (mut world, store, sets) = with(&[3, 3], Behavior::Apply);
-        let mut pass = Pass::new(full(&store, &sets, Progress::default()));
-        loop {
-            let answer = match pass.next(Duration::ZERO) {
-                Step::Done(_) => break,
-                Step::Store(_) => Ok(Answer::Stored),
-                Step::Lists(_) => reply.clone(),
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-        }
-        assert_eq!(world.log.len(), 6, "{reply:?}: {:?}", world.log);
-        assert!(world.log.iter().all(|line| line.starts_with("GET")), "{:?}", world.log);
     }
 }

@@ -4,8 +4,8 @@ use std::slice::from_ref;
 
 use uuid::Uuid;
 
-use super::super::{Input, Outcome, Refusal, Step};
-use super::store::{Store, pass, run, run_while};
+use super::super::{Input, Outcome, Refusal};
+use super::store::{Call, Fate, Store, pass, run, run_while};
 use super::world::{Flags, Object, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::rows::Failure;
@@ -75,11 +75,17 @@ fn an_object_that_is_being_deleted_is_waited_for() {
 }
 
 /// Runs a pass in which something happens to the cluster right before the object is deleted.
-fn before_deletion(world: &mut World, store: &mut Store, input: Input, mut change: impl FnMut(&mut World)) -> Outcome {
-    run_while(world, store, input, |world, step| {
-        if matches!(step, Step::Delete { .. }) {
+fn before_deletion(
+    world: &mut World,
+    store: &mut Store,
+    input: Input,
+    mut change: impl FnMut(&mut World) + Send,
+) -> Outcome {
+    run_while(world, store, input, |world, call| {
+        if matches!(call, Call::Delete(_)) {
             change(world);
         }
+        Fate::Done
     })
 }
 

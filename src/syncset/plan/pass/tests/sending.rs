@@ -3,9 +3,9 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use super::super::{Answer, End, Pass, Refusal, Step};
-use super::store::{Store, cut_short, pass, run};
-use super::world::{Flags, Resource, Set, World, map, object, refused, set};
+use super::super::{End, Refusal};
+use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
+use super::world::{Flags, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::rows::ResultRow;
 use crate::syncset::plan::spec::{Behavior, Known, Mode};
@@ -122,21 +122,16 @@ fn an_object_that_a_pass_created_anew_before_it_was_cut_short_is_still_ours() {
 
 #[test]
 fn nothing_is_written_to_the_cluster_before_its_rows_are_stored() {
-    let mut world = World::new();
-    let mut pass = Pass::new(Store::default().input(&[base().maps(&["a", "b"])], false).expect("it is due"));
+    let (mut world, mut store) = new();
+    let input = store.input(&[base().maps(&["a", "b"])], false).expect("it is due");
     let mut stored = Vec::new();
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(_) => break,
-            Step::Store(writes) => {
-                assert!(world.log.iter().all(|line| line.starts_with("GET")), "{:?}", world.log);
-                stored.extend(writes.applied);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
+    run_while(&mut world, &mut store, input, |world, call| {
+        if let Call::Store(writes) = call {
+            assert!(world.log.iter().all(|line| line.starts_with("GET")), "{:?}", world.log);
+            stored.extend(writes.applied.clone());
+        }
+        Fate::Done
+    });
     let stored: Vec<_> = stored.iter().map(|row| (row.object.name.as_str(), row.content, row.adopted)).collect();
     assert_eq!(stored, [("a", None, false), ("b", None, false)]);
 }
@@ -339,16 +334,11 @@ fn an_object_is_not_created_anew_while_its_syncset_may_not_delete() {
 
 #[test]
 fn nothing_is_sent_after_a_write_to_the_database_failed() {
-    let mut world = World::new();
-    let mut pass = Pass::new(Store::default().input(&[base().maps(&["a"])], false).expect("it is due"));
-    let outcome = loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => break outcome,
-            Step::Store(_) => Err(refused(Refusal::Server)),
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    };
+    let (mut world, mut store) = new();
+    let input = store.input(&[base().maps(&["a"])], false).expect("it is due");
+    let outcome = run_while(&mut world, &mut store, input, |_, call| {
+        if matches!(call, Call::Store(_)) { Fate::Unsent } else { Fate::Done }
+    });
     assert_eq!(outcome.end, End::Interrupted);
     assert!(outcome.writes.is_empty(), "they rest on what was not stored: {:?}", outcome.writes);
     assert_eq!(world.log, ["GET ConfigMap default/a"]);
@@ -459,21 +449,13 @@ fn what_was_done_is_stored_after_100_requests_and_after_10_s() {
         let names: Vec<String> = (0..150).map(|at| format!("m{at:03}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut store = Store::default();
-        let mut pass = Pass::new(store.input(&[base().maps(&names)], false).expect("it is due"));
-        let (mut stores, mut elapsed) = (0, Duration::ZERO);
-        let end = loop {
-            let answer = match pass.next(elapsed) {
-                Step::Done(outcome) => break outcome.end,
-                Step::Store(writes) => {
-                    stores += 1;
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            elapsed += Duration::from_secs(seconds);
-            pass.reply(answer);
-        };
+        let (input, mut stores) = (store.input(&[base().maps(&names)], false).expect("it is due"), 0);
+        let outcome = run_while(&mut world, &mut store, input, |world, call| {
+            stores += usize::from(matches!(call, Call::Store(_)));
+            world.clock += Duration::from_secs(seconds);
+            Fate::Done
+        });
+        let end = outcome.end;
         if seconds == 0 {
             // After 100 looks, before the first apply, and 100 requests later.
             assert_eq!((stores, end), (3, End::Finished));
@@ -499,23 +481,17 @@ fn what_only_a_result_says_is_stored_after_100_requests_too() {
         world.refusals.insert(format!("DELETE ConfigMap default/{name}"), Refusal::Forbidden);
     }
     let sets = [Set { generation: 9, ..first }, gone.maps(&[])];
-    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
+    let input = store.input(&sets, false).expect("it is due");
     let (mut requests, mut stored_at) = (0, None);
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => break store.write(outcome.writes),
-            Step::Store(writes) => {
-                if writes.results.iter().any(|row| row.syncset == sets[0].id && row.generation == 9) {
-                    stored_at.get_or_insert(requests);
-                }
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        requests += 1;
-        pass.reply(answer);
-    }
+    run_while(&mut world, &mut store, input, |_, call| {
+        if let Call::Store(writes) = call
+            && writes.results.iter().any(|row| row.syncset == sets[0].id && row.generation == 9)
+        {
+            stored_at.get_or_insert(requests);
+        }
+        requests += usize::from(!matches!(call, Call::MayDelete));
+        Fate::Done
+    });
     assert!(stored_at.is_some_and(|at| at <= 110), "{stored_at:?} of {requests}");
 }
 
@@ -555,22 +531,11 @@ fn a_switch_of_behavior_sends_what_is_wanted_once_more() {
 fn an_interrupted_pass_keeps_what_was_done_and_the_results_of_what_was_not() {
     let (mut world, mut store) = new();
     let sets = [base().maps(&["a"]), set(SelectorSyncSet, "other").maps(&["z"])];
-    let mut pass = Pass::new(store.input(&sets, false).expect("it is due"));
-    let outcome = loop {
-        let step = pass.next(Duration::ZERO);
-        let is_last = matches!(&step, Step::Apply { target, .. } if target.object.name == "z");
-        let answer = match step {
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            _ if is_last => break pass.interrupt(),
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    };
+    let input = store.input(&sets, false).expect("it is due");
+    let outcome = run_while(&mut world, &mut store, input, |_, call| {
+        if call.is_write_of("APPLY", "z") { Fate::Unsent } else { Fate::Done }
+    });
     assert_eq!(outcome.end, End::Interrupted);
-    store.write(outcome.writes);
     assert!(store.results[&sets[0].id].first_success.is_some());
     assert_eq!(store.results[&sets[1].id].inputs, ResultRow::UNFINISHED);
     assert_eq!(world.log.len(), 3);

@@ -1,10 +1,9 @@
 //! Switches to `Apply` from other behaviors: what these have sent is taken over once, so that nothing of it stays.
 
 use std::slice::from_ref;
-use std::time::Duration;
 
-use super::super::{Answer, End, Input, Pass, Progress, Refusal, Step};
-use super::store::{Store, cut_short, killed_after, pass, run};
+use super::super::{End, Input, Progress, Refusal};
+use super::store::{Call, Fate, Store, cut_short, killed_after, pass, run, run_while};
 use super::world::{Flags, HIVE, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::spec::Behavior;
@@ -254,22 +253,12 @@ fn a_switch_of_many_objects_is_stored_as_seldom_as_an_edit_and_ends_in_as_many_p
     let sets = [update.behavior(Apply)];
     let (mut requests, mut stores) = (Vec::new(), Vec::new());
     while let Some(input) = store.input(&sets, false) {
-        let mut pass = Pass::new(input);
         let mut saves = 0;
-        let outcome = loop {
-            let answer = match pass.next(Duration::ZERO) {
-                Step::Done(outcome) => break outcome,
-                Step::Store(writes) => {
-                    saves += 1;
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-        };
+        let outcome = run_while(&mut world, &mut store, input, |_, call| {
+            saves += usize::from(matches!(call, Call::Store(_)));
+            Fate::Done
+        });
         assert_eq!(outcome.end == End::Finished, requests.len() == 1);
-        store.write(outcome.writes);
         requests.push(outcome.requests);
         stores.push(saves);
     }

@@ -2,59 +2,17 @@
 //! being sent for ever.
 
 use std::slice::from_ref;
-use std::time::Duration;
 
-use super::super::{Answer, End, Input, Outcome, Pass, Progress, Refusal, Refused, Step};
-use super::store::Store;
-use super::world::{Flags, Set, World, map, refused, set};
+use super::super::{End, Input, Outcome, Progress, Refusal};
+use super::store::{Store, run};
+use super::world::{Flags, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
 use crate::syncset::plan::spec::Behavior;
 use crate::syncset::plan::status::{Reason, Retry};
 
-/// A pass in which requests that are logged like this are answered with 429. `answers` says whether the API server answers others.
-fn pass(
-    world: &mut World,
-    store: &mut Store,
-    sets: &[Set],
-    progress: Progress,
-    throttled: &[&str],
-    answers: bool,
-) -> Outcome {
+fn pass(world: &mut World, store: &mut Store, sets: &[Set], progress: Progress) -> Outcome {
     let input = store.input(sets, false).expect("something is due");
-    run(world, store, Input { progress, ..input }, throttled, answers)
-}
-
-pub(super) fn run(world: &mut World, store: &mut Store, input: Input, throttled: &[&str], answers: bool) -> Outcome {
-    let mut pass = Pass::new(input);
-    let outcome = loop {
-        let mut answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => break *outcome,
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        let is_throttled = |refused: &Refused| refused.refusal == Refusal::Throttled;
-        let stopped = match &answer {
-            Ok(Answer::Pages(pages)) => {
-                let is_stopped = pages.iter().any(|page| page.as_ref().is_err_and(is_throttled));
-                is_stopped.then(|| pages.clone())
-            }
-            answer => answer.as_ref().is_err_and(is_throttled).then(Vec::new),
-        };
-        if let Some(lists) = stopped {
-            let last = world.log.iter().rev().take(lists.len().max(1));
-            assert!(last.into_iter().any(|line| throttled.contains(&line.as_str())), "{:?}", world.log);
-            if !(pass.throttled(lists) && answers) {
-                break pass.interrupt();
-            }
-            answer = Err(refused(Refusal::Throttled));
-        }
-        pass.reply(answer);
-    };
-    store.write(outcome.writes.clone());
-    outcome
+    run(world, store, Input { progress, ..input })
 }
 
 fn sets() -> [Set; 2] {
@@ -73,7 +31,7 @@ fn what_is_throttled_alone_ends_two_passes_and_no_third() {
         let (mut world, mut store, sets) = (with(&[throttled]), Store::default(), sets());
         let mut progress = Progress::default();
         for round in 0..5 {
-            let outcome = pass(&mut world, &mut store, &sets, progress, &[throttled], true);
+            let outcome = pass(&mut world, &mut store, &sets, progress);
             let expected = if round < 2 { (End::Interrupted, None) } else { (End::Finished, Some(Retry::Backoff)) };
             assert_eq!((outcome.end, outcome.retry), expected, "{throttled}, round {round}");
             assert_eq!(world.objects.contains_key(&map("b")), round >= 2, "{throttled}, round {round}");
@@ -84,11 +42,11 @@ fn what_is_throttled_alone_ends_two_passes_and_no_third() {
         assert!(failure.message.starts_with("failed to apply resource 1: "), "{}", failure.message);
         // Once it is answered, it has to be throttled as often again.
         world.refusals.clear();
-        let outcome = pass(&mut world, &mut store, &sets, progress, &[], true);
+        let outcome = pass(&mut world, &mut store, &sets, progress);
         assert_eq!((outcome.end, outcome.retry, world.objects.len()), (End::Finished, None, 4));
         world.refusals.insert("APPLY ConfigMap default/a2".to_owned(), Refusal::Throttled);
         let changed = [sets[0].clone().maps(&["a1", "a2=2", "a3"]), sets[1].clone()];
-        let outcome = pass(&mut world, &mut store, &changed, outcome.progress, &["APPLY ConfigMap default/a2"], true);
+        let outcome = pass(&mut world, &mut store, &changed, outcome.progress);
         assert_eq!(outcome.end, End::Interrupted);
     }
 }
@@ -102,10 +60,11 @@ fn an_api_server_that_answers_nothing_else_ends_each_pass_at_one_request() {
         "APPLY ConfigMap default/b",
     ];
     let (mut world, mut store, sets) = (with(&lines), Store::default(), sets());
+    world.throttles_all = true;
     let mut progress = Progress::default();
     for round in 0..9 {
         world.log.clear();
-        let outcome = pass(&mut world, &mut store, &sets, progress, &lines, false);
+        let outcome = pass(&mut world, &mut store, &sets, progress);
         assert_eq!((outcome.end, outcome.retry), (End::Interrupted, None), "round {round}");
         let sent = world.log.iter().filter(|line| line.starts_with("APPLY")).count();
         assert_eq!(sent, 1, "round {round}: {:?}", world.log);
@@ -117,12 +76,12 @@ fn an_api_server_that_answers_nothing_else_ends_each_pass_at_one_request() {
 fn a_deletion_and_a_list_that_are_throttled_alone_end_two_passes_and_no_third() {
     let throttled = ["DELETE ConfigMap default/a2", "LIST ConfigMap 0"];
     let (mut world, mut store, sets) = (World::new(), Store::default(), sets());
-    pass(&mut world, &mut store, &sets, Progress::default(), &[], true);
+    pass(&mut world, &mut store, &sets, Progress::default());
     world.refusals = with(&throttled).refusals;
     let dropped = [sets[0].clone().maps(&["a1"]), sets[1].clone().maps(&["b", "b2"])];
     let mut progress = Progress::default();
     for round in 0..4 {
-        let outcome = pass(&mut world, &mut store, &dropped, progress, &throttled, true);
+        let outcome = pass(&mut world, &mut store, &dropped, progress);
         assert_eq!(outcome.end == End::Finished, round >= 2, "round {round}");
         assert_eq!(world.objects.contains_key(&map("b2")), round >= 2, "round {round}");
         progress = outcome.progress;
@@ -134,7 +93,7 @@ fn a_deletion_and_a_list_that_are_throttled_alone_end_two_passes_and_no_third() 
     for _ in 0..3 {
         let sets = [dropped[0].clone().maps(&["a1", "a4", "a5"]), dropped[1].clone()];
         let input = store.input(&sets, true).expect("it is full");
-        let outcome = run(&mut world, &mut store, Input { progress, ..input }, &throttled, true);
+        let outcome = run(&mut world, &mut store, Input { progress, ..input });
         ended.push(outcome.end);
         progress = outcome.progress;
     }
@@ -151,7 +110,7 @@ fn the_second_request_for_an_object_that_is_throttled_alone_ends_two_passes_and_
         if is_update {
             one = one.behavior(Behavior::CreateOrUpdate);
         }
-        pass(&mut world, &mut store, from_ref(&one), Progress::default(), &[], true);
+        pass(&mut world, &mut store, from_ref(&one), Progress::default());
         (world.without_strategic, world.refusals) = (true, with(&[throttled]).refusals);
         if !is_update {
             world.refusals.insert("APPLY ConfigMap default/a".to_owned(), Refusal::Invalid);
@@ -159,7 +118,7 @@ fn the_second_request_for_an_object_that_is_throttled_alone_ends_two_passes_and_
         let sets = [one.maps(&["a=2"]).flags(recreated), set(SyncSet, "b").maps(&["b"])];
         let mut progress = Progress::default();
         for round in 0..5 {
-            let outcome = pass(&mut world, &mut store, &sets, progress, &[throttled], true);
+            let outcome = pass(&mut world, &mut store, &sets, progress);
             assert_eq!(outcome.end == End::Finished, round >= 2, "{throttled}, round {round}: {:?}", world.log);
             progress = outcome.progress;
         }

@@ -1,6 +1,7 @@
 //! Documents, and a cluster of maps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::super::{
-    Answer, Ending, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Step, Takeover, Target,
+    Address, Ending, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Takeover, Write, Written,
 };
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::plan::rows::Failure;
@@ -62,6 +63,13 @@ pub(super) struct World {
     pub(super) defines_nothing: bool,
     /// How often a kind was asked for until it was to be served.
     pub(super) waits: usize,
+    /// After a 429 it answers no other request either.
+    pub(super) throttles_all: bool,
+    /// What time it is, and how much of it passes have waited for their own turn.
+    pub(super) clock: Duration,
+    pub(super) waited: Duration,
+    /// As passes have counted what they sent.
+    pub(super) sent: Vec<(Behavior, bool)>,
     counter: u64,
 }
 
@@ -367,7 +375,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, object: &ObjectRef, body: &Value, manager: &'static str) -> (bool, Seen) {
+    fn put(&mut self, object: &ObjectRef, body: &Value, manager: &'static str) -> Written {
         let created = !self.objects.contains_key(object);
         if created {
             self.create(object).foreign = false;
@@ -395,93 +403,86 @@ impl World {
         if *written != before {
             written.version = version;
         }
-        (created, Self::seen(written))
+        Written { created, seen: Self::seen(written) }
     }
 
-    pub(super) fn perform(&mut self, step: Step<'_>) -> Result<Answer, Refused> {
-        let line = line_of(&step);
-        if let Some(line) = &line {
-            self.log.push(line.clone());
-            if let Some(refusal) = self.refusals.get(line) {
-                return Err(refused(*refusal));
+    /// A request as the log has it.
+    fn logged(&mut self, verb: &str, object: &ObjectRef) -> Result<(), Refused> {
+        let line = format!("{verb} {object}");
+        self.log.push(line.clone());
+        self.refusals.get(&line).map_or(Ok(()), |refusal| Err(refused(*refusal)))
+    }
+
+    pub(super) fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Resolution {
+        self.waits += usize::from(wait);
+        let served = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
+        served.map_or(Resolution::NotServed, |namespaced| Resolution::Served {
+            namespaced: *namespaced,
+            plural: format!("{}s", kind.to_lowercase()),
+        })
+    }
+
+    pub(super) fn look(&mut self, at: Address<'_>) -> Result<Option<Seen>, Refused> {
+        self.logged("GET", at.object)?;
+        Ok(self.objects.get(at.object).map(Self::looked_at))
+    }
+
+    pub(super) fn write(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Refused> {
+        let object = at.object;
+        self.logged(verb(write), object)?;
+        let is_there = self.objects.contains_key(object);
+        match write {
+            Write::Apply(_) | Write::Create { .. } if !is_there && self.without_namespace(object) => {
+                Err(refused(Refusal::NotFound))
             }
-        }
-        match step {
-            Step::Resolve { api_version, kind, wait } => {
-                self.waits += usize::from(wait);
-                let served = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
-                Ok(Answer::Kind(served.map_or(Resolution::NotServed, |namespaced| Resolution::Served {
-                    namespaced: *namespaced,
-                    plural: format!("{}s", kind.to_lowercase()),
-                })))
+            Write::Apply(body) => {
+                self.is_another(object, body).map_or(Ok(()), |refusal| Err(refused(refusal)))?;
+                let written = self.put(object, body, "towline");
+                self.define(object);
+                Ok(written)
             }
-            Step::Look { target } => Ok(Answer::Found(self.objects.get(target.object).map(Self::looked_at))),
-            Step::Lists(lists) => {
-                assert!((1..=4).contains(&lists.len()), "{lists:?}");
-                Ok(Answer::Pages(lists.iter().map(|list| self.list(list)).collect()))
-            }
-            Step::Apply { target, body } => {
-                if self.without_namespace(target.object) {
-                    return Err(refused(Refusal::NotFound));
-                }
-                if let Some(refusal) = self.is_another(target.object, &body) {
-                    return Err(refused(refusal));
-                }
-                let (created, seen) = self.write(target.object, &body, "towline");
-                self.define(target.object);
-                Ok(Answer::Written { created, seen })
-            }
-            Step::Create { target, .. } if self.objects.contains_key(target.object) => Err(refused(Refusal::Exists)),
-            Step::Create { target, body, dry_run } => {
+            Write::Create { .. } if is_there => Err(refused(Refusal::Exists)),
+            Write::Create { body, dry_run } => {
                 assert!(!dry_run, "a try of what does not exist");
-                if self.without_namespace(target.object) {
-                    return Err(refused(Refusal::NotFound));
-                }
-                let (created, seen) = self.write(target.object, &body, "towline-update");
-                Ok(Answer::Written { created, seen })
+                Ok(self.put(object, body, "towline-update"))
             }
-            Step::Patch { target, .. } if !self.objects.contains_key(target.object) => Err(refused(Refusal::NotFound)),
-            Step::Patch { patch_type: PatchType::Strategic, .. } if self.without_strategic => {
+            Write::Patch { .. } if !is_there => Err(refused(Refusal::NotFound)),
+            Write::Patch { patch_type: PatchType::Strategic, .. } if self.without_strategic => {
                 Err(refused(Refusal::UnsupportedMediaType))
             }
-            Step::Patch { target, patch_type: PatchType::Json, body, .. } => {
-                let version = self.next();
-                let Some(patched) = self.objects.get_mut(target.object) else {
-                    return Err(refused(Refusal::NotFound));
-                };
-                if body[0]["value"] != json!(patched.version.to_string()) {
-                    return Err(refused(Refusal::Conflict));
-                }
-                for manager in body[1]["value"].as_array().expect("a list") {
-                    let taken = patched.fields.remove(manager.as_str().expect("a text")).unwrap_or_default();
-                    patched.fields.entry("towline".to_owned()).or_default().extend(taken);
-                }
-                patched.owned.remove("towline-update");
-                patched.version = version;
-                Ok(Answer::Written { created: false, seen: Self::seen(patched) })
+            Write::Patch { patch_type: PatchType::Json, body, .. } => self.take_over(object, body),
+            Write::Patch { body, .. } if body.is_object() => {
+                self.is_another(object, body).map_or(Ok(()), |refusal| Err(refused(refusal)))?;
+                Ok(self.put(object, body, "towline-update"))
             }
-            Step::Patch { target, body, .. } if body.is_object() => {
-                if let Some(refusal) = self.is_another(target.object, &body) {
-                    return Err(refused(refusal));
-                }
-                let (created, seen) = self.write(target.object, &body, "towline-update");
-                Ok(Answer::Written { created, seen })
-            }
-            Step::Patch { target, body, .. } => {
+            Write::Patch { body, .. } => {
                 let version = self.next();
-                let patched = self.objects.get_mut(target.object).expect("it is there");
+                let patched = self.objects.get_mut(object).expect("it is there");
                 if patched.patches.insert(body.to_string()) {
                     patched.version = version;
                 }
-                Ok(Answer::Written { created: false, seen: Self::seen(patched) })
+                Ok(Written { created: false, seen: Self::seen(patched) })
             }
-            Step::Delete { target, uid, version } => self.delete(&target, uid, version),
-            Step::Store(_) | Step::Done(_) => unreachable!("not for the cluster"),
         }
     }
 
+    fn take_over(&mut self, object: &ObjectRef, body: &Value) -> Result<Written, Refused> {
+        let version = self.next();
+        let patched = self.objects.get_mut(object).expect("it is there");
+        if body[0]["value"] != json!(patched.version.to_string()) {
+            return Err(refused(Refusal::Conflict));
+        }
+        for manager in body[1]["value"].as_array().expect("a list") {
+            let taken = patched.fields.remove(manager.as_str().expect("a text")).unwrap_or_default();
+            patched.fields.entry("towline".to_owned()).or_default().extend(taken);
+        }
+        patched.owned.remove("towline-update");
+        patched.version = version;
+        Ok(Written { created: false, seen: Self::seen(patched) })
+    }
+
     /// A page of two objects.
-    fn list(&mut self, list: &List<'_>) -> Result<Page, Refused> {
+    pub(super) fn list(&mut self, list: &List<'_>) -> Result<Page, Refused> {
         let List { api_version: of, kind, page, compared } = *list;
         let line = format!("LIST {kind} {page}");
         self.log.push(line.clone());
@@ -517,26 +518,25 @@ impl World {
         }
     }
 
-    fn delete(&mut self, target: &Target<'_>, uid: &str, version: &str) -> Result<Answer, Refused> {
-        let Some(found) = self.objects.get(target.object) else { return Ok(Answer::Deleted(None)) };
-        let is_same = found.uid.to_string() == uid && version == found.version.to_string();
-        if !is_same {
+    pub(super) fn delete(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Refused> {
+        self.logged("DELETE", at.object)?;
+        let Some(found) = self.objects.get_mut(at.object) else { return Ok(None) };
+        if found.uid.to_string() != uid || found.version.to_string() != version {
             return Err(refused(Refusal::Conflict));
         }
         if !found.finalizers.is_empty() {
-            let held = self.objects.get_mut(target.object).expect("it is there");
-            (held.terminating, held.deleted_at) = (true, Some(Timestamp::UNIX_EPOCH));
-            return Ok(Answer::Deleted(Self::seen(held).ending));
+            (found.terminating, found.deleted_at) = (true, Some(Timestamp::UNIX_EPOCH));
+            return Ok(Self::seen(found).ending);
         }
-        if target.object.kind == "Namespace" {
-            self.objects.get_mut(target.object).expect("it is there").terminating = true;
+        if at.object.kind == "Namespace" {
+            found.terminating = true;
             if !self.slow_namespaces {
                 self.finish_namespaces();
             }
         } else {
-            self.objects.remove(target.object);
+            self.objects.remove(at.object);
         }
-        Ok(Answer::Deleted(self.objects.get(target.object).and_then(|left| Self::seen(left).ending)))
+        Ok(self.objects.get(at.object).and_then(|left| Self::seen(left).ending))
     }
 
     /// Namespaces that are being deleted are gone, with all that is in them.
@@ -554,18 +554,13 @@ pub(super) fn refused(refusal: Refusal) -> Refused {
     Refused { refusal, message: format!("{refusal:?}").to_lowercase() }
 }
 
-/// A request as the log has it; none for discovery, and for lists, of which each has a line.
-fn line_of(step: &Step<'_>) -> Option<String> {
-    let (verb, target) = match step {
-        Step::Look { target } => ("GET", target),
-        Step::Apply { target, .. } => ("APPLY", target),
-        Step::Create { target, dry_run: true, .. } => ("TRY", target),
-        Step::Create { target, .. } => ("POST", target),
-        Step::Patch { target, patch_type: PatchType::Merge, .. } => ("MERGE", target),
-        Step::Patch { target, patch_type: PatchType::Json, .. } => ("TAKE", target),
-        Step::Patch { target, .. } => ("PATCH", target),
-        Step::Delete { target, .. } => ("DELETE", target),
-        Step::Resolve { .. } | Step::Lists(_) | Step::Store(_) | Step::Done(_) => return None,
-    };
-    Some(format!("{verb} {}", target.object))
+pub(super) fn verb(write: Write<'_>) -> &'static str {
+    match write {
+        Write::Apply(_) => "APPLY",
+        Write::Create { dry_run: true, .. } => "TRY",
+        Write::Create { .. } => "POST",
+        Write::Patch { patch_type: PatchType::Merge, .. } => "MERGE",
+        Write::Patch { patch_type: PatchType::Json, .. } => "TAKE",
+        Write::Patch { .. } => "PATCH",
+    }
 }

@@ -3,9 +3,9 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use super::super::{Answer, End, Outcome, Pass, Progress, Refusal, Step};
-use super::store::{Store, pass, run};
-use super::world::{Set, World, map, object, refused, set};
+use super::super::{End, Input, Outcome, Progress, Refusal};
+use super::store::{Call, Fate, Store, pass, run, run_while};
+use super::world::{Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::spec::Behavior;
@@ -103,23 +103,11 @@ fn syncsets_that_failed_slowly_do_not_keep_others_from_their_turn_unless_they_we
     for at in 0..12 {
         world.refusals.insert(format!("POST ConfigMap default/s{at:02}"), Refusal::Forbidden);
     }
-    let mut slow = Pass::new(store.input(&sets, false).expect("they are due"));
-    let mut elapsed = Duration::ZERO;
-    let outcome = loop {
-        let answer = match slow.next(elapsed) {
-            Step::Done(outcome) => break outcome,
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => {
-                elapsed += Duration::from_secs(if matches!(step, Step::Create { .. }) { 5 } else { 0 });
-                world.perform(step)
-            }
-        };
-        slow.reply(answer);
-    };
-    store.write(outcome.writes);
+    let input = store.input(&sets, false).expect("they are due");
+    let outcome = run_while(&mut world, &mut store, input, |world, call| {
+        world.clock += Duration::from_secs(if matches!(call, Call::Write(..)) { 5 } else { 0 });
+        Fate::Done
+    });
     assert_eq!((outcome.end, world.log.len()), (End::Yielded, 12));
     world.log.clear();
     sets[3] = sets[3].clone().maps(&["s03=2"]);
@@ -132,34 +120,13 @@ fn syncsets_that_failed_slowly_do_not_keep_others_from_their_turn_unless_they_we
     assert_eq!(pass(&mut world, &mut store, &sets, false).len(), 12);
 }
 
-/// A pass in which each write of this name takes so long, from where the one before ended.
-fn slow_pass(
-    world: &mut World,
-    store: &mut Store,
-    sets: &[Set],
-    progress: Progress,
-    slow: &str,
-    takes: u64,
-) -> Outcome {
-    let mut input = store.input(sets, false).expect("they are due");
-    input.progress = progress;
-    let (mut pass, mut elapsed) = (Pass::new(input), Duration::ZERO);
-    let outcome = loop {
-        let answer = match pass.next(elapsed) {
-            Step::Done(outcome) => break outcome,
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        if world.log.last().is_some_and(|line| line == slow) {
-            elapsed += Duration::from_secs(takes);
-        }
-        pass.reply(answer);
-    };
-    store.write(outcome.writes.clone());
-    *outcome
+/// A pass in which each apply of this object takes more than a minute, from where the one before ended.
+fn slow_pass(world: &mut World, store: &mut Store, sets: &[Set], progress: Progress, slow: &str) -> Outcome {
+    let input = Input { progress, ..store.input(sets, false).expect("they are due") };
+    run_while(world, store, input, |world, call| {
+        world.clock += Duration::from_secs(if call.is_write_of("APPLY", slow) { 61 } else { 0 });
+        Fate::Done
+    })
 }
 
 #[test]
@@ -170,10 +137,10 @@ fn a_syncset_that_fails_slowly_deletes_in_the_next_pass_without_being_sent_again
     let slow = "APPLY ConfigMap default/a";
     world.refusals.insert(slow.to_owned(), Refusal::Server);
     let sets = [before.maps(&["a=2"]), set(SelectorSyncSet, "other").maps(&["z"])];
-    let first = slow_pass(&mut world, &mut store, &sets, Progress::default(), slow, 61);
+    let first = slow_pass(&mut world, &mut store, &sets, Progress::default(), "a");
     assert_eq!((first.end, world.log.last().map(String::as_str)), (End::Yielded, Some(slow)));
     world.log.clear();
-    let second = slow_pass(&mut world, &mut store, &sets, first.progress, slow, 61);
+    let second = slow_pass(&mut world, &mut store, &sets, first.progress, "a");
     let verbs = [
         "GET ConfigMap default/z",
         "GET ConfigMap default/b",
@@ -196,20 +163,11 @@ fn a_syncset_that_fails_slowly_deletes_in_the_next_pass_without_being_sent_again
 
 /// How often a pass stores something before it ends.
 fn stores(world: &mut World, store: &mut Store, sets: &[Set]) -> usize {
-    let mut pass = Pass::new(store.input(sets, false).expect("it is due"));
-    let mut stores = 0;
-    loop {
-        let answer = match pass.next(Duration::ZERO) {
-            Step::Done(outcome) => break store.write(outcome.writes),
-            Step::Store(writes) => {
-                stores += 1;
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
+    let (input, mut stores) = (store.input(sets, false).expect("it is due"), 0);
+    run_while(world, store, input, |_, call| {
+        stores += usize::from(matches!(call, Call::Store(_)));
+        Fate::Done
+    });
     stores
 }
 
@@ -230,14 +188,15 @@ fn objects_that_are_looked_at_again_are_not_stored_one_by_one() {
     let sets = [many(40)];
     let (mut world, mut store) = (World::new(), Store::default());
     // It dies when its rows are stored.
-    let mut first = Pass::new(store.input(&sets, false).expect("it is due"));
-    loop {
-        let answer = match first.next(Duration::ZERO) {
-            Step::Store(writes) => break store.write(writes),
-            step => world.perform(step),
-        };
-        first.reply(answer);
-    }
+    let input = store.input(&sets, false).expect("it is due");
+    run_while(
+        &mut world,
+        &mut store,
+        input,
+        |_, call| {
+            if matches!(call, Call::Store(_)) { Fate::Killed } else { Fate::Done }
+        },
+    );
     world.log.clear();
     assert_eq!(stores(&mut world, &mut store, &sets), 0);
     assert_eq!((world.objects.len(), world.log.len()), (40, 80));
@@ -264,28 +223,17 @@ fn pass_with_slow_kinds(
     slow: &str,
     progress: &mut Progress,
 ) -> Duration {
-    let mut input = store.input(sets, false).expect("they are due");
-    input.progress = std::mem::take(progress);
-    let (mut pass, mut elapsed) = (Pass::new(input), Duration::ZERO);
-    loop {
-        let answer = match pass.next(elapsed) {
-            Step::Done(outcome) => {
-                store.write(outcome.writes);
-                *progress = outcome.progress;
-                return elapsed;
-            }
-            Step::Store(writes) => {
-                store.write(writes);
-                Ok(Answer::Stored)
-            }
-            Step::Resolve { kind, .. } if kind.starts_with(slow) => {
-                elapsed += Duration::from_secs(20);
-                Err(refused(Refusal::Server))
-            }
-            step => world.perform(step),
-        };
-        pass.reply(answer);
-    }
+    let (input, began) = (store.input(sets, false).expect("they are due"), world.clock);
+    let input = Input { progress: std::mem::take(progress), ..input };
+    *progress = run_while(world, store, input, |world, call| match call {
+        Call::Resolve { kind, .. } if kind.starts_with(slow) => {
+            world.clock += Duration::from_secs(20);
+            Fate::Refused(Refusal::Server)
+        }
+        _ => Fate::Done,
+    })
+    .progress;
+    world.clock.saturating_sub(began)
 }
 
 #[test]
@@ -357,22 +305,12 @@ fn what_the_caller_waits_for_its_own_turn_is_not_the_time_of_the_pass() {
         let sets =
             [set(SyncSet, "s").maps(&["a", "b"]), set(SyncSet, "t").objects(&[object("", "Secret", "default", "x")])];
         let (mut world, mut store) = (World::new(), Store::default());
-        let (mut pass, mut elapsed) = (Pass::new(store.input(&sets, false).expect("due")), Duration::ZERO);
-        let outcome = loop {
-            let answer = match pass.next(elapsed) {
-                Step::Done(outcome) => break *outcome,
-                Step::Store(writes) => {
-                    store.write(writes);
-                    Ok(Answer::Stored)
-                }
-                step => world.perform(step),
-            };
-            pass.reply(answer);
-            elapsed += wait;
-            if !counts {
-                pass.has_waited(wait);
-            }
-        };
+        let input = store.input(&sets, false).expect("due");
+        let outcome = run_while(&mut world, &mut store, input, |world, _| {
+            world.clock += wait;
+            world.waited += if counts { Duration::ZERO } else { wait };
+            Fate::Done
+        });
         assert_eq!(outcome.end == End::Finished, !counts);
         assert_eq!(world.objects.len() == 3, !counts, "{:?}", world.log);
     }
@@ -387,16 +325,13 @@ fn kinds_of_a_version_that_has_answered_are_known_also_if_it_took_long() {
         object("apps", "Deployment", "default", "d"),
     ])];
     let (mut world, mut store) = (World::new(), Store::default());
-    let (mut pass, mut elapsed, mut asked) =
-        (Pass::new(store.input(&sets, false).expect("due")), Duration::ZERO, Vec::new());
-    while let Step::Resolve { api_version, kind, .. } = pass.next(elapsed) {
-        asked.push(format!("{api_version} {kind}"));
-        if kind == "ConfigMap" {
-            elapsed += Duration::from_secs(31);
+    let (input, mut asked) = (store.input(&sets, false).expect("due"), Vec::new());
+    run_while(&mut world, &mut store, input, |world, call| {
+        if let Call::Resolve { api_version, kind } = call {
+            asked.push(format!("{api_version} {kind}"));
+            world.clock += Duration::from_secs(if *kind == "ConfigMap" { 31 } else { 0 });
         }
-        let answer = world.perform(Step::Resolve { api_version, kind, wait: false });
-        pass.reply(answer);
-    }
-    store.write(pass.interrupt().writes);
+        Fate::Done
+    });
     assert_eq!(asked, ["apps/v1 Deployment", "v1 ConfigMap", "v1 Secret"]);
 }

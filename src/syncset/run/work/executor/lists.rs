@@ -1,7 +1,7 @@
-//! Reads lists of a full pass, those of a step at once.
+//! Reads lists of a full pass, up to four at once.
 //!
 //! Each list has an answer of its own, so that one which is forbidden does not keep the others from being compared. A cluster that does not
-//! answer one of them ends the step at once, and what is still under way is dropped. A 429 ends the step once the others have been read:
+//! answer one of them ends all at once, and what is still under way is dropped. A 429 ends them once the others have been read:
 //! what they have brought is not asked for again.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use super::Executor;
 use crate::cluster::{Cluster, Element, Error, KindId, ObjectKey, Pages};
 use crate::syncset::plan::object::MANAGED;
-use crate::syncset::plan::pass::{Answer, Compared, List, Page, Refusal, Refused, Seen};
+use crate::syncset::plan::pass::{Compared, List, Page, Refusal, Refused, Seen};
 use crate::syncset::run::work::refusal::{Failed, Missing, Stop};
 use crate::syncset::run::work::seen::seen;
 
@@ -48,11 +48,11 @@ impl Brought {
         Ok(())
     }
 
-    fn reply(self) -> Result<Answer, Stop> {
+    fn reply(self) -> Result<Vec<Result<Page, Refused>>, Stop> {
         let lists = self.pages.into_values().collect();
         match self.throttled {
             Some((told, message)) => Err(Stop::Throttled { told, message, lists }),
-            None => Ok(Answer::Pages(lists)),
+            None => Ok(lists),
         }
     }
 }
@@ -69,12 +69,11 @@ struct Read {
 }
 
 impl Executor<'_> {
-    /// Reads a page of each of these lists. A cluster that has answered nothing yet is asked for the first one alone, `within` this time:
+    /// Reads a page of each of these lists. A cluster that has answered nothing yet is asked for the first one alone:
     /// one that does not answer costs one request, and one that does is worked on with a slot from then on.
-    pub(super) async fn list(&mut self, lists: &[List<'_>], within: Duration) -> Result<Answer, Stop> {
-        let (most, within) = if self.is_answered { (lists.len(), Duration::MAX) } else { (1, within) };
-        // See `answered_within`.
-        let cluster = self.cluster.urgent(within);
+    pub async fn list(&mut self, lists: &[List<'_>]) -> Result<Vec<Result<Page, Refused>>, Stop> {
+        let most = if self.is_answered { lists.len() } else { 1 };
+        let cluster = self.asked();
         let (mut brought, mut reading) = (Brought::default(), FuturesUnordered::new());
         for (at, list) in lists.iter().enumerate().take(most) {
             let id = KindId::of(list.api_version, list.kind);

@@ -70,7 +70,7 @@ impl Arrived {
 
 /// A client that knows the kinds, and an executor of a cluster that has answered.
 async fn ready(client: &mut Client, fence: &Fence) {
-    let mut executor = Executor::new(client, fence);
+    let mut executor = Executor::new(client, fence, LONG);
     for kind in &KINDS {
         executor.carry_out(&resolve(kind, false), LONG).await.unwrap();
     }
@@ -79,7 +79,7 @@ async fn ready(client: &mut Client, fence: &Fence) {
 async fn answering<'c>(client: &'c mut Client, fence: &Fence, server: &Server) -> Executor<'c> {
     ready(client, fence).await;
     server.answer(|_| whole(200, &metadata()));
-    let mut executor = Executor::new(client, fence);
+    let mut executor = Executor::new(client, fence, LONG);
     executor.carry_out(&look(&object("ConfigMap")), LONG).await.unwrap();
     server.lines();
     executor
@@ -134,7 +134,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
         seen.add(line);
         Reply::Begun(Vec::new())
     });
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     let stop = stop(executor.carry_out(&lists(&KINDS), SHORT).await);
     assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
     assert_eq!(*arrived.0.lock(), [0]);
@@ -219,7 +219,7 @@ async fn a_429_belongs_to_its_list_and_what_the_others_bring_is_kept() {
 
     // An API server that answers the first request so is asked for no other list.
     server.lines();
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     let Stop::Throttled { lists: brought, .. } = stop(executor.carry_out(&step, LONG).await) else {
         panic!("it is throttled")
     };

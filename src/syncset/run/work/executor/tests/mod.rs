@@ -1,13 +1,11 @@
 //! The requests of steps, and what becomes of the answers.
 
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::Clock;
 use crate::syncset::plan::name::ObjectRef;
-use crate::syncset::plan::pass::{Compared, List, Page, Refused, Seen};
+use crate::syncset::plan::pass::{Compared, List, Page, Refusal, Refused};
 use crate::syncset::plan::spec::PatchType;
 use crate::syncset::plan::status::Unreachable;
 use server::{Gate, Reply, Server, fence, metadata, status, whole};
@@ -24,8 +22,41 @@ fn object(kind: &str) -> ObjectRef {
     ObjectRef { group: text(""), kind: text(kind), namespace: text("team"), name: text("site") }
 }
 
-fn target(object: &ObjectRef) -> Target<'_> {
-    Target { object, api_version: Cow::Borrowed("v1") }
+fn at(object: &ObjectRef) -> Address<'_> {
+    Address { object, api_version: "v1" }
+}
+
+/// A request of any sort.
+#[derive(Debug)]
+enum Step<'a> {
+    Resolve { api_version: &'a str, kind: &'a str, wait: bool },
+    Look(Address<'a>),
+    Lists(Vec<List<'a>>),
+    Write(Address<'a>, Write<'a>),
+    Delete(Address<'a>),
+}
+
+/// What comes of it.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Kind(Resolution),
+    Found(Option<Seen>),
+    Pages(Vec<Result<Page, Refused>>),
+    Written(Written),
+    Deleted(Option<Ending>),
+}
+
+impl Executor<'_> {
+    async fn carry_out(&mut self, step: &Step<'_>, within: Duration) -> Result<Answer, Failed> {
+        self.within = within;
+        match step {
+            Step::Resolve { api_version, kind, wait } => self.resolve(api_version, kind, *wait).await.map(Answer::Kind),
+            Step::Look(at) => self.look(*at).await.map(Answer::Found),
+            Step::Lists(lists) => self.list(lists).await.map(Answer::Pages).map_err(Failed::Stopped),
+            Step::Write(at, write) => self.write(*at, *write).await.map(Answer::Written),
+            Step::Delete(at) => self.delete(*at, "u-1", "7").await.map(Answer::Deleted),
+        }
+    }
 }
 
 fn resolve(kind: &str, wait: bool) -> Step<'_> {
@@ -54,23 +85,23 @@ impl Compared for Site {
 }
 
 fn look(object: &ObjectRef) -> Step<'_> {
-    Step::Look { target: target(object) }
+    Step::Look(at(object))
 }
 
 fn apply<'a>(object: &'a ObjectRef, body: &'a Value) -> Step<'a> {
-    Step::Apply { target: target(object), body: Cow::Borrowed(body) }
+    Step::Write(at(object), Write::Apply(body))
 }
 
 fn patch<'a>(object: &'a ObjectRef, patch_type: PatchType, body: &'a Value) -> Step<'a> {
-    Step::Patch { target: target(object), patch_type, manager: Manager::Patch, body: Cow::Borrowed(body) }
+    Step::Write(at(object), Write::Patch { patch_type, manager: Manager::Patch, body })
 }
 
 fn delete(object: &ObjectRef) -> Step<'_> {
-    Step::Delete { target: target(object), uid: "u-1", version: "7" }
+    Step::Delete(at(object))
 }
 
 fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
-    let create = |dry_run| Step::Create { target: target(object), body: Cow::Borrowed(body), dry_run };
+    let create = |dry_run| Step::Write(at(object), Write::Create { body, dry_run });
     vec![
         look(object),
         list(&object.kind, 0),
@@ -86,7 +117,7 @@ fn steps<'a>(object: &'a ObjectRef, body: &'a Value) -> Vec<Step<'a>> {
 
 /// What comes of one step under an open fence; of a list as of any other request.
 async fn outcome(client: &mut Client, step: &Step<'_>) -> Result<Answer, Failed> {
-    match Executor::new(client, &fence()).carry_out(step, LONG).await {
+    match Executor::new(client, &fence(), LONG).carry_out(step, LONG).await {
         Ok(answer @ Answer::Pages(_)) => {
             page_of(answer).map(|page| Answer::Pages(vec![Ok(page)])).map_err(Failed::Refused)
         }
@@ -125,7 +156,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
         _ => whole(200, &metadata()),
     });
     let (mut client, fence) = (server.client(LONG), fence());
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     let (object, body) = (object("ConfigMap"), json!({"data": {"a": "b"}}));
     let resolved = executor.carry_out(&resolve("ConfigMap", false), LONG).await;
     assert!(matches!(resolved, Ok(Answer::Kind(Resolution::Served { namespaced: true, .. }))), "{resolved:?}");
@@ -133,7 +164,7 @@ async fn each_step_is_one_request_in_the_form_of_its_rule() {
     let seen = |answer| match answer {
         Answer::Found(Some(seen)) => (None, Some(seen)),
         answer @ Answer::Pages(_) => (None, page_of(answer).unwrap().objects.pop().map(|(_, _, seen)| seen)),
-        Answer::Written { created, seen } => (Some(created), Some(seen)),
+        Answer::Written(Written { created, seen }) => (Some(created), Some(seen)),
         Answer::Deleted(_) => (None, None),
         other => panic!("{other:?}"),
     };
@@ -301,11 +332,11 @@ async fn an_endless_answer_fails_the_step_and_one_that_stops_half_way_ends_the_p
 async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_cluster_may_be_asked() {
     let (server, object, fence) = (Server::new().await, object("ConfigMap"), fence());
     let mut client = server.client(LONG);
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     executor.carry_out(&resolve("ConfigMap", false), LONG).await.unwrap();
     assert!(executor.is_answered());
     server.answer(|_| Reply::Begun(Vec::new()));
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     // A kind that is known costs no request, so it says nothing of the cluster.
     executor.carry_out(&resolve("ConfigMap", false), SHORT).await.unwrap();
     assert!(!executor.is_answered());
@@ -334,11 +365,12 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
     let (server, object, body, fence) = (Server::new().await, object("ConfigMap"), json!({}), fence());
     let mut client = server.client(LONG);
     let resolve = resolve("ConfigMap", false);
-    Executor::new(&mut client, &fence).carry_out(&resolve, LONG).await.unwrap();
+    Executor::new(&mut client, &fence, LONG).carry_out(&resolve, LONG).await.unwrap();
+    let is_write = |step: &Step<'_>| matches!(step, Step::Write(..) | Step::Delete(_));
     let writes: Vec<_> = steps(&object, &body).into_iter().filter(is_write).collect();
     assert_eq!(writes.len(), 7);
     for write in &writes {
-        let mut executor = Executor::new(&mut client, &fence);
+        let mut executor = Executor::new(&mut client, &fence, LONG);
         executor.carry_out(&resolve, LONG).await.unwrap();
         // Silent: the probe's deadline ends the pass, and not the write's.
         server.answer(|_| Reply::Begun(Vec::new()));
@@ -360,14 +392,14 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
             _ => Reply::Held(gate.clone(), Box::new(whole(200, &metadata()))),
         });
         server.lines();
-        let mut executor = Executor::new(&mut client, &fence);
+        let mut executor = Executor::new(&mut client, &fence, LONG);
         executor.carry_out(&resolve, LONG).await.unwrap();
         executor.carry_out(&writes[0], LONG).await.unwrap();
         assert_eq!(server.lines()[0], "GET /version", "a request is noted when it is answered");
         assert!(executor.is_answered());
     }
     // After an answer nothing is probed.
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     server.answer(|_| whole(200, &metadata()));
     executor.carry_out(&look(&object), LONG).await.unwrap();
     let gate = Gate::default();
@@ -386,7 +418,7 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
 async fn nothing_is_sent_after_the_claim_has_ended() {
     let (server, object, body) = (Server::new().await, object("ConfigMap"), json!({}));
     let (mut client, fence) = (server.client(LONG), fence());
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     executor.carry_out(&look(&object), LONG).await.unwrap();
     server.lines();
     fence.close();
@@ -395,9 +427,9 @@ async fn nothing_is_sent_after_the_claim_has_ended() {
             assert_eq!(stop(executor.carry_out(&step, within).await), Stop::Lost, "{step:?}");
         }
     }
-    assert_eq!(executor.identity(LONG).await, Err(Failed::Stopped(Stop::Lost)));
-    assert_eq!(executor.probe(LONG).await, Err(Stop::Lost));
-    assert!(!Executor::new(&mut client, &fence).is_answered());
+    assert_eq!(executor.identity().await, Err(Failed::Stopped(Stop::Lost)));
+    assert_eq!(executor.probe().await, Err(Stop::Lost));
+    assert!(!Executor::new(&mut client, &fence, LONG).is_answered());
     assert!(server.lines().is_empty());
 }
 
@@ -409,7 +441,7 @@ async fn pages_follow_each_other_and_a_list_begins_anew() {
         let next = if line.contains("continue") { "" } else { "token" };
         whole(200, &json!({"metadata": {"continue": next}, "items": [metadata()]}))
     });
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     for (page, expected) in [(0, true), (1, false), (0, true), (0, true), (1, false)] {
         let answer = executor.carry_out(&list("ConfigMap", page), LONG).await.unwrap();
         let Page { objects, more } = page_of(answer).unwrap();
@@ -434,7 +466,7 @@ async fn of_a_list_only_what_is_compared_is_read() {
     // What is not compared may be whatever it likes.
     let items = json!([other("team", "other", json!("none")), metadata(), other("another", "site", json!(7))]);
     server.answer(move |_| whole(200, &json!({"metadata": {}, "items": items})));
-    let mut executor = Executor::new(&mut client, &fence);
+    let mut executor = Executor::new(&mut client, &fence, LONG);
     let answer = executor.carry_out(&list("ConfigMap", 0), LONG).await.unwrap();
     let Page { objects, more: false } = page_of(answer).unwrap() else { panic!("it is the last page") };
     let [(namespace, name, seen)] = objects.as_slice() else { panic!("{objects:?}") };
@@ -451,9 +483,9 @@ async fn of_a_list_only_what_is_compared_is_read() {
 async fn identity_and_probe_say_whether_the_cluster_answers() {
     let (server, fence) = (Server::new().await, fence());
     let mut client = server.client(LONG);
-    let mut executor = Executor::new(&mut client, &fence);
-    assert_eq!(executor.identity(LONG).await, Ok("u-1".to_owned()));
-    assert_eq!(executor.probe(LONG).await, Ok(()));
+    let mut executor = Executor::new(&mut client, &fence, LONG);
+    assert_eq!(executor.identity().await, Ok("u-1".to_owned()));
+    assert_eq!(executor.probe().await, Ok(()));
     assert_eq!(server.lines(), ["GET /api/v1/namespaces/kube-system", "GET /version"]);
     assert!(executor.is_answered());
     let unreachable = Unreachable::ErrorConnectingToCluster;
@@ -470,8 +502,8 @@ async fn identity_and_probe_say_whether_the_cluster_answers() {
             Ok(refusal) => Failed::Refused(Refused { refusal, message: said.clone() }),
             Err(reason) => Failed::Stopped(silent(reason)),
         };
-        assert_eq!(executor.identity(LONG).await, Err(read), "{code}");
-        assert_eq!(executor.probe(LONG).await, probed.map_err(silent), "{code}");
+        assert_eq!(executor.identity().await, Err(read), "{code}");
+        assert_eq!(executor.probe().await, probed.map_err(silent), "{code}");
     }
 }
 
@@ -486,10 +518,9 @@ async fn awaited(
     let mut kinds = Kinds::default();
     let (served, lists) = (BTreeMap::new(), BTreeMap::new());
     let cluster = cluster.under(&fence);
-    let mut executor =
-        Executor { cluster: cluster.clone(), fence, kinds: &mut kinds, served, lists, is_answered: false };
+    let mut executor = Executor { cluster, fence, kinds: &mut kinds, served, lists, within: LONG, is_answered: false };
     let begun = Instant::now();
-    let answer = executor.answer(&cluster, &resolve("Gadget", true)).await;
+    let answer = executor.carry_out(&resolve("Gadget", true), LONG).await;
     let looks = script.asked().iter().filter(|line| *line == "GET /api/v1").count();
     (answer, looks, begun.elapsed())
 }
