@@ -284,16 +284,16 @@ impl Worker {
             return Ok(rest);
         }
         let first_success = first::of_cluster(&read.snapshot, &before.status, &status);
-        Ok(match shown::write(&self.writer, work.writing(), before, status).await? {
+        match shown::write(&self.writer, work.writing(), before, status).await? {
             Shown::Written => {
                 if let Some(took) = first_success {
                     self.observer.first_success(First::Cluster, took);
                 }
-                rest
+                Ok(rest)
             }
-            Shown::Outdated => Rest::Until(ready_at.min(after(read.now(), SOON)), attempts),
-            Shown::Lost => Rest::Lost,
-        })
+            Shown::Outdated => Ok(Rest::Until(ready_at.min(after(read.now(), SOON)), attempts)),
+            Shown::Lost => Err(ReconcileError::Lost),
+        }
     }
 
     async fn pass(
