@@ -52,6 +52,7 @@ mod config;
 mod db;
 mod documents;
 mod election;
+mod guard;
 mod http;
 mod hub;
 mod inventory;

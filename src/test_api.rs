@@ -77,7 +77,7 @@ pub mod process {
     pub use crate::process::execute;
 }
 pub mod resource_sync {
-    pub use crate::resource_sync::{Direction, HELD_KINDS, SyncJob, SyncMetrics, sections};
+    pub use crate::resource_sync::{Direction, SyncJob, SyncMetrics, sections};
 }
 pub mod state {
     pub use crate::state::needed_access;

@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 7] = [
     &["telemetry"],
     &["amqp", "cluster", "db"],
     &["documents", "election", "state"],
-    &["job"],
+    &["guard", "job"],
     // What runs jobs is given a list of them, and names none.
     &["app", "check", "cli", "hub", "inventory", "lease", "resource_sync", "status_sync", "syncset"],
     &["jobs", "process"],

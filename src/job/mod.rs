@@ -10,7 +10,6 @@ mod config;
 mod database;
 mod environment;
 mod list;
-pub mod mass_change;
 mod not_listed;
 pub mod output;
 pub mod permission;

@@ -17,8 +17,6 @@ const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
 const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
-/// Objects that the guard against mass changes holds, by `section` and `kind`.
-const SYNC_HELD_OBJECTS: &str = "towline_sync_held_objects";
 
 /// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
@@ -29,10 +27,6 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(
         SYNC_CONTENDED_FIELDS_TOTAL,
         "Fields that another field manager keeps setting and that were taken back",
-    ),
-    Metric::gauge(
-        SYNC_HELD_OBJECTS,
-        "Objects that the guard against mass changes holds, by what would be done to them",
     ),
 ];
 
@@ -53,11 +47,7 @@ pub struct SyncMetrics {
     oldest_pending_spec: Gauge,
     oldest_pending_status: Gauge,
     contended_fields: Counter,
-    held: [(&'static str, Gauge); HELD_KINDS.len()],
 }
-
-/// The kinds of change for which the guard against mass changes holds objects, as label values.
-pub const HELD_KINDS: [&str; 4] = ["delete", "let_go", "overwrite", "clear_status"];
 
 impl SyncMetrics {
     /// Registers the series of a section, all with the value 0.
@@ -73,7 +63,6 @@ impl SyncMetrics {
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
             contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, &labels),
-            held: HELD_KINDS.map(|kind| (kind, gauge!(SYNC_HELD_OBJECTS, "section" => name.clone(), "kind" => kind))),
         }
     }
 
@@ -103,12 +92,5 @@ impl SyncMetrics {
     /// Counts a field that was taken back from another field manager.
     pub fn contended_field(&self) {
         self.contended_fields.increment(1);
-    }
-
-    /// Sets how many objects the guard against mass changes holds for each of [`HELD_KINDS`], at the time of a scrape.
-    pub fn set_held(&self, held_of: impl Fn(&str) -> usize) {
-        for (kind, gauge) in &self.held {
-            gauge.set(telemetry::count(held_of(kind)));
-        }
     }
 }

@@ -18,4 +18,4 @@ pub mod status;
 mod tests;
 
 pub use job::{SyncJob, sections};
-pub use metrics::{Direction, HELD_KINDS, SyncMetrics};
+pub use metrics::{Direction, SyncMetrics};

@@ -64,7 +64,7 @@ pub struct GuardState {
     /// How many changes were sent, by the second (since 1970) in which they were.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sent: BTreeMap<u64, u64>,
-    /// How many own pairs there were then.
+    /// How many own objects there were then.
     #[serde(skip_serializing_if = "is_zero")]
     pub most: u64,
     /// How many more were approved.

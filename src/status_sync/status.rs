@@ -10,6 +10,7 @@ use super::run::identity::Identification;
 use super::run::poller::{FamilyReport, Poller, SectionContext};
 use crate::cluster::Identity;
 use crate::config::SectionName;
+use crate::guard::{self, HeldChanges};
 use crate::state::remembered;
 use crate::telemetry::{
     self, ClusterStatus, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
@@ -50,14 +51,22 @@ impl StatusSyncReport {
         }
     }
 
+    /// What the guards of all families hold.
+    fn held_changes(&self) -> HeldChanges {
+        let mut held = HeldChanges::new();
+        for (change, count) in self.pollers.iter().flat_map(|poller| poller.report().held) {
+            *held.entry(change).or_default() += count;
+        }
+        held
+    }
+
     fn facts(&self) -> Facts {
         let objection = self.objection();
         let mut facts = Facts { clusters: self.hub().into_iter().collect(), ..Facts::default() };
-        let mut held = 0;
+        let held = self.held_changes();
         for poller in &self.pollers {
             let report = poller.report();
             let family = poller.family().as_str();
-            held += report.mass_clear_held.unwrap_or_default();
             if let Some((_, error)) = &report.failure {
                 facts.database.get_or_insert_with(|| format!("{family}: {error}"));
             }
@@ -68,7 +77,7 @@ impl StatusSyncReport {
         }
         facts.held = match objection {
             Some(objection) => Some(format!("{objection}; waits for `towline approve {}`", self.name)),
-            None => (held > 0).then(|| format!("{held} clearings wait for `towline approve {}`", self.name)),
+            None => (!held.is_empty()).then(|| guard::waits_for_approval(guard::in_words(&held), &self.name)),
         };
         facts
     }
@@ -157,6 +166,7 @@ impl telemetry::Section for StatusSyncReport {
 
     fn refresh(&self) {
         self.pollers.iter().for_each(|poller| poller.refresh());
+        guard::record_held(&self.name, &self.held_changes());
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -167,13 +177,13 @@ impl telemetry::Section for StatusSyncReport {
                 let stored = self.shared.identification.store().wait_until_stored(&self.name, "the approval").await;
                 return Ok(remembered(done, stored));
             }
-            let held: usize = self.pollers.iter().filter_map(|poller| poller.report().mass_clear_held).sum();
-            if held == 0 {
+            let approved: usize = self.pollers.iter().map(|poller| poller.approve()).sum();
+            if approved == 0 {
                 return Err(Refused::Conflict { reason: "nothing is held".into() });
             }
-            tracing::info!(objects = held, "mass clearing approved");
+            tracing::info!(section = %self.name, objects = approved, "mass change approved");
             self.shared.approvals.send_modify(|approvals| *approvals += 1);
-            Ok(remembered(json!({"approved": held}), Err("the approval covers only what is held now")))
+            Ok(remembered(json!({"approved": approved}), Err("the approval covers only what is held now")))
         })
     }
 
@@ -181,10 +191,10 @@ impl telemetry::Section for StatusSyncReport {
         let mut objects = Vec::new();
         for poller in &self.pollers {
             let family = poller.family().as_str();
-            objects.extend(poller.report().held.iter().map(|key| HeldObject {
+            objects.extend(poller.held().into_iter().map(|(key, change)| HeldObject {
                 key: key.to_string(),
-                kind: "clear_status",
-                reason: format!("most rows of {family} are gone, and clearing the status of so many objects is held"),
+                kind: change.as_str(),
+                reason: format!("its rows in the database are gone, like those of many others of {family}"),
             }));
         }
         let held = Held { because: self.objection(), objects };

@@ -17,11 +17,11 @@ use super::run::counts::Counted;
 use super::run::dispatch::{DispatchObserver, Turn};
 use super::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::config::SectionName;
+use crate::guard::{self, GuardedChange};
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
-const HELD: &str = "towline_syncset_held";
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
@@ -53,7 +53,6 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
-    Metric::gauge(HELD, "Syncsets whose deletions are held until somebody approves them"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
@@ -87,6 +86,7 @@ const NO_GROUP: &str = "none";
 
 #[derive(Debug)]
 pub struct SyncsetMetrics {
+    section: SectionName,
     /// Shown like the work queues of controllers. Each process counts the clusters that it claims, the dispatcher's also those for which it
     /// requests a pass, and every process the rows that wait.
     queue: WorkqueueMetrics,
@@ -114,7 +114,12 @@ impl Bounded {
 
 impl SyncsetMetrics {
     pub fn new(section: &SectionName) -> Self {
-        Self { queue: WorkqueueMetrics::new(section), groups: Bounded::default(), names: Bounded::default() }
+        Self {
+            section: section.clone(),
+            queue: WorkqueueMetrics::new(section),
+            groups: Bounded::default(),
+            names: Bounded::default(),
+        }
     }
 
     pub fn counted(&self, counted: &Counted) {
@@ -122,7 +127,7 @@ impl SyncsetMetrics {
         for (state, clusters) in &counted.states {
             gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
         }
-        gauge!(HELD).set(count(counted.suspended.len()));
+        guard::record_held(&self.section, &[(GuardedChange::Delete, counted.suspended.len())].into());
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
         gauge!(WORK_OLDEST_SECONDS).set(counted.work.oldest.unwrap_or_default());
     }

@@ -33,7 +33,7 @@ pub use object_state::ObjectState;
 pub(crate) use process::render as render_process;
 pub use recorders::{
     ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail,
-    count, db_query, leader_election_master_status, section_well, state_undone,
+    count, db_query, held_changes, leader_election_master_status, section_well, state_undone,
 };
 pub use section::{Held, HeldObject, Overview, Readiness, Refused, Section, Tree};
 pub use server::serve;

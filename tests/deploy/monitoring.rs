@@ -112,9 +112,9 @@ fn what_only_grows_is_looked_at_as_a_rate() {
 fn what_the_guard_holds_is_on_the_dashboard_by_kind() {
     let shown: BTreeSet<String> =
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| selector.name).collect();
-    assert!(shown.contains("towline_sync_held_objects"));
-    let kinds: BTreeSet<&str> = SERIES["towline_sync_held_objects"].iter().map(|labels| &*labels["kind"]).collect();
-    assert_eq!(kinds, BTreeSet::from(towline::test_api::resource_sync::HELD_KINDS));
+    assert!(shown.contains("towline_held_changes"));
+    let kinds: BTreeSet<&str> = SERIES["towline_held_changes"].iter().map(|labels| &*labels["kind"]).collect();
+    assert_eq!(kinds, BTreeSet::from(["clear_status", "delete", "let_go", "overwrite"]));
 }
 
 /// For whoever looks for a cause; nothing asks for them all the time.

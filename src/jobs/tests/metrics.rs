@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::config::SectionName;
 use crate::documents::{self, BusObserver, Counts, Purpose};
+use crate::guard::{GuardedChange, record_held};
 use crate::hub::HubMetrics;
 use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
-use crate::resource_sync::{Direction, HELD_KINDS, SyncMetrics};
+use crate::resource_sync::{Direction, SyncMetrics};
 use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
 use crate::syncset::SyncsetMetrics;
 use crate::syncset::plan::guard::Cause;
@@ -30,6 +31,7 @@ const QUEUES: &[&str] = &["databases", "syncsets"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
 const ROLES: &[&str] = &["watcher"];
 const FAMILY: &[&str] = &["policies"];
+const HELD_KINDS: &[&str] = &["delete", "let_go", "overwrite", "clear_status"];
 const OBJECT_STATES: &[&str] = &{
     let mut names = [""; ObjectState::ALL.len()];
     let mut index = 0;
@@ -63,13 +65,13 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_cluster_available", &[("cluster", &["edge", "hub"])]),
     ("towline_cluster_new_credentials_fail", &[("cluster", &["edge"])]),
     ("towline_section_well", &[("section", SECTION)]),
+    ("towline_held_changes", &[("section", QUEUES), ("kind", HELD_KINDS)]),
     ("towline_state_undone_total", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
     ("towline_sync_spec_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_status_lag_seconds", &[("section", SECTION)]),
     ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_contended_fields_total", &[("section", SECTION)]),
-    ("towline_sync_held_objects", &[("section", SECTION), ("kind", &HELD_KINDS)]),
     ("towline_lease_held", &[("section", SECTION)]),
     ("towline_lease_last_renewal_timestamp_seconds", &[("section", SECTION)]),
     ("towline_inventory_pending", &[]),
@@ -95,7 +97,6 @@ const CLOSED: &[(&str, &[Label])] = &[
     ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
-    ("towline_syncset_held", &[]),
     ("towline_dispatch_mended_total", &[]),
     ("towline_dispatch_lag_seconds", &[]),
     ("towline_work_oldest_seconds", &[]),
@@ -212,7 +213,7 @@ fn record() -> (String, Vec<Metric>) {
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
-        sync.set_held(str::len);
+        record_held(&section, &GuardedChange::ALL.map(|change| (change, change.as_str().len())).into());
         cluster_available(&"edge".parse().expect("a name"), false);
         cluster_available(&"hub".parse().expect("a name"), true);
         cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
@@ -386,7 +387,7 @@ fn what_is_recorded_is_what_is_rendered() {
     assert_near(value(&families, "towline_section_well", &[("section", "databases")]), 1.0);
     for kind in HELD_KINDS {
         assert_near(
-            value(&families, "towline_sync_held_objects", &[("section", "databases"), ("kind", kind)]),
+            value(&families, "towline_held_changes", &[("section", "databases"), ("kind", kind)]),
             f64::from(u32::try_from(kind.len()).unwrap()),
         );
     }
@@ -405,7 +406,7 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_syncset_pass_seconds_count", &[("outcome", "complete")][..], 1.0),
         ("towline_syncset_clusters", &[("state", "paused")], 20.0),
         ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
-        ("towline_syncset_held", &[], 8.0),
+        ("towline_held_changes", &[("section", "syncsets"), ("kind", "delete")], 8.0),
         ("towline_dispatch_mended_total", &[], 2.0),
         ("towline_dispatch_lag_seconds", &[], 2.5),
         ("towline_work_oldest_seconds", &[], 6.0),

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use super::marks::NamespaceOwner;
 use super::next;
-use super::next::{GuardedChange, Next, Policy, Rest, Step, clears_status};
+use super::next::{Next, Policy, Rest, Step, clears_status};
 use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
 use super::patch;
 use crate::cluster::Object;
+use crate::guard::GuardedChange;
 
 /// What happens to a local object whose remote object is gone or being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,46 +16,9 @@ pub use super::policy::Policy;
 use super::renewal::{Renewal, RenewedObject};
 use super::server_result::{ServerResult, fingerprint};
 use crate::cluster::{CanonicalJson, Object};
+use crate::guard::GuardedChange;
 use crate::resource_sync::config::Adopt;
 use crate::state::is_state_object;
-
-/// A change that needs the guard's permission, because it destroys something that many objects must not lose at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GuardedChange {
-    /// The local object is deleted because its remote object is missing.
-    Delete,
-    /// The pair is let go because its remote object has left the selector.
-    LetGo,
-    /// The content of an object that existed before is overwritten.
-    Overwrite,
-    /// The status of a remote object whose pair was in step is cleared.
-    ClearStatus,
-}
-
-impl GuardedChange {
-    #[cfg(test)]
-    pub const ALL: [Self; 4] = [Self::Delete, Self::LetGo, Self::Overwrite, Self::ClearStatus];
-
-    /// The change in a sentence, after "objects to".
-    pub fn phrase(self) -> &'static str {
-        match self {
-            Self::Delete => "be deleted",
-            Self::LetGo => "be let go",
-            Self::Overwrite => "be overwritten",
-            Self::ClearStatus => "lose their status",
-        }
-    }
-
-    /// Its name in reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "delete",
-            Self::LetGo => "let_go",
-            Self::Overwrite => "overwrite",
-            Self::ClearStatus => "clear_status",
-        }
-    }
-}
 
 pub const UPLOAD_SECRET: &str = "upload_secret";
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::conflicts::Contended;
 use super::elsewhere::{Clusters, Elsewhere};
 use super::names::PairKey;
-use super::next::{GuardedChange, Policy, Step};
+use super::next::{Policy, Step};
 use super::observed_generation;
 use super::patch;
 use super::renewal::{Renewal, RenewedObject};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
+use crate::guard::GuardedChange;
 use crate::resource_sync::config::ObservedGeneration;
 
 /// Why the cache has no remote object.

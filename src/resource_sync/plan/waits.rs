@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::next::{GuardedChange, Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
+use super::next::{Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
 use super::ownership::Unproven;
 use crate::cluster::{Error, Object, ObjectKey, Retry};
+use crate::guard::GuardedChange;
 use crate::resource_sync::config::SyncConfig;
 
 /// Finalizers of Kubernetes' garbage collector, which stand for an object's dependents.

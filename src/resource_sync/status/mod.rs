@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::ObjectKey;
 use crate::config::{ClusterName, SectionName};
+use crate::guard::{self, GuardedChange};
 use crate::resource_sync::metrics::{Direction, SyncMetrics};
 use crate::resource_sync::plan::elsewhere::Elsewhere;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::GuardedChange;
 use crate::resource_sync::plan::waits::Waits;
 use crate::resource_sync::run::index::phase::Mode;
 use crate::resource_sync::run::index::table::{Failure, Lags, Pair};
@@ -312,8 +312,8 @@ impl SyncReport {
         let facts = self.facts();
         let bounds = section.bounds();
         let (held, held_first) = section.index(|index| {
-            let held = index.guard.held(bounds, now);
-            let first = if held.is_empty() { Vec::new() } else { index.guard.first(NAMED) };
+            let held = index.guard.changes.held(bounds, now);
+            let first = if held.is_empty() { Vec::new() } else { index.guard.changes.first(NAMED) };
             (held, first)
         });
         let Lags { spec, status } = oldest;
@@ -416,9 +416,7 @@ impl telemetry::Section for SyncReport {
             let table = &index.table;
             (table.states(now), table.oldest_pending(now))
         });
-        let held = self.section.held_objects();
-        self.metrics
-            .set_held(|kind| held.iter().find(|(change, _)| change.as_str() == kind).map_or(0, |(_, count)| *count));
+        guard::record_held(self.section.name(), &self.section.held_objects());
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
@@ -438,7 +436,7 @@ impl telemetry::Section for SyncReport {
         };
         let is_any_held = !section.held_objects().is_empty();
         let pending_changes =
-            if is_any_held { section.index(|index| index.guard.first(usize::MAX)) } else { Vec::new() };
+            if is_any_held { section.index(|index| index.guard.changes.first(usize::MAX)) } else { Vec::new() };
         let held = |(key, change): (PairKey, GuardedChange)| HeldObject {
             key: key.to_string(),
             kind: change.as_str(),

@@ -105,5 +105,5 @@ async fn every_section_knows_its_pending_changes_before_any_is_told_of_the_list(
     assert!(first.section.is_listed() && second.section.is_listed());
     first.watches().remote.begin(&[]).await;
     assert!(first.watches().remote.end().now_or_never().is_none(), "the first section has no room for the event");
-    assert_eq!(second.section.index(|index| index.guard.waiting().len()), twos.len());
+    assert_eq!(second.section.index(|index| index.guard.changes.waiting().len()), twos.len());
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::mass_change;
+use crate::guard;
 
 /// The result of comparing rows of `spec` with the objects on the hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Compared {
 impl Compared {
     /// Whether the objects belong to another cluster.
     fn is_another(self) -> bool {
-        mass_change::is_mass(self.others, self.objects)
+        guard::is_mass(self.others, self.objects)
     }
 
     fn with(self, more: Self) -> Self {

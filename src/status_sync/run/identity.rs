@@ -162,6 +162,10 @@ impl HubIdentification {
         self.changed();
     }
 
+    pub fn section(&self) -> &SectionName {
+        &self.section
+    }
+
     pub fn store(&self) -> &Arc<StateStore> {
         &self.store
     }

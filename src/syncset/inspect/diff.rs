@@ -22,7 +22,7 @@ use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
 use crate::documents::{Document, Key, Kind};
-use crate::job::mass_change;
+use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
 use crate::syncset::plan::matching::Audience;
@@ -199,7 +199,7 @@ impl Inspector {
             missing_clusters: missing.into_iter().take(MOST_REFERENCES).collect(),
             held,
             losing: if held { tally.loses } else { tally.counted },
-            limit: mass_change::limit(tally.tracks),
+            limit: guard::limit(tally.tracks),
             sample: compared,
         })
     }

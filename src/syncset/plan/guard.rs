@@ -17,7 +17,7 @@ use super::name::SyncSetName;
 use super::naming::{Naming, Objects, Resource};
 use super::rows::GuardRow;
 use super::wanted::Deletions;
-use crate::job::mass_change;
+use crate::guard;
 
 /// Approves deletions: the generation that is to be approved, or `always`.
 pub const APPROVE: &str = "towline.dev/approve-deletions";
@@ -229,7 +229,7 @@ impl Tally {
     /// A repair brings clusters back one by one. Those that are still to come must not lose their objects meanwhile: what was suspended stays
     /// suspended until nothing is left of it.
     pub fn check(&self, state: &SyncsetState, was_suspended: bool, approval: Approval) -> Option<Cause> {
-        let is_too_many = self.pending > 0 && mass_change::is_mass(self.counted, self.tracks);
+        let is_too_many = self.pending > 0 && guard::is_mass(self.counted, self.tracks);
         let is_left = was_suspended && self.pending_since > 0;
         match state {
             SyncsetState::Unreadable => Some(Cause::Unreadable),

@@ -248,7 +248,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         let report = section.report_has("held deletions", |report| report["mass_delete_held"].is_u64()).await;
         assert_eq!(report["mass_delete_held"], json!(11), "{report}");
         for (kind, count) in [("delete", "11"), ("let_go", "0"), ("overwrite", "0"), ("clear_status", "0")] {
-            let held = series(&section, "towline_sync_held_objects", &format!("kind=\"{kind}\"")).await;
+            let held = series(&section, "towline_held_changes", &format!("kind=\"{kind}\"")).await;
             assert_eq!(held.as_deref(), Some(count), "{kind}");
         }
         let listed = command(&section, &["approve", "approve", "--list"]).await;
@@ -273,7 +273,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         }
         section.in_step().await;
         section.report_has("no more", |report| report.get("mass_delete_held").is_none()).await;
-        let held = series(&section, "towline_sync_held_objects", "kind=\"delete\"").await;
+        let held = series(&section, "towline_held_changes", "kind=\"delete\"").await;
         assert_eq!(held.as_deref(), Some("0"));
         let listed = command(&section, &["approve", "approve", "--list"]).await;
         assert_eq!(String::from_utf8(listed.stdout).unwrap(), "nothing is held\n");

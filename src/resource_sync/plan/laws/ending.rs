@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{ADOPTED, FINALIZER, LOCAL_NAME, OWNER, PAUSED, REMOTE_UID, Scene, object, terminating};
+use crate::guard::GuardedChange;
 use crate::resource_sync::plan::ending;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, GuardedChange, Next, Rest, Step};
+use crate::resource_sync::plan::next::{Absence, Next, Rest, Step};
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::ownership::Unproven;
 

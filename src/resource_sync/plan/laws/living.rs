@@ -51,7 +51,7 @@ fn status_goes_up_before_the_spec_comes_down() {
         let mut scene = Scene::in_step("");
         scene.remote["spec"]["size"] = json!(9);
         scene.local["status"] = status.clone();
-        scene.permitted = Some(next::GuardedChange::ClearStatus);
+        scene.permitted = Some(crate::guard::GuardedChange::ClearStatus);
         assert_eq!(scene.next(), Next::Do(Step::WriteRemoteStatus), "{status}");
         let after = scene.observed().after(&Step::WriteRemoteStatus, &written(3), &scene.policy);
         assert_eq!(after.remote_object().expect("remote").status, after.local.as_ref().expect("local").status);

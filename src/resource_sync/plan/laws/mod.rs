@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::object::Decoded;
 use crate::cluster::{Object, ObjectKey};
+use crate::guard::GuardedChange;
 use crate::resource_sync::plan::elsewhere::Clusters;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
@@ -83,7 +84,7 @@ struct Scene {
     namespace_is_of_another: bool,
     local_was_there: bool,
     source_lives_at: Option<ObjectKey>,
-    permitted: Option<next::GuardedChange>,
+    permitted: Option<GuardedChange>,
     secrets: Vec<SecretView>,
     server_result: ServerResult,
 }

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::{ADOPTED, FINALIZER, LOCAL_NAME, MANAGER, OWNER, REMOTE_UID, Scene, object};
 use crate::cluster::{ObjectKey, Written};
+use crate::guard::GuardedChange;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, GuardedChange, Next, Rest, Step};
+use crate::resource_sync::plan::next::{Absence, Next, Rest, Step};
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::ownership::Unproven;
 

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::cluster::Object;
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::plan::guard::{Guard, PendingChange};
+use crate::resource_sync::plan::guard::{PairChange, PairGuard};
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next::Policy;
 use crate::resource_sync::plan::server_result::ServerResult;
@@ -69,7 +69,7 @@ pub(crate) struct Shown<'o> {
     /// The local object in the cache.
     pub(crate) local: Option<&'o Object>,
     /// The guarded change that is pending for the pair, if any.
-    pub(crate) pending: Option<PendingChange>,
+    pub(crate) pending: Option<PairChange>,
     /// The direction in which the change has to be synced.
     pub(crate) direction: Direction,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Before {
 #[derive(Default)]
 pub(crate) struct Index {
     pub(crate) table: Table,
-    pub(crate) guard: Guard,
+    pub(crate) guard: PairGuard,
     /// Our own writes that the caches do not show yet.
     pub(crate) expectations: Expectations,
     /// The requeue actor's work.
@@ -115,7 +115,7 @@ impl Index {
     /// Takes up the stored identities of the clusters and the stored counts of the guard.
     pub(crate) fn recall(&mut self, identities: Identities, guard: &GuardState, now: Instant, wall: SystemTime) {
         self.clusters.identities = identities;
-        self.guard.recall(guard, now, wall);
+        self.guard.changes.recall(guard, now, wall);
     }
 
     /// Records a watch event of a pair. Returns whether the guard may allow other changes now.
@@ -138,8 +138,8 @@ impl Index {
     }
 
     /// Records the change that is pending for a pair, or that none is any more. Returns whether the guard may allow other changes now.
-    pub(crate) fn register(&mut self, key: &PairKey, pending: Option<PendingChange>, now: Instant) -> bool {
-        let Some(pending) = pending else { return self.guard.clear(key) };
+    pub(crate) fn register(&mut self, key: &PairKey, pending: Option<PairChange>, now: Instant) -> bool {
+        let Some(pending) = pending else { return self.guard.changes.clear(key) };
         self.guard.register(key.clone(), pending, now);
         false
     }
@@ -186,7 +186,7 @@ impl Index {
     /// Records that our finalizer is removed from the remote object.
     pub(crate) fn released(&mut self, key: &PairKey, now: Instant) {
         self.table.pair(key, now).holds_remote = false;
-        self.guard.clear(key);
+        self.guard.changes.clear(key);
     }
 
     /// How many pairs of its own the section has; `None` if they have to be counted anew.

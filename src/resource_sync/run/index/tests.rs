@@ -11,10 +11,11 @@ use super::phase::Mode;
 use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
+use crate::guard::GuardedChange;
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::plan::guard::PendingChange;
+use crate::resource_sync::plan::guard::PairChange;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::{GuardedChange, Policy};
+use crate::resource_sync::plan::next::Policy;
 use crate::telemetry::ObjectState;
 
 fn object(name: &str, version: &str) -> Arc<Object> {
@@ -112,16 +113,16 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_change_that_is_no_longer_pending_
     let gone = Shown {
         remote: None,
         local: Some(&local),
-        pending: Some(PendingChange { change: GuardedChange::Delete, own: true, to_namespace_only: false }),
+        pending: Some(PairChange { change: GuardedChange::Delete, own: true, to_namespace_only: false }),
         direction: Direction::Spec,
     };
     for pair in [&one, &two] {
         assert!(!index.shown(pair, &gone, &policy, start));
     }
-    assert_eq!(index.guard.waiting(), [one.clone(), two.clone()]);
+    assert_eq!(index.guard.changes.waiting(), [one.clone(), two.clone()]);
     let later = start + Duration::from_secs(3);
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)));
-    index.guard.confirm(&two, GuardedChange::Delete);
+    index.guard.changes.confirm(&two, GuardedChange::Delete);
     let back = Shown { remote: Some(&local), pending: None, ..gone };
     assert!(index.shown(&one, &back, &policy, later), "the other one may go now");
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)), "since the first change");
@@ -137,7 +138,7 @@ fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
     index.table.ended(&pair, ObjectState::Failing, now, None, now);
     index.guard.register(
         pair.clone(),
-        PendingChange { change: GuardedChange::Delete, own: true, to_namespace_only: false },
+        PairChange { change: GuardedChange::Delete, own: true, to_namespace_only: false },
         now,
     );
     index.expectations.change(&pair, |expected| expected.remote.unknown = true);
@@ -149,7 +150,7 @@ fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
     index.begin();
     assert_eq!((index.phase.mode, index.clusters.identities.local.as_deref()), (Mode::Detaching, Some("edge")));
     assert!(!index.phase.is_noting() && index.phase.began.is_none());
-    assert_eq!((index.table.keys().count(), index.guard.waiting().len()), (0, 0));
+    assert_eq!((index.table.keys().count(), index.guard.changes.waiting().len()), (0, 0));
     assert!(index.expectations.of(&pair).is_none() && index.requests.parked.keys().is_empty());
     assert!(!index.requests.unselected && index.left.secrets.is_empty());
     assert_eq!(index.own_pairs(now), None);

@@ -28,7 +28,7 @@ impl PairReconciler {
         let (state, outcome) = match end {
             End::Rest(rest) => return self.rested(section, observed, rest),
             End::Held => {
-                let change = section.index(|index| index.guard.change_to(&self.key));
+                let change = section.index(|index| index.guard.changes.change_to(&self.key));
                 waits = Some(Waits::held(change, section.config()));
                 (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
             }
@@ -143,7 +143,7 @@ impl PairReconciler {
                 if !is_owner && is_known && (observed.remote_object().is_none() || section.mode() == Mode::Syncing) {
                     section.forget_terminated(&observed.pair.remote);
                 }
-                if section.index(|index| index.guard.clear(&self.key)) {
+                if section.index(|index| index.guard.changes.clear(&self.key)) {
                     section.requeue_pending_changes();
                 }
                 return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
@@ -156,7 +156,7 @@ impl PairReconciler {
             }
             let freed = section.index(|index| {
                 index.table.ended(&self.key, state, self.observed_at, Some(waits), now);
-                index.guard.clear(&self.key)
+                index.guard.changes.clear(&self.key)
             });
             if freed {
                 section.requeue_pending_changes();

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::{End, PairReconciler};
 use crate::cluster::{Error, Kind, Object};
-use crate::resource_sync::plan::guard::{Decision, PendingChange};
-use crate::resource_sync::plan::next::{Absence, GuardedChange, Observed, Remote, Rest};
+use crate::guard::{Decision, GuardedChange};
+use crate::resource_sync::plan::guard::PairChange;
+use crate::resource_sync::plan::next::{Absence, Observed, Remote, Rest};
 use crate::resource_sync::run::index::expectations::CATCH_UP;
 use crate::resource_sync::run::section::Section;
 use crate::telemetry::ObjectState as PairState;
@@ -82,7 +83,7 @@ impl PairReconciler {
     fn confirmed(&self, section: &Section, change: GuardedChange) {
         let (bounds, now) = (section.bounds(), Instant::now());
         let is_new = section.index(|index| {
-            let guard = &mut index.guard;
+            let guard = &mut index.guard.changes;
             let was_held = !guard.held(bounds, now).is_empty();
             guard.confirm(&self.key, change);
             !was_held && !guard.held(bounds, now).is_empty()
@@ -95,7 +96,7 @@ impl PairReconciler {
 
     fn decide(&self, section: &Section) -> Decision {
         let bounds = section.bounds();
-        section.index(|index| index.guard.decide(&self.key, bounds, Instant::now()))
+        section.index(|index| index.guard.changes.decide(&self.key, bounds, Instant::now()))
     }
 
     /// Asks the guard whether a change that it limits may be made to the pair. If not, the run ends.
@@ -109,7 +110,7 @@ impl PairReconciler {
             return ControlFlow::Break(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
         }
         let own = section.is_own_pair(observed);
-        let pending = PendingChange { change, own, to_namespace_only: false };
+        let pending = PairChange { change, own, to_namespace_only: false };
         section.index(|index| index.guard.register(self.key.clone(), pending, Instant::now()));
         self.confirmed(section, change);
         match self.decide(section) {
@@ -159,7 +160,7 @@ impl PairReconciler {
             return Ok(ControlFlow::Continue(()));
         };
         if is_selected(section, &live) {
-            if section.index(|index| index.guard.clear(&self.key)) {
+            if section.index(|index| index.guard.changes.clear(&self.key)) {
                 section.requeue_pending_changes();
             }
             // It exists and is selected: the cache is behind and will show it.

@@ -29,7 +29,7 @@ impl Section {
             return Ok(remembered(json!({"approved": 0, "overruled": objection.to_string()}), stored));
         }
         let bounds = self.bounds();
-        if self.index(|index| index.guard.held(bounds, Instant::now())).is_empty() {
+        if self.index(|index| index.guard.changes.held(bounds, Instant::now())).is_empty() {
             if let Some(taken_over) = self.change_and_reevaluate(|| self.take_over()) {
                 tracing::info!(section = %self.name(), objects = taken_over, "objects of other clusters taken over");
                 let stored = self.wait_until_stored("the approval").await;

@@ -13,9 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::Section;
 use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
 use crate::config::ClusterName;
-use crate::job::mass_change;
+use crate::guard::{self, WINDOW};
 use crate::resource_sync::plan::elsewhere::{Clusters, Elsewhere, KnownCluster};
-use crate::resource_sync::plan::guard::WINDOW;
 use crate::resource_sync::plan::marks::NamespaceOwner;
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::run::index::clusters::{FOR_GOOD, Seen};
@@ -165,7 +164,7 @@ impl Section {
             });
             missing += usize::from(!is_there);
         }
-        mass_change::is_mass(missing, pairs).then(|| Objection::LocalObjectsMissing {
+        guard::is_mass(missing, pairs).then(|| Objection::LocalObjectsMissing {
             cluster: self.config.local.clone(),
             missing,
             pairs,

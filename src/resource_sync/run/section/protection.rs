@@ -1,7 +1,6 @@
 //! Protection against mistakes that would affect many objects: which pairs are the section's own, how many of them may be
 //! deleted, whether a missing remote object exists under another key, and what is reported when the guard holds something.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,10 +8,11 @@ use tokio::time::Instant;
 
 use super::Section;
 use crate::cluster::{Error, Object, ObjectKey};
+use crate::guard::{self, Bounds, GuardedChange, HeldChanges, Sending};
 use crate::resource_sync::plan::ending;
-use crate::resource_sync::plan::guard::{Bounds, PendingChange, Sending};
+use crate::resource_sync::plan::guard::PairChange;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::{Absence, GuardedChange, Namespace, Observed, Remote, Step};
+use crate::resource_sync::plan::next::{Absence, Namespace, Observed, Remote, Step};
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::run::events::PairEvent;
 use crate::state::NotDurable;
@@ -43,10 +43,10 @@ impl Section {
         local: Option<&Object>,
         remote: Option<&Object>,
         change: GuardedChange,
-    ) -> PendingChange {
+    ) -> PairChange {
         let own = local.is_some_and(|local| self.is_own(local, remote));
         let is_empty = || self.watches.local.store().count_in_namespace(&key.local.namespace) == 0;
-        PendingChange { change, own, to_namespace_only: local.is_none() && is_empty() }
+        PairChange { change, own, to_namespace_only: local.is_none() && is_empty() }
     }
 
     /// Whether the pair is the section's own.
@@ -106,7 +106,7 @@ impl Section {
         key: &PairKey,
         count: usize,
         observed: &Observed,
-    ) -> Result<Sending, NotDurable> {
+    ) -> Result<Sending<PairKey>, NotDurable> {
         let namespace = match &observed.namespace {
             // All objects of a namespace are deleted with it.
             Namespace::Present { object, .. } if count > 1 => Some(&*object.key.name),
@@ -128,9 +128,9 @@ impl Section {
     }
 
     /// Takes a count back: the request was not sent, or was certainly refused.
-    pub(crate) fn not_sent(&self, sending: Option<Sending>) {
+    pub(crate) fn not_sent(&self, sending: Option<Sending<PairKey>>) {
         let Some(sending) = sending else { return };
-        let keys = self.index(|index| index.guard.not_sent(sending));
+        let keys = self.index(|index| index.guard.changes.not_sent(sending));
         for key in keys {
             // A watch event may have cleared the pending change in the meantime.
             self.update_pending_change(&key);
@@ -140,14 +140,14 @@ impl Section {
 
     /// Stores what the guard has counted in the section's state.
     pub(crate) fn remember_guard(&self) {
-        let remembered = self.index(|index| index.guard.remembered(Instant::now(), SystemTime::now()));
+        let remembered = self.index(|index| index.guard.changes.remembered(Instant::now(), SystemTime::now()));
         self.state().change(|state| state.guard = remembered);
     }
 
     /// How many objects the guard holds, by what would be done to them.
-    pub(crate) fn held_objects(&self) -> BTreeMap<GuardedChange, usize> {
+    pub(crate) fn held_objects(&self) -> HeldChanges {
         let bounds = self.bounds();
-        self.index(|index| index.guard.held(bounds, Instant::now()))
+        self.index(|index| index.guard.changes.held(bounds, Instant::now()))
     }
 
     /// What the guard holds, in words; `None`: nothing.
@@ -156,8 +156,7 @@ impl Section {
         if held.is_empty() {
             return None;
         }
-        let what: Vec<String> = held.iter().map(|(change, count)| format!("{count} to {}", change.phrase())).collect();
-        Some(format!("{} wait for `towline approve {}`", what.join(", "), self.name()))
+        Some(guard::waits_for_approval(guard::in_words(&held), self.name()))
     }
 
     /// Reports that an existing object was adopted, in the log and an Event.
@@ -195,21 +194,14 @@ impl Section {
     /// object.
     pub(crate) fn report_held(&self) {
         let bounds = self.bounds();
-        let (held, first) = self.index(|index| (index.guard.held(bounds, Instant::now()), index.guard.first(NAMED)));
-        let count: usize = held.values().sum();
-        let what: Vec<String> = held.iter().map(|(change, count)| format!("{count} to {}", change.phrase())).collect();
+        let (held, first) =
+            self.index(|index| (index.guard.changes.held(bounds, Instant::now()), index.guard.changes.first(NAMED)));
         let keys: Vec<String> = first.iter().map(|(key, _)| key.to_string()).collect();
-        tracing::warn!(
-            section = %self.name(), objects = count, change = what.join(", "), first = keys.join(", "),
-            "mass change is held until it is approved"
-        );
+        guard::log_held(self.name(), None, &held, &keys);
         let local = first.iter().find_map(|(key, _)| self.watches.local.store().get(&key.local));
         if let Some(local) = local {
-            let note = format!(
-                "{count} objects of section {0} wait for `towline approve {0}`: {1}",
-                self.name(),
-                what.join(", ")
-            );
+            let what = format!("{} objects of section {}", held.values().sum::<usize>(), self.name());
+            let note = format!("{}: {}", guard::waits_for_approval(what, self.name()), guard::in_words(&held));
             self.emit_event(PairEvent::held(&local, note));
         }
     }

@@ -54,7 +54,7 @@ impl Section {
             self.index(|index| index.requests.asked.requested(&key, added));
         }
         if let Some(number) = pending_changes {
-            let waiting = self.index(|index| index.guard.waiting());
+            let waiting = self.index(|index| index.guard.changes.waiting());
             for key in waiting {
                 self.request(key).await;
             }

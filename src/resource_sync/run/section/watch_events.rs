@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::Section;
 use crate::cluster::{Follower, Object, ObjectKey, Watch};
+use crate::guard::GuardedChange;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::ending;
-use crate::resource_sync::plan::guard::PendingChange;
+use crate::resource_sync::plan::guard::PairChange;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::GuardedChange;
 use crate::resource_sync::run::index::Shown;
 
 /// The role of a watch for a section.
@@ -98,12 +98,7 @@ impl Section {
     }
 
     /// The guarded change that is about to be made to the pair, if any.
-    fn pending_change_to(
-        &self,
-        key: &PairKey,
-        remote: Option<&Object>,
-        local: Option<&Object>,
-    ) -> Option<PendingChange> {
+    fn pending_change_to(&self, key: &PairKey, remote: Option<&Object>, local: Option<&Object>) -> Option<PairChange> {
         if local.is_some_and(|local| self.is_from_elsewhere(local)) {
             return None;
         }

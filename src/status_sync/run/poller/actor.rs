@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::context::{FamilyContext, SectionContext};
+use super::family_guard::FamilyGuard;
 use super::family_report::FamilyReport;
 use super::hub_watches::HubWatches;
 use super::pass::{self, Stopped};
@@ -20,6 +21,7 @@ use super::poller_state::{PassOutcome, PollerState};
 use super::reporter::Reporter;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identity, ObjectKey, Watch};
+use crate::guard::GuardedChange;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::{GATHER, PassSchedule, family_spec};
 use crate::status_sync::run::database::Statements;
@@ -49,8 +51,9 @@ impl Poller {
         let spec = family_spec(family);
         let hub = HubWatches { target, owner, fence: shared.fence.clone() };
         let (statements, reporter) = (Statements::of(&spec), Reporter::new(family));
+        let guard = FamilyGuard::new(shared.identification.section().clone(), family);
         Self {
-            context: FamilyContext { family, spec, statements, shared, hub, reporter },
+            context: FamilyContext { family, spec, statements, shared, hub, reporter, guard },
             hints: watch::Sender::new(0),
         }
     }
@@ -71,7 +74,17 @@ impl Poller {
 
     /// The report, as it is now.
     pub fn report(&self) -> FamilyReport {
-        self.context.reporter.report()
+        FamilyReport { held: self.context.guard.held(), ..self.context.reporter.report() }
+    }
+
+    /// The objects whose clearing is held.
+    pub fn held(&self) -> Vec<(ObjectKey, GuardedChange)> {
+        self.context.guard.held_objects()
+    }
+
+    /// Approves what is held. Returns how many objects that are.
+    pub fn approve(&self) -> usize {
+        self.context.guard.approve()
     }
 
     /// Refreshes the gauges, before a scrape.
@@ -85,8 +98,8 @@ impl Poller {
     }
 
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
-        let FamilyContext { family, shared, hub, reporter, .. } = &self.context;
-        let _report = reporter.begin();
+        let FamilyContext { family, shared, hub, reporter, guard, .. } = &self.context;
+        let _report = reporter.begin(guard);
         // An earlier run may have seen rows of another database.
         shared.any_rows.send_replace(false);
         let mut wakes = WakeSources {
@@ -170,10 +183,7 @@ async fn wait_for_next_pass(
         tokio::select! {
             () = scope.draining() => return,
             () = tokio::time::sleep_until(schedule.next()) => return,
-            Ok(()) = wakes.approvals.changed() => {
-                state.guard.approve();
-                return;
-            }
+            Ok(()) = wakes.approvals.changed() => return,
             Ok(()) = wakes.hints.changed() => {
                 *schedule = schedule.hinted(Instant::now());
                 continue;

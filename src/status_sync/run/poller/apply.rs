@@ -58,33 +58,30 @@ impl<'p> Apply<'p> {
         Self { context, scope, state, tasks: JoinSet::new(), owned: OwnedIndex::default(), updated: Instant::now() }
     }
 
-    /// Clears or deletes the objects of rows of `spec` without rows of `status`, as far as the guard admits it. `counts`
-    /// says whether this pass counts among those that have to agree on a held clearing.
-    pub(super) async fn clear(&mut self, ids: Vec<RowId>, counts: bool) {
-        let mut candidates = Vec::new();
+    /// Clears or deletes the objects of rows of `spec` without rows of `status`, as far as the guard admits it. A database that was
+    /// emptied, restored or filled anew looks the same as one whose rows are really gone.
+    pub(super) async fn clear(&mut self, ids: Vec<RowId>) {
+        let mut candidates = BTreeMap::new();
         for id in ids {
             let Some(planned) = self.plan(id, Vec::new()) else { continue };
-            if planned.changes.is_empty() {
+            let Some(entry) = self.state.table.get(id) else { continue };
+            if planned.changes.is_empty() || entry.was_cleared {
                 self.carry_out(id, Fingerprint::default(), planned).await;
             } else {
-                candidates.push(id);
+                candidates.insert(entry.key.clone(), id);
             }
         }
-        let objects = self.state.table.len();
-        let held_before = self.state.guard.held();
-        let admitted = self.state.guard.admit(candidates, objects, counts);
-        if let (Some(held), None) = (self.state.guard.held(), held_before) {
-            let family = self.context.family.as_str();
-            tracing::error!(
-                family,
-                held,
-                objects,
-                "most rows are gone, clearing is held until further passes agree or it is approved"
-            );
-        }
-        for id in admitted {
-            if let Some(planned) = self.plan(id, Vec::new()) {
-                self.carry_out(id, Fingerprint::default(), planned).await;
+        let (now, interval) = (Instant::now(), self.context.shared.interval);
+        let is_later = |key: &ObjectKey| self.state.table.is_cleared_later(key, now, interval);
+        let wanted = candidates.keys().cloned().collect();
+        for key in self.context.guard.admit(wanted, is_later, self.state.table.len()) {
+            let planned = candidates.get(&key).and_then(|id| Some((*id, self.plan(*id, Vec::new())?)));
+            let has_begun = match planned {
+                Some((id, planned)) => self.carry_out(id, Fingerprint::default(), planned).await,
+                None => false,
+            };
+            if !has_begun {
+                self.context.guard.not_cleared(&key);
             }
         }
     }
@@ -118,11 +115,11 @@ impl<'p> Apply<'p> {
         Some(changes::next(spec, &entry.key, desired, &observed))
     }
 
-    /// Carries out a plan. If there is something to write, a task with a permit does so.
-    async fn carry_out(&mut self, id: RowId, fingerprint: Fingerprint, planned: Planned) {
+    /// Carries out a plan. If there is something to write, a task with a permit does so. Returns whether that was begun.
+    async fn carry_out(&mut self, id: RowId, fingerprint: Fingerprint, planned: Planned) -> bool {
         let context = self.context;
-        let Some(entry) = self.state.table.get(id) else { return };
-        let Some(live) = context.hub.hub_objects().get(&entry.key) else { return };
+        let Some(entry) = self.state.table.get(id) else { return false };
+        let Some(live) = context.hub.hub_objects().get(&entry.key) else { return false };
         let deleted = planned.changes.iter().filter_map(|change| match change {
             Change::Delete { object } => Some(Arc::clone(&object.uid)),
             _ => None,
@@ -140,11 +137,11 @@ impl<'p> Apply<'p> {
         };
         if planned.changes.is_empty() {
             self.record(outcome);
-            return;
+            return true;
         }
-        let Some(kind) = context.hub.target.kind() else { return };
+        let Some(kind) = context.hub.target.kind() else { return false };
         let changes = write::prepare(&kind, &context.spec, planned.changes);
-        let Some(permit) = self.permit().await else { return };
+        let Some(permit) = self.permit().await else { return false };
         let cluster = context.hub.cluster();
         let (family, identification) = (context.family, Arc::clone(&context.shared.identification));
         let conflict = self.conflict(id, &kind);
@@ -158,6 +155,7 @@ impl<'p> Apply<'p> {
             drop(permit);
             outcome
         });
+        true
     }
 
     /// Waits for a permit. Meanwhile it records outcomes and takes keys from the mailbox. Returns `None` if the poller is
@@ -226,18 +224,26 @@ impl<'p> Apply<'p> {
         }
         let Some(entry) = self.state.table.get_mut(outcome.id) else { return };
         let now = Instant::now();
+        let is_refused = |written: &Written| written.result.as_ref().is_err_and(|error| !error.outcome_is_unknown());
+        let wrote = !outcome.written.is_empty();
+        let is_clearing = wrote && outcome.fingerprint.rows() == 0 && !entry.was_cleared;
+        if is_clearing && outcome.written.iter().all(is_refused) {
+            self.context.guard.not_cleared(&entry.key);
+        }
         let failed = outcome.written.iter().rev().find_map(|write| Some((write, write.result.as_ref().err()?)));
         if let Some((write, error)) = failed {
             entry.record_failure(now, matches!(error.retry(), Retry::Backoff | Retry::After(_)));
             reporter.write_failed(write, error);
             return;
         }
-        let wrote = !outcome.written.is_empty();
         let has_corrected = entry.conflict.record_applied(wrote, now, self.context.shared.interval);
         if wrote && entry.pending.is_none() {
             entry.corrected = Some(now);
         }
         let parts = write::versions(outcome.parts, &outcome.written, self.context.hub.targets().moment());
+        if entry.was_cleared && outcome.fingerprint.rows() > 0 {
+            self.context.guard.came_back(&entry.key);
+        }
         entry.record_applied(outcome.fingerprint, outcome.hub_object, parts);
         if !outcome.deleted.is_empty() {
             entry.record_deleted(outcome.deleted);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
+use super::family_guard::FamilyGuard;
 use super::hub_watches::HubWatches;
 use super::reporter::Reporter;
 use crate::cluster::Fence;
@@ -28,7 +29,7 @@ pub struct SectionContext {
     pub namespace: String,
     /// Whether any family has seen a row of `status`. If none has, the database may be about to be filled.
     pub any_rows: watch::Sender<bool>,
-    /// Counts the operator's approvals of held clearings.
+    /// Counts the operator's approvals of held clearings, which wake the pollers.
     pub approvals: watch::Sender<u64>,
     /// The fence of the section's Lease, with leader election. Nothing is written or listed while it is closed.
     pub fence: Option<Fence>,
@@ -44,6 +45,7 @@ pub(super) struct FamilyContext {
     pub(super) shared: Arc<SectionContext>,
     pub(super) hub: HubWatches,
     pub(super) reporter: Reporter,
+    pub(super) guard: FamilyGuard,
 }
 
 impl FamilyContext {

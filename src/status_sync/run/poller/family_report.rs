@@ -1,13 +1,12 @@
 //! The report of a family for `/status` and the metrics.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::cluster::ObjectKey;
+use crate::guard::HeldChanges;
 use crate::status_sync::plan::Sample;
 
 /// Shorter waits for the database are usual, and do not count for the freshness.
@@ -42,10 +41,8 @@ pub struct FamilyReport {
     pub oldest_pending: Option<Instant>,
     /// Since when the poller has waited for the database, across statements that failed.
     pub unanswered_since: Option<Instant>,
-    /// For how many objects clearing is held.
-    pub mass_clear_held: Option<usize>,
-    /// The objects whose clearing is held.
-    pub held: Arc<[ObjectKey]>,
+    /// What the guard holds.
+    pub held: HeldChanges,
     /// Kind and text of the error that ended the last pass.
     pub failure: Option<(&'static str, String)>,
     /// Kind and text of the last failed write.
@@ -86,8 +83,8 @@ impl FamilyReport {
                 map.insert(name.to_owned(), json!({"objects": sample.count, "examples": sample.examples}));
             }
         }
-        if let Some(held) = self.mass_clear_held {
-            map.insert("mass_clear_held".to_owned(), json!(held));
+        if !self.held.is_empty() {
+            map.insert("mass_clear_held".to_owned(), json!(self.held.values().sum::<usize>()));
         }
         if let Some(waits_for) = &self.waits_for {
             map.insert("waits_for".to_owned(), json!(waits_for));

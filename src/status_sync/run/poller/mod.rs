@@ -5,8 +5,9 @@
 //! - `hub_watches`, `follower`, `owned_index`: the watches of a family, the keys that they show, the objects that a hub
 //!   object owns;
 //! - `row_state`, `table`, `write`: the state of each row of `spec`, and the requests that write a change;
-//! - `poller_state`: the state of one run: the table, the guard, the mailbox, how the last pass ended;
+//! - `poller_state`: the state of one run: the table, the mailbox, how the last pass ended;
 //! - `family_report`, `conflict_report`, `reporter`: what operators see;
+//! - `family_guard`: what a pass may clear;
 //! - `context`: the parts that all runs work with;
 //! - `apply`: compares desired fields with the objects in the caches, and writes the differences;
 //! - `pass`: one pass, and the recheck of some rows between passes;
@@ -16,6 +17,7 @@ mod actor;
 mod apply;
 mod conflict_report;
 mod context;
+mod family_guard;
 mod family_report;
 mod follower;
 mod hub_watches;

@@ -46,7 +46,6 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     context.reporter.detected(rows);
     wait_for_identification(context, scope, state).await?;
     let now = Instant::now();
-    let counts = state.counts(begun, shared.interval);
     // A database without any row may be about to be filled, so the first pass over it clears nothing.
     let may_clear = !(state.is_first_pass && rows == 0 && !*shared.any_rows.borrow());
     let names = state.table.names();
@@ -54,7 +53,7 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     context.reporter.update(state);
     let mut apply = Apply::new(context, scope, state);
     if may_clear {
-        apply.clear(due.without_rows, counts).await;
+        apply.clear(due.without_rows).await;
     }
     read(context, scope, apply, due.with_rows).await?;
     context.reporter.bad_rows(state.table.bad_rows(&bad));

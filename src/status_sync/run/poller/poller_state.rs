@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::hub_watches::HubWatches;
 use super::table::Table;
 use crate::actor::KeyInbox;
 use crate::cluster::{Demand, ObjectKey};
-use crate::status_sync::plan::{Guard, RowId};
 use crate::status_sync::run::identity::Identification;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +22,6 @@ pub(super) enum PassOutcome {
 /// The state of one run of a poller. A restart begins with a new one, and compares everything again.
 pub(super) struct PollerState {
     pub(super) table: Table,
-    pub(super) guard: Guard<RowId>,
     pub(super) inbox: KeyInbox<ObjectKey>,
     /// Keys that watches have shown during a pass, or while none could begin. They are recorded in the table afterwards.
     pub(super) changed_keys: HashSet<ObjectKey>,
@@ -33,8 +29,6 @@ pub(super) struct PollerState {
     pub(super) last_pass: PassOutcome,
     /// How long the last change detection took.
     pub(super) detection: Duration,
-    /// When the last pass began that counted for a held clearing.
-    counted: Option<Instant>,
     /// Keep the watches running, and make sure that their lists began after this run.
     demands: Vec<Demand>,
 }
@@ -44,13 +38,11 @@ impl PollerState {
     pub(super) fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>) -> Self {
         Self {
             table: Table::default(),
-            guard: Guard::default(),
             inbox,
             changed_keys: HashSet::new(),
             is_first_pass: true,
             last_pass: PassOutcome::Failed,
             detection: Duration::ZERO,
-            counted: None,
             demands,
         }
     }
@@ -58,15 +50,6 @@ impl PollerState {
     /// Records in the table that a watch has shown an object, or its deletion.
     pub(super) fn record_change(&mut self, shown: &ObjectKey, hub: &HubWatches) {
         self.table.record_change(shown, hub.owner_of(shown).as_ref(), hub.hub_objects(), hub.targets());
-    }
-
-    /// Whether a pass that begins now counts for a held clearing. Passes that count are at least an interval apart.
-    pub(super) fn counts(&mut self, now: Instant, interval: Duration) -> bool {
-        let counts = self.counted.is_none_or(|before| now.saturating_duration_since(before) >= interval);
-        if counts {
-            self.counted = Some(now);
-        }
-        counts
     }
 
     /// Whether the caches are complete, show the cluster that answers now, and were listed for this run.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::family_guard::FamilyGuard;
 use super::family_report::FamilyReport;
 use super::poller_state::{PassOutcome, PollerState};
 use super::write::Written;
@@ -44,10 +45,11 @@ impl Reporter {
         self.metrics.set_freshness(self.report.borrow().freshness());
     }
 
-    /// Begins the report of a run. Dropping the returned value ends it.
-    pub(super) fn begin(&self) -> RunReport<'_> {
+    /// Begins the report of a run, and what the guard counts in it. Dropping the returned value ends both.
+    pub(super) fn begin<'r>(&'r self, guard: &'r FamilyGuard) -> RunReport<'r> {
+        guard.forget();
         self.report.send_replace(FamilyReport::default());
-        RunReport(&self.report)
+        RunReport { report: &self.report, guard }
     }
 
     /// Reports why no pass can begin; `None` if one can.
@@ -118,16 +120,11 @@ impl Reporter {
         let foreign = table.foreign();
         let oldest = table.oldest_pending();
         let any_failing = table.any_failing();
-        let held = state.guard.all_held().filter_map(|id| Some(table.get(*id)?.key.clone()));
-        let mut held: Vec<_> = held.collect();
-        held.sort_unstable();
         self.report.send_modify(|report| {
             report.objects = table.len();
             report.waiting = waiting;
             report.foreign = foreign;
             report.oldest_pending = oldest;
-            report.mass_clear_held = state.guard.held();
-            report.held = held.into();
             if !any_failing {
                 report.write_failure = None;
             }
@@ -173,10 +170,14 @@ fn outcome_of(write: &Written) -> WriteOutcome {
 
 /// Clears the report when a run ends, however it ends. Otherwise the age of an unwritten change would grow in a replica
 /// that no longer runs the section.
-pub(super) struct RunReport<'r>(&'r watch::Sender<FamilyReport>);
+pub(super) struct RunReport<'r> {
+    report: &'r watch::Sender<FamilyReport>,
+    guard: &'r FamilyGuard,
+}
 
 impl Drop for RunReport<'_> {
     fn drop(&mut self) {
-        self.0.send_replace(FamilyReport::default());
+        self.guard.forget();
+        self.report.send_replace(FamilyReport::default());
     }
 }

@@ -60,6 +60,8 @@ pub(super) struct RowState {
     blockers: Vec<(ObjectKey, Arc<str>)>,
     /// UIDs of the objects that we deleted. The cache may still have them.
     deleted: Vec<Arc<str>>,
+    /// What was last applied were no rows. Whatever has to be cleared since, somebody else has written.
+    pub(super) was_cleared: bool,
     /// Its rows that could not be read, or not completely, when they were last read.
     pub(super) bad: Sample,
     /// When it was last written without a change in the database: that corrected an edit of another writer.
@@ -86,6 +88,7 @@ impl RowState {
             parts: Vec::new(),
             blockers: Vec::new(),
             deleted: Vec::new(),
+            was_cleared: false,
             bad: Sample::default(),
             corrected: None,
             conflict: ConflictTracker::default(),
@@ -214,6 +217,7 @@ impl RowState {
             .collect();
         self.hub_object = Some(hub_object);
         self.applied = Some(fingerprint);
+        self.was_cleared = fingerprint.rows() == 0;
         self.blockers.clear();
         self.foreign.clear();
         self.waiting = None;

@@ -139,6 +139,12 @@ impl Table {
         compared
     }
 
+    /// Whether an object without rows is still to be cleared, and can't be now.
+    pub(super) fn is_cleared_later(&self, key: &ObjectKey, now: Instant, interval: Duration) -> bool {
+        let mut entries = self.by_name.get(key).into_iter().flatten().filter_map(|id| self.get(*id));
+        entries.any(|entry| entry.detected.rows() == 0 && !entry.is_applied() && !entry.is_due(now, interval))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
