@@ -9,12 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::config::SYNCSETS;
 use super::metrics::SyncsetMetrics;
+use super::plan::guard::Cause;
 use super::plan::status::Reason;
 use super::run::counts::{Counted, FailingSyncset, SyncState, UnreachableCluster};
 use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
 use crate::cluster::full_text;
 use crate::config::SectionName;
+use crate::guard;
 use crate::telemetry::{self, Condition, Facts, Family, Held, NotReady, ObjectState, Readiness, Refused, SectionState};
 use overview::{Latest, Overview};
 
@@ -95,7 +97,11 @@ fn because(counted: &Counted) -> String {
     if others > 0 {
         names.push(format!("{others} others"));
     }
-    format!("deletions are held of {}", names.join(", "))
+    let names = names.join(", ");
+    if counted.suspended.iter().all(|suspended| suspended.cause == Cause::Unreadable) {
+        return format!("deletions are held of {names}");
+    }
+    guard::waits_for_approval(format_args!("deletions of {names}"), SYNCSETS)
 }
 
 /// Nothing but a change of the document or of the configuration helps.
@@ -256,7 +262,6 @@ mod tests {
 
     use uuid::Uuid;
 
-    use super::super::plan::guard::Cause;
     use super::*;
     use crate::documents::Counts;
     use crate::syncset::run::counts::DispatcherState;
@@ -353,8 +358,8 @@ mod tests {
         counted.states.insert(SyncState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.suspended = vec![monitoring(); 5];
-        let message = "deletions are held of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
-            2 others; 3 failing, 2 unreachable";
+        let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
+            2 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
         let failed = Latest { failure: Some("refused".to_owned()), ..latest(counted) };
         assert_eq!(condition(&failed).state, SectionState::Blocked);

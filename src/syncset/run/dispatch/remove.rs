@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{DispatchError, ids};
 use crate::db::{Database, Type};
 use crate::documents::{Grant, WorkQueue};
+use crate::guard::WINDOW;
 
 /// Most clusters of which rows are deleted at once.
 const PAGE: usize = 500;
@@ -85,15 +86,18 @@ const GUARDS: &str = "delete from towline_guard g where gone and not held and si
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
 const LOST: &str = "delete from towline_lost l where not exists (select from towline_applied a \
        where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)";
-/// What is suspended does not get old.
-const DELETED: &str = "delete from towline_deleted d where at < now() - interval '10 min' \
-       and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)";
 const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
 pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
     let holder = grant.holder.as_str();
     let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
-    for (query, text) in [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", DELETED)] {
+    // What is suspended does not get old.
+    let deleted = format!(
+        "delete from towline_deleted d where at < now() - interval '{} s' \
+           and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)",
+        WINDOW.as_secs()
+    );
+    for (query, text) in [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", &*deleted)] {
         database.execute(query, &format!("{text} and exists {HELD}"), &params).await?;
     }
     Ok(())

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use crate::db::{self, Database, Json, Row, Type, column};
+use crate::guard::WINDOW;
 use crate::syncset::plan::guard::{Amount, TrackedObjects, precious_row};
 use crate::syncset::plan::naming::Objects;
 
@@ -18,7 +19,7 @@ fn statement() -> String {
              and ($3::text[] is null or a.cluster = any($3::text[]::uuid[])) group by a.cluster), \
          deleted as materialized (select d.cluster, sum(d.objects) as objects from towline_deleted d \
              left join towline_guard g on g.syncset = d.syncset \
-           where d.syncset = $1::text::uuid and d.at > (case when g.held then g.since else now() end) - interval '10 min' \
+           where d.syncset = $1::text::uuid and d.at > (case when g.held then g.since else now() end) - interval '{window} s' \
              and ($3::text[] is null or d.cluster = any($3::text[]::uuid[])) group by d.cluster) \
          select c.id::text, c.namespace, c.name, c.labels::text, coalesce(h.objects, 0), coalesce(h.precious, 0), h.others::text, \
            coalesce(l.approved, 0)::bigint, coalesce(l.approved_precious, 0)::bigint, coalesce(l.allowed, false), coalesce(l.counted, false), coalesce(d.objects, 0)::bigint \
@@ -27,6 +28,7 @@ fn statement() -> String {
              and c.id = coalesce(h.cluster, d.cluster) and c.deleted_at is null limit 1) c \
            left join lateral (select l.* from towline_lost l where l.cluster = c.id and l.syncset = $1::text::uuid limit 1) l on true",
         precious = precious_row("a"),
+        window = WINDOW.as_secs(),
     )
 }
 
