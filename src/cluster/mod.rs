@@ -42,6 +42,7 @@ mod reach;
 mod registry;
 mod reply;
 mod request;
+pub mod rewrites;
 mod sending;
 mod server_clock;
 pub mod session;

@@ -3,14 +3,10 @@
 //! No write of ours is repeated without bound, whoever makes it necessary. A write is a rewrite if the same part was written
 //! before and nothing new was asked for since: neither has the remote object changed ([`order`]), nor what is copied from the
 //! local side ([`Effect`]). What it was undone with, and on which object, does not count: another client may undo something else
-//! each time, or make the object anew. Each part of a pair that can be undone has a conflict of its own, so that a contended part
-//! does not delay the others. The first three rewrites within a minute are sent at once. From then on one is sent every 30
-//! seconds, until no rewrite was needed for a minute. Pure: the caller passes the time in.
-//!
-//! Status sync has a tracker of its own, since it never delays a write and only reports: it counts corrections whose distance
-//! is at most a minute or three intervals of its passes, whichever is longer, where this one counts within a window.
+//! each time, or make the object anew. Each part of a pair that can be undone has its own [`Rewrites`], which slow them down, so that
+//! a contended part does not delay the others. Pure: the caller passes the time in.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -23,12 +19,8 @@ use super::patch::{LocalChange, desired_metadata};
 use super::renewal::RenewedObject;
 use super::unkept;
 use crate::cluster::Object;
+use crate::cluster::rewrites::{Rewrites, WITHIN};
 use crate::resource_sync::metrics::Direction;
-
-/// After this many rewrites within [`WITHIN`] the next one has to wait for [`PAUSE`].
-const REWRITES: usize = 3;
-const WITHIN: Duration = Duration::from_mins(1);
-const PAUSE: Duration = Duration::from_secs(30);
 
 /// A part of a pair that another client can undo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,24 +226,12 @@ pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect>
 struct Conflict {
     /// What was copied by the last write for the present order.
     source: Option<u64>,
-    rewrites: VecDeque<Instant>,
-    is_slow: bool,
+    rewrites: Rewrites,
 }
 
 impl Conflict {
     fn is_rewrite(&self, effect: &Effect) -> bool {
         !effect.ours && (effect.drifted || self.source == Some(effect.source))
-    }
-
-    fn expire(&mut self, now: Instant) {
-        let is_old = |when: &Instant| now.saturating_duration_since(*when) > WITHIN;
-        if self.rewrites.back().is_some_and(is_old) {
-            self.is_slow = false;
-        }
-        while self.rewrites.front().is_some_and(is_old) {
-            self.rewrites.pop_front();
-        }
-        self.is_slow |= self.rewrites.len() >= REWRITES;
     }
 }
 
@@ -280,31 +260,19 @@ impl ConflictTracker {
     /// How long a write has to wait; `None` if it may be sent.
     pub fn wait(&mut self, effect: &Effect, now: Instant) -> Option<Duration> {
         let conflict = self.parts.get_mut(&effect.what)?;
-        conflict.expire(now);
-        if !conflict.is_rewrite(effect) || !conflict.is_slow {
-            return None;
-        }
-        let left = (*conflict.rewrites.back()? + PAUSE).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
+        if conflict.is_rewrite(effect) { conflict.rewrites.wait(now, WITHIN) } else { None }
     }
 
     /// Whether the part is contended if the write is sent now. `None` if it is no rewrite.
     pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
         let conflict = self.parts.entry(effect.what.clone()).or_default();
-        conflict.expire(now);
-        conflict.is_rewrite(effect).then(|| conflict.is_slow || conflict.rewrites.len() + 1 >= REWRITES)
+        conflict.is_rewrite(effect).then(|| conflict.rewrites.would_contend(now, WITHIN))
     }
 
     /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
     pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
-        let is_contended = self.would_contend(effect, now)?;
         let conflict = self.parts.entry(effect.what.clone()).or_default();
-        if conflict.rewrites.len() >= REWRITES {
-            conflict.rewrites.pop_front();
-        }
-        conflict.rewrites.push_back(now);
-        conflict.is_slow = is_contended;
-        Some(is_contended)
+        conflict.is_rewrite(effect).then(|| conflict.rewrites.sent(now, WITHIN))
     }
 
     /// Records that a write was acknowledged.
@@ -343,43 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn three_rewrites_go_at_once_and_then_one_in_half_a_minute_as_long_as_it_lasts() {
+    fn the_first_write_is_no_rewrite_and_the_third_rewrite_is_the_last_that_goes_at_once() {
         let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
-        let goes = contend(&mut conflicts, &Contended::Status, begun, 0..200);
-        // The first is no rewrite.
-        assert_eq!(goes, [0, 1, 2, 3, 33, 63, 93, 123, 153, 183]);
-        let calm = contend(&mut conflicts, &Contended::Status, begun, 244..280);
-        assert_eq!(calm, [244, 245, 246, 276], "after a minute without one it begins anew");
-    }
-
-    #[test]
-    fn the_third_rewrite_is_a_conflict() {
-        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
-        let finalizer = effect(Contended::Finalizer, 1);
-        let found: Vec<Option<bool>> = (0..4)
-            .map(|second| {
-                let at = now + Duration::from_secs(second * 19);
-                // However often it is only asked.
-                let asked = [(); 3].map(|()| conflicts.would_contend(&finalizer, at));
-                let is_conflict = conflicts.sent(&finalizer, at);
-                assert_eq!(asked, [is_conflict; 3]);
-                conflicts.wrote(&finalizer);
-                is_conflict
-            })
-            .collect();
-        assert_eq!(found, [None, Some(false), Some(false), Some(true)]);
-    }
-
-    #[test]
-    fn a_rewrite_now_and_then_is_no_conflict() {
-        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
-        let secret = effect(Contended::Secret("one".into()), 1);
-        for minute in 0..20 {
-            let now = now + Duration::from_secs(minute * 31);
-            assert_eq!(conflicts.wait(&secret, now), None);
-            assert_ne!(conflicts.sent(&secret, now), Some(true));
-            conflicts.wrote(&secret);
-        }
+        assert_eq!(contend(&mut conflicts, &Contended::Status, begun, 0..60), [0, 1, 2, 3, 33]);
     }
 
     #[test]

@@ -1,24 +1,21 @@
-//! Notices when another writer keeps changing our fields of an object.
+//! Notices when another writer keeps changing our fields of an object. It only reports: corrections are an interval apart anyway.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::cluster::ObjectKey;
+use crate::cluster::rewrites::{Rewrites, WITHIN};
 
-/// This many corrections in a row are a conflict and no accident.
-const CORRECTIONS: u32 = 3;
-/// Corrections further apart than both of these are not in a row: the time, and the number of intervals.
-const CALM: Duration = Duration::from_mins(1);
-const CALM_INTERVALS: u32 = 3;
+/// Corrections count within so many intervals, if that is longer than usual.
+const INTERVALS: u32 = 3;
 
 /// The edits of other writers to one hub object's fields, and our corrections.
 #[derive(Clone, Debug, Default)]
 pub struct ConflictTracker {
     /// The object that a watch has shown with an edit, until the edit is corrected.
     edited: Option<ObjectKey>,
-    corrections: u32,
-    last: Option<Instant>,
+    corrections: Rewrites,
     is_reported: bool,
 }
 
@@ -30,8 +27,8 @@ impl ConflictTracker {
 
     /// Whether the other writer must be looked up and reported before a write that begins now. The write makes the
     /// fields ours, and removes the other writer's last trace from `managedFields`.
-    pub fn is_report_due(&self, now: Instant, interval: Duration) -> bool {
-        self.edited.is_some() && !self.is_reported && self.corrections_at(now, interval) >= CORRECTIONS
+    pub fn is_report_due(&mut self, now: Instant, interval: Duration) -> bool {
+        self.edited.is_some() && !self.is_reported && self.corrections.would_contend(now, within(interval))
     }
 
     /// The fields have the desired values again; `wrote` says whether that took a write of ours. Returns whether the
@@ -40,8 +37,7 @@ impl ConflictTracker {
         if self.edited.take().is_none() || !wrote {
             return false;
         }
-        self.corrections = self.corrections_at(now, interval);
-        self.last = Some(now);
+        self.corrections.sent(now, within(interval));
         true
     }
 
@@ -54,13 +50,10 @@ impl ConflictTracker {
     pub fn object(&self) -> Option<&ObjectKey> {
         self.edited.as_ref()
     }
+}
 
-    /// How many corrections in a row there are with one that is made now.
-    fn corrections_at(&self, now: Instant, interval: Duration) -> u32 {
-        let calm = CALM.max(interval.saturating_mul(CALM_INTERVALS));
-        let is_in_a_row = self.last.is_some_and(|last| now.saturating_duration_since(last) <= calm);
-        if is_in_a_row { self.corrections.saturating_add(1) } else { 1 }
-    }
+fn within(interval: Duration) -> Duration {
+    WITHIN.max(interval.saturating_mul(INTERVALS))
 }
 
 #[cfg(test)]
