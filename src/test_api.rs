@@ -98,7 +98,7 @@ pub mod syncset {
         };
     }
     pub mod kubeconfig {
-        pub use crate::syncset::kubeconfig::{Allowed, read};
+        pub use crate::cluster::kubeconfig::{Allowed, of_user};
     }
     pub mod payloads {
         pub use crate::syncset::run::payloads::Payloads;

@@ -41,12 +41,14 @@ const VARIANTS: [(&str, &str); 3] = [
 ];
 
 /// Sentences with names in them: their parts are looked for.
-const SENTENCES: [(&str, &str); 11] = [
+const SENTENCES: [(&str, &str); 13] = [
     ("resource_sync", "impl Waits {"),
     ("resource_sync", "impl fmt::Display for Objection {"),
     ("resource_sync", "impl fmt::Display for Elsewhere {"),
     ("status_sync", "impl fmt::Display for Objection {"),
     ("cluster", "impl fmt::Display for Replaced {"),
+    ("cluster", "impl fmt::Display for Reason {"),
+    ("cluster", "pub enum Fault {"),
     ("lease", "pub enum Error {"),
     ("hub", "fn not_ready(&self) -> Option<NotReady> {"),
     ("hub", "pub enum FileError {"),

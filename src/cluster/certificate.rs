@@ -5,11 +5,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::ByteString;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::AuthInfo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use serde_json::Value;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 /// The period in which a client certificate is valid.
@@ -22,12 +22,7 @@ pub(super) struct Validity {
 impl Validity {
     /// The validity of a kubeconfig user's certificate; `None` if there is none that can be parsed.
     pub(super) fn of(user: &AuthInfo) -> Option<Self> {
-        let pem = match (&user.client_certificate_data, &user.client_certificate) {
-            (Some(data), _) => serde_json::from_value::<ByteString>(Value::String(data.clone())).ok()?.0,
-            (None, Some(path)) => std::fs::read(path).ok()?,
-            (None, None) => return None,
-        };
-        Self::of_pem(&pem)
+        Self::of_pem(&STANDARD.decode(user.client_certificate_data.as_ref()?).ok()?)
     }
 
     /// The validity of the first certificate, which is the user's own; those of authorities may follow.
@@ -88,29 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_is_found_where_the_kubeconfig_has_it() {
-        let expected = Validity::of_pem(pem().as_bytes());
-        assert!(expected.is_some());
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("client.crt");
-        std::fs::write(&path, pem()).unwrap();
-        let data = serde_json::to_value(ByteString(pem().into_bytes())).unwrap().as_str().unwrap().to_owned();
-        let in_a_file = AuthInfo { client_certificate: Some(path.display().to_string()), ..AuthInfo::default() };
-        // As in kube: data in the kubeconfig takes precedence over a file.
-        let nowhere = Some("/nonexistent".to_owned());
-        let in_place =
-            AuthInfo { client_certificate: nowhere, client_certificate_data: Some(data), ..AuthInfo::default() };
-        assert_eq!(Validity::of(&in_a_file), expected);
-        assert_eq!(Validity::of(&in_place), expected);
-    }
-
-    #[test]
-    fn what_is_no_certificate_has_no_validity() {
+    fn the_certificate_is_found_and_what_is_none_has_no_validity() {
         let user = |data: &str| AuthInfo { client_certificate_data: Some(data.to_owned()), ..AuthInfo::default() };
         assert_eq!(Validity::of(&AuthInfo::default()), None);
         assert_eq!(Validity::of(&user("not base64!")), None);
         assert_eq!(Validity::of(&user("AAAA")), None);
-        let absent = AuthInfo { client_certificate: Some("/nonexistent".to_owned()), ..AuthInfo::default() };
-        assert_eq!(Validity::of(&absent), None);
+        assert_eq!(Validity::of(&user(&STANDARD.encode(pem()))), Validity::of_pem(pem().as_bytes()));
     }
 }

@@ -50,6 +50,21 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+/// Credentials, from which a client can be built.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The complete configuration. It refers to no file.
+    pub config: Config,
+    /// The fingerprint of everything in it.
+    pub fingerprint: Fingerprint,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Credentials").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
 type Key = (ClusterName, Fingerprint);
 type Entries = Mutex<BTreeMap<Key, Weak<DynamicCluster>>>;
 
@@ -108,15 +123,14 @@ impl DynamicClusters {
         Self { entries: Arc::default(), limits, untrusted: Some(untrusted) }
     }
 
-    /// The cluster with these credentials, which refer to no file: the one in use, or a new one that is connected with the
+    /// The cluster with these credentials: the one in use, or a new one that is connected with the
     /// first request. `name` is what its errors call it.
     ///
     /// Fails where no client can be built from the keys and certificates.
     pub fn cluster(
         &self,
         name: &ClusterName,
-        config: Config,
-        fingerprint: Fingerprint,
+        Credentials { config, fingerprint }: Credentials,
     ) -> Result<Arc<DynamicCluster>, kube::Error> {
         let key = (name.clone(), fingerprint);
         let in_use = |entries: &BTreeMap<Key, Weak<DynamicCluster>>| entries.get(&key).and_then(Weak::upgrade);

@@ -227,6 +227,9 @@ where
 }
 
 #[cfg(test)]
+mod proxy_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -303,5 +303,5 @@ async fn hub(config: &LeaseConfig, cluster: &Cluster) -> Result<Arc<DynamicClust
     let secret = cluster.get(&Kind::core("Secret", "secrets", true), &key).await.map_err(|error| fault(&error))?;
     let secret = secret.ok_or_else(|| fault(&"there is no such secret"))?;
     let credentials = credentials::read(secret.content.as_str()).map_err(|error| fault(&error))?;
-    credentials.connect(&DynamicClusters::default()).map_err(|error| fault(&error))
+    credentials::connect(credentials, &DynamicClusters::default()).map_err(|error| fault(&error))
 }

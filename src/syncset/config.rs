@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::kubeconfig::Allowed;
+use crate::cluster::kubeconfig::Allowed;
 use crate::config::SectionName;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
@@ -30,6 +30,8 @@ pub struct SyncsetsConfig {
     pub deny_networks: DeniedNetworks,
     /// What kubeconfigs may use although it is refused by default; nothing by default.
     pub allowed: Allowed,
+    /// Whether several documents of a namespace may lead to one cluster; `false` by default.
+    pub allows_duplicates: bool,
 }
 
 impl Default for SyncsetsConfig {
@@ -42,6 +44,7 @@ impl Default for SyncsetsConfig {
             mass_delete_guard: true,
             deny_networks: DeniedNetworks::local(),
             allowed: Allowed::default(),
+            allows_duplicates: false,
         }
     }
 }
@@ -62,8 +65,8 @@ impl SyncsetsConfig {
                 insecure_tls: has(Feature::InsecureTls),
                 proxy_url: has(Feature::ProxyUrl),
                 plain_http: has(Feature::PlainHttp),
-                duplicates: has(Feature::Duplicates),
             };
+            section.allows_duplicates = has(Feature::Duplicates);
         }
         fields.finish();
         section
@@ -153,10 +156,8 @@ mod tests {
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_secs(90), 3));
         assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(2), false));
-        assert_eq!(
-            section.allowed,
-            Allowed { insecure_tls: false, proxy_url: true, plain_http: false, duplicates: true }
-        );
+        assert_eq!(section.allowed, Allowed { insecure_tls: false, proxy_url: true, plain_http: false });
+        assert!(section.allows_duplicates);
         assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_some());
         assert!(section.deny_networks.denying("127.0.0.1".parse().expect("an address")).is_none());
         assert_eq!(read(&[("deny_networks", list(&[]))]).0.deny_networks, DeniedNetworks::default());

@@ -10,14 +10,15 @@ use futures::future::BoxFuture;
 use super::api::{self, SyncsetApi};
 use super::config::{SYNCSETS, SyncsetsConfig};
 use super::inspect::Inspector;
+use super::metrics;
 use super::metrics::SyncsetMetrics;
 use super::run::dispatch::Dispatcher;
 use super::run::store::PassStore;
 use super::run::work::Worker;
 use super::status::SyncsetReport;
 use super::status::overview::Overview;
-use super::{kubeconfig, metrics};
 use crate::actor::ChildSpec;
+use crate::cluster::kubeconfig;
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
@@ -139,7 +140,7 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         let inspector = Inspector::new(worker.store.clone(), &worker.preparer, Arc::clone(&worker.clusters), config);
         let allowed = config.allowed;
         mounted
-            .advise(Arc::new(move |text: &str| kubeconfig::read(text, allowed).err().map(|fault| fault.to_string())));
+            .advise(Arc::new(move |text: &str| Some(kubeconfig::of_user(text.as_bytes(), allowed).err()?.to_string())));
         mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
     }
     let report = SyncsetReport::new(config.name.clone(), overview.clone());

@@ -3,7 +3,7 @@
 //! The unit of work is one cluster. A *pass* over a cluster reads its syncsets and what is stored of earlier passes, decides
 //! what differs, and sends it.
 //!
-//! - [`config`]: the keys of the section; [`kubeconfig`]: what leads to a cluster.
+//! - [`config`]: the keys of the section.
 //! - [`plan`]: what syncsets mean, what a pass does next, what the guard suspends. Pure.
 //! - [`run`]: the dispatcher, the workers and what they store.
 //! - [`inspect`]: what operators ask about objects and syncsets; `api`: its routes.
@@ -14,7 +14,6 @@ mod api;
 pub mod config;
 pub mod inspect;
 mod job;
-pub mod kubeconfig;
 mod metrics;
 pub mod plan;
 pub mod run;

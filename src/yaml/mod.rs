@@ -117,8 +117,10 @@ pub fn documents<E: From<Error>>(text: &str, count: Count<'_, E>) -> Result<Vec<
 /// Reads the documents of a text, JSON or YAML, as a type; those with nothing in them are left out. `most` is about how many bytes
 /// may be built.
 pub fn all<T: DeserializeOwned>(text: &str, most: usize) -> Result<Vec<T>, Error> {
-    // Not every JSON is YAML (escapes of surrogates, tabs).
+    // Not every JSON is YAML (escapes of surrogates, tabs). What may have too many parts is counted below.
+    let is_part = |byte: &u8| matches!(byte, b',' | b':' | b'[' | b'{');
     if text.trim_start().starts_with('{')
+        && text.bytes().filter(is_part).count() <= most / EACH
         && let Ok(read) = serde_json::from_str(text)
     {
         return Ok(vec![read]);

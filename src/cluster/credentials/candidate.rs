@@ -85,8 +85,7 @@ impl Workshop {
     /// Loads everything again. With `prove`, only credentials that the API server accepts count.
     pub(super) async fn load(self, prove: bool) -> Result<Found, Refused> {
         let config = self.config.clone();
-        let runtime = tokio::runtime::Handle::current();
-        let loaded = self.blocking(move || runtime.block_on(load(&config))).await??;
+        let loaded = self.blocking(move || load(&config)).await??;
         let issued = self.issue(&loaded.source).await?;
         self.connect(Arc::new(loaded), issued, prove).await
     }
@@ -132,7 +131,6 @@ impl Workshop {
         let is_somebody = bearer.is_some()
             || user.password.is_some()
             || user.auth_provider.is_some()
-            || user.client_certificate.is_some()
             || user.client_certificate_data.is_some();
         if prove && !is_somebody && config.cluster_url.scheme_str() == Some("https") {
             return Err(Refused::Nobody);

@@ -1,27 +1,25 @@
 //! Credentials of a cluster: loaded from a kubeconfig or the pod's service account, reloaded when their files change, and
 //! used when they work.
 //!
-//! This file loads them, [`kubeconfig`] reads kubeconfigs. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and [`cache`]
-//! decides when, and keeps working credentials in use until others work.
+//! This file loads them, by [`kubeconfig`]. [`plugin`] runs credential plugins, [`candidate`] builds a connection and tries it, and
+//! [`cache`] decides when, and keeps working credentials in use until others work.
 
 mod cache;
 mod candidate;
-mod kubeconfig;
 mod plugin;
 
 use std::path::{Path, PathBuf};
 
 use kube::Config;
-use kube::config::{AuthInfo, AuthProviderConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, AuthProviderConfig, Kubeconfig};
 use secrecy::SecretString;
 
 use super::error::full_text;
-use super::proxy;
+use super::kubeconfig::{self, Fault, Policy, Reason};
 use crate::config::{ClusterAccess, ClusterConfig};
-use crate::http::{Files, Proxy, of_environment};
+use crate::http::Files;
 pub(super) use cache::{Change, CredentialCache};
 pub(super) use candidate::{PROBE_DEADLINE, accepted};
-pub use kubeconfig::kubeconfig_of;
 use plugin::Plugin;
 
 /// Where Kubernetes mounts a pod's service account.
@@ -38,44 +36,6 @@ pub(super) enum LoadError {
          outside of one, name a `kubeconfig` in the place of `in_cluster = true`"
     )]
     NotInCluster,
-}
-
-/// Why no client can be configured from a kubeconfig.
-#[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// It is incomplete, or refers to a file that can't be read.
-    #[error("{}", text_of(.0))]
-    Kubeconfig(KubeconfigError),
-    /// The server's URL has a user or a password before the host, which every error that names the server would print.
-    #[error("`server` has a user or a password in its URL, which is refused")]
-    Password,
-    /// The proxy, of the kubeconfig or the environment, has an unknown scheme.
-    #[error("`{0}` names a proxy that is none of http://, https:// and socks5://")]
-    Proxy(&'static str),
-}
-
-/// kube calls every context the current one, also one that was asked for.
-fn text_of(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::LoadContext(name) => format!("there is no context of the name {name}"),
-        other => full_text(other),
-    }
-}
-
-/// The configuration of a client, with the proxy that kubectl would use.
-pub async fn configured(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, Unusable> {
-    let is_named = proxy::is_named(&kubeconfig, options);
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(Unusable::Kubeconfig)?;
-    if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(Unusable::Password);
-    }
-    if !is_named {
-        config.proxy_url = of_environment(&config.cluster_url, |name| std::env::var(name).ok());
-    }
-    if config.proxy_url.as_ref().is_some_and(|proxy| Proxy::of_url(proxy).is_none()) {
-        return Err(Unusable::Proxy(if is_named { "proxy-url" } else { "HTTPS_PROXY" }));
-    }
-    Ok(config)
 }
 
 /// The loaded credentials, from which a cluster's client is built.
@@ -183,25 +143,44 @@ fn around() -> Around {
     }
 }
 
+/// Reads one of our kubeconfigs.
+fn read(path: &Path) -> Result<Kubeconfig, LoadError> {
+    let failed = |reason: String| LoadError::Kubeconfig { path: path.display().to_string(), reason };
+    let text = std::fs::read(path).map_err(|source| failed(source.to_string()))?;
+    if text.trim_ascii().is_empty() {
+        return Err(failed("the file is empty".into()));
+    }
+    let mut kubeconfig = kubeconfig::parse(&text).map_err(|fault| failed(fault.to_string()))?;
+    kubeconfig::place_in(&mut kubeconfig, path.parent().unwrap_or(Path::new("")));
+    Ok(kubeconfig)
+}
+
+/// Loads a context of a kubeconfig, or else the current one. `files` are those that were read before, from before they were.
+fn load_context(kubeconfig: Kubeconfig, context: Option<&str>, mut files: Files) -> Result<Loaded, Fault> {
+    let mut read = |path: &str| {
+        let before = std::mem::replace(&mut files, Files::of(Vec::new()));
+        files = before.and(vec![path.into()]);
+        std::fs::read(path).map_err(|error| Reason::Unread(error.to_string()))
+    };
+    let config = kubeconfig::configured(kubeconfig, context, &mut Policy::Ours(&mut read))?;
+    Ok(Loaded::new(config, files))
+}
+
 /// Merges a list of kubeconfigs. As in kubectl, missing files are skipped, and the first of several equal names counts.
-async fn load_merged(paths: Vec<PathBuf>) -> Result<Loaded, LoadError> {
+fn load_merged(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
     let told = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let failed = |reason: String| LoadError::Kubeconfig { path: told.clone(), reason };
-    let before = Files::of(paths.clone());
+    let before = Files::of(paths.to_vec());
     let mut merged: Option<Kubeconfig> = None;
     for path in paths.iter().filter(|path| path.exists()) {
-        let next = kubeconfig::read(path).await?;
+        let next = read(path)?;
         merged = Some(match merged {
             None => next,
-            Some(first) => first.merge(next).map_err(|source| failed(full_text(&source)))?,
+            Some(first) => first.merge(next).map_err(|_| failed(Fault::Documents.to_string()))?,
         });
     }
     let kubeconfig = merged.ok_or_else(|| failed("not in a pod, and no kubeconfig is there".into()))?;
-    let chosen = kubeconfig.current_context.clone();
-    let files = before.and(referred(&kubeconfig, chosen.as_deref()));
-    let configured = configured(kubeconfig, &KubeConfigOptions::default()).await;
-    let config = configured.map_err(|source| failed(source.to_string()))?;
-    Ok(Loaded::new(config, files))
+    load_context(kubeconfig, None, before).map_err(|fault| failed(fault.to_string()))
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -212,89 +191,58 @@ fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
     Ok(Loaded::new(config, files))
 }
 
-pub(super) async fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
+/// Blocks: it reads files.
+pub(super) fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
     match &config.access {
         ClusterAccess::InCluster => load_in_cluster(files_of(config)),
         ClusterAccess::Inferred => match around() {
             Around::Pod => load_in_cluster(files_of(config)),
-            Around::Kubeconfig(paths) => load_merged(paths).await,
+            Around::Kubeconfig(paths) => load_merged(&paths),
         },
         ClusterAccess::Kubeconfig { path, context } => {
-            let failed = |reason: String| LoadError::Kubeconfig { path: path.display().to_string(), reason };
+            // The stamp of the kubeconfig is from before it is read, so that a change in between is noticed.
             let before = Files::of(vec![path.clone()]);
-            let kubeconfig = kubeconfig::read(path).await?;
-            let chosen = context.clone().or_else(|| kubeconfig.current_context.clone());
-            // The stamp of the kubeconfig is from before it was read, so that a change in between is noticed.
-            let files = before.and(referred(&kubeconfig, chosen.as_deref()));
-            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            let configured = configured(kubeconfig, &options).await;
-            let config = configured.map_err(|source| failed(source.to_string()))?;
-            Ok(Loaded::new(config, files))
+            load_context(read(path)?, context.as_deref(), before)
+                .map_err(|fault| LoadError::Kubeconfig { path: path.display().to_string(), reason: fault.to_string() })
         }
     }
-}
-
-/// The files that the chosen context refers to.
-fn referred(kubeconfig: &Kubeconfig, chosen: Option<&str>) -> Vec<PathBuf> {
-    let Some(context) = kubeconfig
-        .contexts
-        .iter()
-        .find(|named| Some(named.name.as_str()) == chosen)
-        .and_then(|named| named.context.as_ref())
-    else {
-        return Vec::new();
-    };
-    let mut paths = Vec::new();
-    if let Some(cluster) =
-        kubeconfig.clusters.iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster.as_ref())
-    {
-        paths.extend(cluster.certificate_authority.as_ref().map(PathBuf::from));
-    }
-    if let Some(user) = kubeconfig
-        .auth_infos
-        .iter()
-        .find(|named| Some(named.name.as_str()) == context.user.as_deref())
-        .and_then(|named| named.auth_info.as_ref())
-    {
-        paths.extend(
-            [user.client_certificate.as_ref(), user.client_key.as_ref()].into_iter().flatten().map(PathBuf::from),
-        );
-    }
-    paths
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_broken_kubeconfig_is_named_with_its_reason() {
+    #[test]
+    fn a_broken_kubeconfig_is_named_with_its_reason() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let config =
             |path: &Path| ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.to_owned(), context: None });
         let reason = |result: Result<Loaded, LoadError>| result.err().unwrap().to_string();
-        assert!(reason(load(&config(&path)).await).contains("No such file"));
+        assert!(reason(load(&config(&path))).contains("No such file"));
         std::fs::write(&path, "").unwrap();
-        assert!(reason(load(&config(&path)).await).contains("the file is empty"));
+        assert!(reason(load(&config(&path))).contains("the file is empty"));
         std::fs::write(&path, "clusters: [").unwrap();
-        assert!(reason(load(&config(&path)).await).contains("kubeconfig"));
+        assert!(reason(load(&config(&path))).contains("kubeconfig"));
         std::fs::write(&path, "current-context: hub\n").unwrap();
         let context = Some("edge".to_owned());
         let other = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context });
-        assert!(reason(load(&other).await).ends_with("there is no context of the name edge"));
+        assert!(reason(load(&other)).ends_with("there is no context of the name edge"));
     }
 
-    #[tokio::test]
-    async fn a_password_in_front_of_a_servers_host_and_a_proxy_of_another_kind_are_refused_and_not_repeated() {
+    #[test]
+    fn a_password_in_front_of_a_servers_host_and_a_proxy_of_another_kind_are_refused_and_not_repeated() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let config = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context: None });
         for (cluster, told) in [
-            ("server: https://me:canary@hub", Some("`server` has a user or a password")),
+            (
+                "server: https://me:canary@hub",
+                Some("`clusters[0].cluster.server` is not an https:// URL without user, password"),
+            ),
             (
                 "server: https://hub\n    proxy-url: ftp://me:canary@proxy",
-                Some("`proxy-url` names a proxy that is none of"),
+                Some("`clusters[0].cluster.proxy-url` is not an http://, https:// or socks5:// URL"),
             ),
             ("server: https://hub\n    proxy-url: http://me:canary@proxy", None),
         ] {
@@ -303,7 +251,7 @@ mod tests {
                  current-context: hub\n"
             );
             std::fs::write(&path, text).unwrap();
-            match (load(&config).await, told) {
+            match (load(&config), told) {
                 (Ok(loaded), None) => assert_eq!(loaded.config.proxy_url.unwrap().host(), Some("proxy")),
                 (Err(error), Some(told)) => {
                     let reason = error.to_string();
@@ -314,8 +262,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_broken_kubeconfig_keeps_its_secrets() {
+    #[test]
+    fn a_broken_kubeconfig_keeps_its_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kubeconfig");
         let config = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context: None });
@@ -330,7 +278,7 @@ mod tests {
             ("canary".to_owned(), "wrong type"),
         ] {
             std::fs::write(&path, &user).unwrap();
-            let reason = load(&config).await.err().unwrap().to_string();
+            let reason = load(&config).err().unwrap().to_string();
             assert!(reason.contains("not a kubeconfig") && reason.contains(at), "{reason}, of {user}");
             assert!(!reason.contains("canary"), "{reason}");
         }

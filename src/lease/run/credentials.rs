@@ -1,25 +1,19 @@
 //! Turns a Secret's data into a client's configuration, without writing to disk and without repeating a value in an
 //! error.
 //!
-//! The keys of the Secret act as files beside the kubeconfig: a relative path in the kubeconfig refers to a key. The
-//! value of the key replaces the reference. Absolute paths, paths that leave the directory, and everything that would
-//! run a command are refused. Errors name keys and fields, never a value. They do not contain the parsers' errors,
-//! which may quote the document.
+//! The keys of the Secret act as files beside the kubeconfig: a relative path in the kubeconfig refers to a key. Absolute paths, paths
+//! that leave the directory, and everything that would run a command are refused.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use futures::FutureExt;
 use k8s_openapi::ByteString;
-use kube::Config;
-use kube::config::{KubeConfigOptions, KubeconfigError};
-use secrecy::SecretString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::{DynamicCluster, DynamicClusters, Fingerprint, Unusable, configured, kubeconfig_of};
+use crate::cluster::kubeconfig::{self, Fault, Policy, Reason};
+use crate::cluster::{Credentials, DynamicCluster, DynamicClusters, Fingerprint};
 use crate::config::ClusterName;
 
 /// The required key of the Secret.
@@ -33,54 +27,11 @@ pub enum Error {
     Unreadable,
     #[error("the secret has no key `{KUBECONFIG}`")]
     NoKubeconfig,
-    /// The value of the key is not a kubeconfig.
-    #[error("`{KUBECONFIG}` can't be parsed")]
-    NotAKubeconfig,
-    /// A field refers to a file that is not part of the Secret.
-    #[error("`{KUBECONFIG}` refers to a file outside of the secret in `{field}`")]
-    Outside { field: &'static str },
-    /// A field refers to a key that the Secret does not have.
-    #[error("`{KUBECONFIG}` refers to the key `{key}` in `{field}`, which the secret does not have")]
-    NoKey { field: &'static str, key: String },
-    /// The token file is not text.
-    #[error("the key `{key}` is not text")]
-    NotText { key: String },
-    /// The credentials come from a command or a plug-in.
-    #[error("`{KUBECONFIG}` has `{field}`, which is refused: it runs a command or a plug-in")]
-    Runs { field: &'static str },
-    /// The kubeconfig has no complete context with a cluster and its server.
-    #[error("`{KUBECONFIG}` has no usable {what}")]
-    Incomplete {
-        /// What is missing or cannot be read.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    Kubeconfig(#[from] Fault),
     /// No client can be built from the keys and certificates.
     #[error("the certificates and keys of `{KUBECONFIG}` make no client")]
     Unusable,
-}
-
-/// Credentials, from which a client can be built.
-#[derive(Clone)]
-pub struct Credentials {
-    /// The complete configuration. It refers to no file.
-    pub config: Config,
-    /// The fingerprint of everything in it.
-    pub fingerprint: Fingerprint,
-}
-
-impl Credentials {
-    /// The hub with these credentials. Equal credentials share it in `hubs`.
-    #[expect(clippy::expect_used, reason = "a constant DNS label")]
-    pub fn connect(self, hubs: &DynamicClusters) -> Result<Arc<DynamicCluster>, Error> {
-        let name: ClusterName = "hub".parse().expect("a DNS label");
-        hubs.cluster(&name, self.config, self.fingerprint).map_err(|_| Error::Unusable)
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Credentials").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
-    }
 }
 
 /// A Secret's keys and their values.
@@ -95,99 +46,35 @@ struct Content {
 /// Reads the credentials in a Secret. `content` is the Secret without its metadata, as JSON.
 pub fn read(content: &str) -> Result<Credentials, Error> {
     let content: Content = serde_json::from_str(content).map_err(|_| Error::Unreadable)?;
-    inline(&content.data.unwrap_or_default())
+    of_data(&content.data.unwrap_or_default())
 }
 
-fn inline(data: &Data) -> Result<Credentials, Error> {
-    let mut reader = Reader { data, hash: Sha256::new() };
-    let text = reader.take(KUBECONFIG).ok_or(Error::NoKubeconfig)?;
-    let text = std::str::from_utf8(text).map_err(|_| Error::NotAKubeconfig)?;
-    let mut kubeconfig = kubeconfig_of(text).map_err(|_| Error::NotAKubeconfig)?;
-    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        let path = cluster.certificate_authority.take();
-        if let Some(authority) = reader.follow("certificate-authority", path)? {
-            cluster.certificate_authority_data.get_or_insert(base64(authority.bytes));
-        }
-    }
-    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        if user.exec.is_some() {
-            return Err(Error::Runs { field: "exec" });
-        }
-        if user.auth_provider.is_some() {
-            return Err(Error::Runs { field: "auth-provider" });
-        }
-        if let Some(certificate) = reader.follow("client-certificate", user.client_certificate.take())? {
-            user.client_certificate_data.get_or_insert(base64(certificate.bytes));
-        }
-        if let Some(key) = reader.follow("client-key", user.client_key.take())? {
-            user.client_key_data.get_or_insert(SecretString::from(base64(key.bytes)));
-        }
-        if let Some(token) = reader.follow("tokenFile", user.token_file.take())? {
-            let text = std::str::from_utf8(token.bytes).map_err(|_| Error::NotText { key: token.key })?;
-            // The file takes precedence over the token: it is the one that is rotated, and kubectl does the same.
-            user.token = Some(SecretString::from(text.trim().to_owned()));
-        }
-    }
-    let fingerprint = Fingerprint(reader.hash.finalize().into());
-    // The future never waits: the kubeconfig no longer refers to anything that has to be read.
-    let config = configured(kubeconfig, &KubeConfigOptions::default())
-        .now_or_never()
-        .ok_or(Error::Unusable)?
-        .map_err(|error| Error::Incomplete { what: missing(&error) })?;
-    if config.cluster_url.authority().is_none() {
-        return Err(Error::Incomplete { what: "server" });
-    }
-    Ok(Credentials { config, fingerprint })
+/// The hub with these credentials. Equal credentials share it in `hubs`.
+#[expect(clippy::expect_used, reason = "a constant DNS label")]
+pub fn connect(credentials: Credentials, hubs: &DynamicClusters) -> Result<Arc<DynamicCluster>, Error> {
+    let name: ClusterName = "hub".parse().expect("a DNS label");
+    hubs.cluster(&name, credentials).map_err(|_| Error::Unusable)
 }
 
-/// What is missing, without the text of the error, which may quote the document.
-fn missing(error: &Unusable) -> &'static str {
-    let error = match error {
-        Unusable::Kubeconfig(error) => error,
-        Unusable::Password => return "server",
-        Unusable::Proxy(setting) => return setting,
-    };
-    match error {
-        KubeconfigError::CurrentContextNotSet => "current-context",
-        KubeconfigError::LoadContext(_) => "context of the name in current-context",
-        KubeconfigError::LoadClusterOfContext(_) => "cluster of the name in its context",
-        KubeconfigError::MissingClusterUrl | KubeconfigError::ParseClusterUrl(_) => "server",
-        KubeconfigError::LoadCertificateAuthority(_) | KubeconfigError::ParseCertificates(_) => "certificate authority",
-        _ => "current context",
-    }
-}
-
-struct Reader<'d> {
-    data: &'d Data,
-    hash: Sha256,
-}
-
-/// A key that the kubeconfig refers to.
-struct Referred<'d> {
-    key: String,
-    bytes: &'d [u8],
-}
-
-impl<'d> Reader<'d> {
-    /// A key's value, which becomes part of the fingerprint.
-    fn take(&mut self, key: &str) -> Option<&'d [u8]> {
-        let ByteString(bytes) = self.data.get(key)?;
+fn of_data(data: &Data) -> Result<Credentials, Error> {
+    let mut hash = Sha256::new();
+    // A key's value, which becomes part of the fingerprint.
+    let mut take = |key: &str| {
+        let ByteString(bytes) = data.get(key)?;
         for part in [key.as_bytes(), bytes] {
             // The length comes first, so that no two different lists of parts have the same hash.
-            self.hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            self.hash.update(part);
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(part);
         }
         Some(bytes)
-    }
-
-    fn follow(&mut self, field: &'static str, path: Option<String>) -> Result<Option<Referred<'d>>, Error> {
-        let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(None) };
-        let key = key_of(&path).ok_or(Error::Outside { field })?;
-        match self.take(&key) {
-            Some(bytes) => Ok(Some(Referred { key, bytes })),
-            None => Err(Error::NoKey { field, key }),
-        }
-    }
+    };
+    let kubeconfig = kubeconfig::parse(take(KUBECONFIG).ok_or(Error::NoKubeconfig)?)?;
+    let mut referred = |path: &str| {
+        let key = key_of(path).ok_or(Reason::Outside)?;
+        take(&key).cloned().ok_or(Reason::NoKey(key))
+    };
+    let config = kubeconfig::configured(kubeconfig, None, &mut Policy::Secret(&mut referred))?;
+    Ok(Credentials { config, fingerprint: Fingerprint(hash.finalize().into()) })
 }
 
 /// The key that a relative path refers to; `None` if the path leaves the Secret's directory.
@@ -208,18 +95,15 @@ fn key_of(path: &str) -> Option<String> {
     }
 }
 
-/// Binary data as a kubeconfig contains it.
-fn base64(bytes: &[u8]) -> String {
-    let encoded = serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default();
-    encoded.as_str().unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use secrecy::ExposeSecret;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::http::scripted::Pair;
 
     fn kubeconfig(cluster: &Value, user: &Value) -> String {
         json!({
@@ -235,16 +119,16 @@ mod tests {
         keys.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect()
     }
 
-    fn refused(user: &Value) -> Error {
+    fn refused(user: &Value) -> String {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), user);
-        inline(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).expect_err("refused")
+        of_data(&data(&[("kubeconfig", &text), ("tls.key", "hunter2")])).expect_err("refused").to_string()
     }
 
     #[test]
     fn a_token_file_takes_precedence_over_a_token() {
         let user = json!({"token": "old", "tokenFile": "token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
-        let credentials = inline(&data(&[("kubeconfig", &text), ("token", "rotated")])).expect("credentials");
+        let credentials = of_data(&data(&[("kubeconfig", &text), ("token", "rotated")])).expect("credentials");
         let token = credentials.config.auth_info.token.expect("a token");
         assert_eq!(token.expose_secret(), "rotated");
     }
@@ -253,12 +137,19 @@ mod tests {
     fn references_of_the_kubeconfig_are_replaced_by_the_keys_they_name() {
         let user = json!({"client-certificate": "tls.crt", "client-key": "./tls.key", "tokenFile": "x/../token"});
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &user);
-        let keys =
-            [("kubeconfig", text.as_str()), ("tls.crt", "c"), ("tls.key", "k"), ("token", " t\n"), ("else", "e")];
-        let credentials = inline(&data(&keys)).expect("credentials");
+        let Pair { certificate, key } = Pair::named("hub.test");
+        let keys = [
+            ("kubeconfig", text.as_str()),
+            ("tls.crt", &certificate),
+            ("tls.key", &key),
+            ("token", " t\n"),
+            ("else", "e"),
+        ];
+        let credentials = of_data(&data(&keys)).expect("credentials");
         let user = &credentials.config.auth_info;
-        assert_eq!(user.client_certificate_data.as_deref(), Some(base64(b"c").as_str()));
-        assert_eq!(user.client_key_data.as_ref().map(|key| key.expose_secret().to_owned()), Some(base64(b"k")));
+        assert_eq!(user.client_certificate_data, Some(STANDARD.encode(&certificate)));
+        let found = user.client_key_data.as_ref().map(|key| key.expose_secret().to_owned());
+        assert_eq!(found, Some(STANDARD.encode(&key)));
         assert_eq!(user.token.as_ref().map(ExposeSecret::expose_secret), Some("t"));
         assert!(user.client_certificate.is_none() && user.client_key.is_none() && user.token_file.is_none());
         assert_eq!(credentials.config.cluster_url.to_string(), "https://hub:6443/");
@@ -267,7 +158,7 @@ mod tests {
     #[test]
     fn a_secret_as_the_api_server_gives_it_is_read() {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "t"}));
-        let content = json!({"data": {"kubeconfig": base64(text.as_bytes())}, "type": "Opaque"}).to_string();
+        let content = json!({"data": {"kubeconfig": STANDARD.encode(&text)}, "type": "Opaque"}).to_string();
         assert!(read(&content).is_ok());
         assert_eq!(read("{\"type\":\"Opaque\"}").expect_err("no data"), Error::NoKubeconfig);
         assert_eq!(read("{\"data\":{\"kubeconfig\":3}}").expect_err("a number"), Error::Unreadable);
@@ -278,7 +169,7 @@ mod tests {
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"tokenFile": "token"}));
         let print = |token: &str, other: &str| {
             let keys = data(&[("kubeconfig", &text), ("token", token), ("cluster-name", other)]);
-            inline(&keys).expect("credentials").fingerprint
+            of_data(&keys).expect("credentials").fingerprint
         };
         assert_eq!(print("a", "x"), print("a", "y"));
         assert_ne!(print("a", "x"), print("b", "x"));
@@ -289,23 +180,27 @@ mod tests {
         for (path, field) in
             [("/etc/shadow", "tokenFile"), ("../tls.key", "client-key"), ("a/../../tls.key", "client-certificate")]
         {
-            assert_eq!(refused(&json!({field: path})), Error::Outside { field });
+            let expected = format!("`users[0].user.{field}` is refused: it refers to a file outside of the secret");
+            assert_eq!(refused(&json!({field: path})), expected);
         }
         let run =
             json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["hunter2"]}});
-        assert_eq!(refused(&run), Error::Runs { field: "exec" });
+        assert_eq!(refused(&run), "`users[0].user.exec` is refused: it runs a command or a plug-in");
         let plug_in = json!({"auth-provider": {"name": "gcp", "config": {"cmd-path": "/bin/hunter2"}}});
-        assert_eq!(refused(&plug_in), Error::Runs { field: "auth-provider" });
+        assert_eq!(refused(&plug_in), "`users[0].user.auth-provider` is refused: it runs a command or a plug-in");
         let missing = refused(&json!({"client-key": "sub/tls.key"}));
-        assert_eq!(missing, Error::NoKey { field: "client-key", key: "sub/tls.key".into() });
+        assert_eq!(
+            missing,
+            "`users[0].user.client-key` refers to the key `sub/tls.key`, which the secret does not have"
+        );
     }
 
     #[test]
     fn an_authority_outside_is_refused_too() {
         let cluster = json!({"server": "https://hub:6443", "certificate-authority": "/etc/ca.crt"});
         let text = kubeconfig(&cluster, &json!({}));
-        let error = inline(&data(&[("kubeconfig", &text)])).expect_err("refused");
-        assert_eq!(error, Error::Outside { field: "certificate-authority" });
+        let error = of_data(&data(&[("kubeconfig", &text)])).expect_err("refused").to_string();
+        assert!(error.starts_with("`clusters[0].cluster.certificate-authority` is refused"), "{error}");
     }
 
     #[test]
@@ -317,11 +212,11 @@ mod tests {
             kubeconfig(&json!({"server": "https://h", "certificate-authority-data": "hunter2"}), &json!({})),
         ];
         for text in broken {
-            let error = inline(&data(&[("kubeconfig", &text)])).expect_err("refused");
+            let error = of_data(&data(&[("kubeconfig", &text)])).expect_err("refused");
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
         let text = kubeconfig(&json!({"server": "https://hub:6443"}), &json!({"token": "hunter2"}));
-        let credentials = inline(&data(&[("kubeconfig", &text)])).expect("credentials");
+        let credentials = of_data(&data(&[("kubeconfig", &text)])).expect("credentials");
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }

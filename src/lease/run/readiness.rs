@@ -29,7 +29,7 @@ impl SecretState {
     pub fn of(secret: Option<&Object>, hubs: &DynamicClusters) -> Self {
         let Some(secret) = secret else { return Self::Missing };
         let read = credentials::read(secret.content.as_str());
-        match read.and_then(|credentials| credentials.connect(hubs)) {
+        match read.and_then(|read| credentials::connect(read, hubs)) {
             Ok(hub) => Self::Valid(hub),
             Err(fault) => Self::Invalid(fault),
         }

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::cluster::DynamicClusters;
     use crate::lease::config::LeaseConfig;
-    use crate::lease::run::credentials::Error as Fault;
+    use crate::lease::run::credentials::{self, Error as Fault};
     use crate::lease::status::LeaseReport;
     use crate::telemetry::Section;
 
@@ -328,7 +328,7 @@ mod tests {
         );
         let data = serde_json::json!({"kubeconfig": k8s_openapi::ByteString(kubeconfig.into_bytes())});
         let content = serde_json::json!({ "data": data }).to_string();
-        crate::lease::run::credentials::read(&content).unwrap().connect(&DynamicClusters::default()).unwrap()
+        credentials::connect(credentials::read(&content).unwrap(), &DynamicClusters::default()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

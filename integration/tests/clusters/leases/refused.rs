@@ -18,17 +18,20 @@ fn what_can_not_be_used_is_refused_named_and_never_sent() {
         let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": secret}});
         let cases = [
             (vec![("other", secret.to_owned())], "no key `kubeconfig`"),
-            (vec![("kubeconfig", format!("users: [{{token: {secret}"))], "`kubeconfig` can't be parsed"),
-            (vec![("kubeconfig", kubeconfig(exec))], "`exec`, which is refused"),
+            (vec![("kubeconfig", format!("users: [{{token: {secret}"))], "not a kubeconfig: "),
+            (vec![("kubeconfig", kubeconfig(exec))], "`users[0].user.exec` is refused"),
             (
                 vec![("kubeconfig", kubeconfig(json!({"tokenFile": "/etc/passwd"})))],
-                "outside of the secret in `tokenFile`",
+                "`users[0].user.tokenFile` is refused: it refers to a file outside of the secret",
             ),
             (
                 vec![("kubeconfig", kubeconfig(json!({"tokenFile": "../token"})))],
-                "outside of the secret in `tokenFile`",
+                "`users[0].user.tokenFile` is refused: it refers to a file outside of the secret",
             ),
-            (vec![("kubeconfig", kubeconfig(json!({"tokenFile": "token"})))], "the key `token` in `tokenFile`"),
+            (
+                vec![("kubeconfig", kubeconfig(json!({"tokenFile": "token"})))],
+                "`users[0].user.tokenFile` refers to the key `token`",
+            ),
         ];
         for (keys, expected) in cases {
             let keys: Vec<(&str, &str)> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();

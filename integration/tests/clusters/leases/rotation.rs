@@ -136,7 +136,7 @@ fn broken_credentials_change_nothing_until_they_are_mended() {
         let side_car = world.side_car(&[DURATION]).await;
         renewed_by(&world, mark, users::TOWLINE).await;
         for (keys, expected) in [
-            (vec![("kubeconfig", "nonsense".to_owned())], "can't be parsed"),
+            (vec![("kubeconfig", "nonsense".to_owned())], "not a kubeconfig"),
             (vec![("kubeconfig", world.kubeconfig(&json!({"token": "nobody's"})))], "does not accept the credentials"),
         ] {
             let keys: Vec<(&str, &str)> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();

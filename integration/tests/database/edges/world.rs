@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use towline::test_api::cluster::{DynamicCluster, DynamicClusters, Error, Kind, Metadata, ObjectKey, Request, Stated};
 use towline::test_api::http::DeniedNetworks;
-use towline::test_api::syncset::kubeconfig::{Allowed, read};
+use towline::test_api::syncset::kubeconfig::{Allowed, of_user};
 
 pub(crate) use crate::run;
 
@@ -44,11 +44,11 @@ pub(crate) fn custom(kind: &str, plural: &str, namespaced: bool) -> Kind {
 
 /// The cluster of a kubeconfig.
 pub(crate) fn connect(kubeconfig: &str) -> Arc<DynamicCluster> {
-    let credentials = read(kubeconfig, Allowed::default()).unwrap();
+    let credentials = of_user(kubeconfig.as_bytes(), Allowed::default()).unwrap();
     let most = NonZeroUsize::new(16).unwrap();
     // The API server is on loopback.
     let clusters = DynamicClusters::of_many(LIMIT, most, "edges", DeniedNetworks::default());
-    clusters.cluster(&"edge".parse().unwrap(), credentials.config, credentials.fingerprint).unwrap()
+    clusters.cluster(&"edge".parse().unwrap(), credentials).unwrap()
 }
 
 impl Edge {

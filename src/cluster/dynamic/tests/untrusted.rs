@@ -16,7 +16,7 @@ fn at(clusters: &DynamicClusters, url: &str, proxy: Option<&str>) -> Arc<Dynamic
     let mut config = Config::new(url.parse().unwrap());
     config.root_cert = Some(Vec::new());
     config.proxy_url = proxy.map(|url| url.parse::<Uri>().unwrap());
-    clusters.cluster(&"west".parse().unwrap(), config, fingerprint(1)).unwrap()
+    clusters.cluster(&"west".parse().unwrap(), Credentials { config, fingerprint: fingerprint(1) }).unwrap()
 }
 
 /// Accepts connections until one is answered, and says how many there were.

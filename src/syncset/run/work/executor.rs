@@ -21,10 +21,9 @@ use super::refusal::{Failed, Missing, Stop};
 use super::seen::{ending, looked_at, seen};
 use super::write::{By, ObjectOnCluster};
 use crate::cluster::{
-    Cluster, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds, Metadata,
-    ObjectKey, Pages, Request, Stated,
+    Cluster, Credentials, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds,
+    Metadata, ObjectKey, Pages, Request, Stated,
 };
-use crate::syncset::kubeconfig::Credentials;
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::pass::{Address, Ending, Manager, Resolution, Seen, Write, Written};
 
@@ -49,7 +48,7 @@ impl Client {
     pub fn of(clusters: &DynamicClusters, id: Uuid, credentials: Credentials) -> Result<Self, kube::Error> {
         // An id is a label. What errors call the cluster is shown where its name is known.
         let name = id.to_string().parse().unwrap_or_default();
-        clusters.cluster(&name, credentials.config, credentials.fingerprint).map(Self::new)
+        clusters.cluster(&name, credentials).map(Self::new)
     }
 
     pub fn new(cluster: Arc<DynamicCluster>) -> Self {

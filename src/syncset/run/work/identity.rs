@@ -96,7 +96,7 @@ impl Worker {
 
     /// What stops a pass over a cluster that another document of the namespace owns.
     fn duplicate(&self, owner: Option<&str>) -> Option<Stop> {
-        let owner = owner.filter(|_| !self.config.allowed.duplicates)?;
+        let owner = owner.filter(|_| !self.config.allows_duplicates)?;
         let message = format!(
             "the kubeconfig leads to the same cluster as that of {owner}, which owns it: nothing is sent for this document"
         );

@@ -7,9 +7,9 @@ use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use uuid::Uuid;
 
 use super::PrepareError;
-use crate::cluster::Fingerprint;
+use crate::cluster::kubeconfig::{self, Allowed, Fault};
+use crate::cluster::{Credentials, Fingerprint};
 use crate::documents::{Keyring, Kind, OpenError};
-use crate::syncset::kubeconfig::{self, Allowed, Credentials, Fault};
 use crate::syncset::plan::render::{SecretContent, UnreadableSecret};
 use crate::syncset::plan::spec::SecretSource;
 use crate::syncset::run::store::{SealedSecret, SecretFacts, StoredCluster};
@@ -51,9 +51,7 @@ impl OpenedKubeconfig {
 
     /// Parses it, which may take long.
     pub fn read(&self, allowed: Allowed) -> Result<Credentials, NoCredentials> {
-        let no_text = |_| NoCredentials::Invalid(Fault::Malformed(None));
-        let text = std::str::from_utf8(self.text.expose_secret()).map_err(no_text)?;
-        kubeconfig::read(text, allowed).map_err(NoCredentials::Invalid)
+        kubeconfig::of_user(self.text.expose_secret(), allowed).map_err(NoCredentials::Invalid)
     }
 }
 

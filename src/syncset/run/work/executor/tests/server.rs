@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::super::Client;
-use crate::cluster::{Clock, DynamicClusters, Fence, Fingerprint};
+use crate::cluster::{Clock, Credentials, DynamicClusters, Fence, Fingerprint};
 use crate::config::DEFAULT_MAX_IN_FLIGHT;
 use crate::http::DeniedNetworks;
 
@@ -117,7 +117,11 @@ impl Server {
         config.root_cert = Some(Vec::new());
         let none = DeniedNetworks::default();
         let clusters = DynamicClusters::of_many(request_timeout, DEFAULT_MAX_IN_FLIGHT, "many", none);
-        Client::new(clusters.cluster(&"west".parse().unwrap(), config, Fingerprint([7; 32])).unwrap())
+        Client::new(
+            clusters
+                .cluster(&"west".parse().unwrap(), Credentials { config, fingerprint: Fingerprint([7; 32]) })
+                .unwrap(),
+        )
     }
 }
 

@@ -1,14 +1,13 @@
 //! Kubeconfigs as users write them, by mistake or on purpose.
 
 use proptest::prelude::*;
-use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::http::scripted::Pair;
 
 const CANARY: &str = "canary7f3a";
-const ALL: Allowed = Allowed { insecure_tls: true, proxy_url: true, plain_http: true, duplicates: true };
+const ALL: Allowed = Allowed { insecure_tls: true, proxy_url: true, plain_http: true };
 
 /// A kubeconfig with everything that is honoured, and another cluster, user and context.
 fn complete() -> Value {
@@ -48,6 +47,10 @@ fn with(path: &str, value: Value) -> String {
     document.to_string()
 }
 
+fn read(text: &str, allowed: Allowed) -> Result<Credentials, Fault> {
+    of_user(text.as_bytes(), allowed)
+}
+
 fn told(text: &str, allowed: Allowed) -> String {
     read(text, allowed).expect_err(text).to_string()
 }
@@ -72,6 +75,52 @@ fn what_a_kubeconfig_says_of_the_current_context_is_taken_over_and_nothing_else(
 }
 
 #[test]
+fn ours_may_name_files_and_commands_and_leaves_a_token_file_to_be_read_later() {
+    let Pair { certificate, key } = Pair::named("hub.test");
+    let files = [("/k/ca.crt", &certificate), ("/k/tls.crt", &certificate), ("/k/tls.key", &key)];
+    let text = "current-context: c\ncontexts: [{name: c, context: {cluster: w, user: u}}]\n\
+                clusters: [{name: w, cluster: {server: 'http://w.test', insecure-skip-tls-verify: true, certificate-authority: ca.crt}}]\n\
+                users:\n- {name: other, user: {client-key: missing}}\n\
+                - name: u\n  user: {tokenFile: ../token, client-certificate: tls.crt, client-key: /k/tls.key,\n    \
+                exec: {command: ./run, provideClusterInfo: true}}\n";
+    let read = |policy: &mut Policy<'_>| {
+        let mut kubeconfig = parse(text.as_bytes()).unwrap();
+        place_in(&mut kubeconfig, Path::new("/k"));
+        configured(kubeconfig, None, policy)
+    };
+    let mut content = |path: &str| {
+        let found = files.iter().find(|(name, _)| *name == path);
+        found.map(|(_, content)| content.as_bytes().to_vec()).ok_or_else(|| Reason::Unread("it is gone".into()))
+    };
+    let config = read(&mut Policy::Ours(&mut content)).unwrap();
+    assert!(config.accept_invalid_certs && config.root_cert.is_some());
+    let info = config.auth_info;
+    assert_eq!(info.client_certificate_data, Some(STANDARD.encode(&certificate)));
+    assert_eq!(info.client_key_data.unwrap().expose_secret(), STANDARD.encode(&key));
+    assert_eq!(info.token_file.as_deref(), Some("/k/../token"));
+    let exec = info.exec.unwrap();
+    assert_eq!(exec.command.as_deref(), Some("/k/./run"));
+    let told = exec.cluster.unwrap().certificate_authority_data;
+    assert_eq!(told.as_deref(), Some(certificate.as_bytes()));
+    let mut nothing = |_: &str| Err(Reason::Unread("it is gone".into()));
+    let error = read(&mut Policy::Ours(&mut nothing)).unwrap_err().to_string();
+    assert_eq!(error, "`clusters[0].cluster.certificate-authority` refers to a file that can't be read: it is gone");
+    let error = read(&mut Policy::Secret(&mut nothing)).unwrap_err().to_string();
+    assert!(error.starts_with("`users[1].user.exec` is refused: it runs"), "{error}");
+}
+
+#[test]
+fn a_context_that_is_asked_for_by_name_takes_the_place_of_the_current_one() {
+    let of = |context| {
+        let kubeconfig = parse(complete().to_string().as_bytes()).unwrap();
+        let mut none = |_: &str| Err(Reason::File);
+        configured(kubeconfig, Some(context), &mut Policy::Ours(&mut none))
+    };
+    assert_eq!(of("other").unwrap().cluster_url.host(), Some("other.test"));
+    assert_eq!(of("third").unwrap_err().to_string(), "there is no context of the name third");
+}
+
+#[test]
 fn yaml_is_read_like_json() {
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: west\n  cluster: &west\n    server: https://west.test\n\
                 users: null\ncontexts:\n- name: c\n  context:\n    cluster: west\n";
@@ -88,9 +137,13 @@ fn commands_and_files_are_refused_in_any_user_and_any_cluster() {
     for (path, value, expected) in [
         ("/users/1/user/exec", json!({"command": "sh"}), "`users[1].user.exec` is refused: it runs"),
         ("/users/0/user/exec", json!({}), "`users[0].user.exec` is refused: it runs"),
-        ("/users/0/user/exec", json!("sh"), "`users[0].user.exec` is refused: it runs"),
+        ("/users/0/user/exec", json!("sh"), "not a kubeconfig: `users[0].user.exec` is of a wrong type"),
         ("/users/1/user/auth-provider", json!({"name": "gcp"}), "`users[1].user.auth-provider` is refused: it runs"),
-        ("/users/0/user/auth-provider", json!([]), "`users[0].user.auth-provider` is refused: it runs"),
+        (
+            "/users/0/user/auth-provider",
+            json!([]),
+            "not a kubeconfig: `users[0].user.auth-provider` is of a wrong type",
+        ),
         ("/users/1/user/tokenFile", json!("/t"), "`users[1].user.tokenFile` is refused: it refers to a file"),
         ("/users/0/user/tokenFile", json!("t"), "`users[0].user.tokenFile` is refused: it refers to a file"),
         ("/users/0/user/client-certificate", json!("c"), "`users[0].user.client-certificate` is refused: it refers"),
@@ -284,7 +337,7 @@ fn a_field_that_can_not_be_used_is_named() {
 #[test]
 fn a_kubeconfig_is_bounded_in_size_depth_and_aliases() {
     let fits = complete().to_string();
-    let largest = format!("{fits}{}", " ".repeat(LARGEST - fits.len()));
+    let largest = format!("{fits}{}", " ".repeat(LARGEST_OF_USER - fits.len()));
     read(&largest, ALL).unwrap();
     assert_eq!(told(&format!("{largest} "), ALL), "the kubeconfig has more than 256 KiB");
     let mut bomb = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
@@ -300,8 +353,8 @@ fn a_kubeconfig_is_bounded_in_size_depth_and_aliases() {
         format!("{minimal}extensions: {}{}\n", "[".repeat(5_000), "]".repeat(5_000)),
         format!("{{\"extensions\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000)),
         format!("{minimal}extensions: {}\n", "- ".repeat(100_000)),
-        format!("{minimal}extensions: [{}]\n", "x,".repeat(MOST_BUILT / 100)),
-        format!("{minimal}---\n{minimal}"),
+        format!("{minimal}extensions: [{}]\n", "x,".repeat(MOST_BUILT_OF_USER / 100)),
+        format!("{{\"other\": [{}0]}}", "{\"a\": 0},".repeat(MOST_BUILT_OF_USER / 200)),
         format!("{minimal}current-context: c\n"),
         "a: &a [*a]".to_owned(),
         String::new(),
