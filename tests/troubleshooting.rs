@@ -41,11 +41,10 @@ const VARIANTS: [(&str, &str); 3] = [
 ];
 
 /// Sentences with names in them: their parts are looked for.
-const SENTENCES: [(&str, &str); 13] = [
+const SENTENCES: [(&str, &str); 12] = [
     ("resource_sync", "impl Waits {"),
-    ("resource_sync", "impl fmt::Display for Objection {"),
     ("resource_sync", "impl fmt::Display for Elsewhere {"),
-    ("status_sync", "impl fmt::Display for Objection {"),
+    ("cluster", "impl fmt::Display for Objection {"),
     ("cluster", "impl fmt::Display for Replaced {"),
     ("cluster", "impl fmt::Display for Reason {"),
     ("cluster", "pub enum Fault {"),

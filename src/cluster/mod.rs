@@ -61,7 +61,7 @@ pub use demand::Demand;
 pub use dynamic::{Credentials, DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
-pub use identity::{Identity, Replaced};
+pub use identity::{Identification, Identity, Objection, Replaced, Seen};
 pub use kind::Kind;
 pub use kinds::{KindError, KindId, Kinds};
 pub use managers::shown_manager;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, key_mailbox, mailbox};
-use crate::cluster::{BuiltIn, Fence, Kind, Verb, WatchId, WatchRegistry, WatchSpec};
+use crate::cluster::{BuiltIn, Fence, Kind, Objection, Verb, WatchId, WatchRegistry, WatchSpec};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
@@ -23,7 +23,6 @@ use crate::resource_sync::metrics::SyncMetrics;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::run::events::{EVENT_CAPACITY, PairEvent, write_events};
 use crate::resource_sync::run::reconcile::PairReconcilers;
-use crate::resource_sync::run::section::identity::Objection;
 use crate::resource_sync::run::section::requeue::run_requeue;
 use crate::resource_sync::run::section::{Section, Watches};
 use crate::resource_sync::status::queue_metrics::QueueMetrics;

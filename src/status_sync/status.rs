@@ -6,7 +6,6 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::run::database::Listener;
-use super::run::identity::Identification;
 use super::run::poller::{FamilyReport, Poller, SectionContext};
 use crate::cluster::Identity;
 use crate::config::SectionName;
@@ -45,10 +44,7 @@ impl StatusSyncReport {
 
     /// Why the whole section is held; `None` if it is not.
     fn objection(&self) -> Option<String> {
-        match self.shared.identification.current() {
-            Identification::Held(objection) => Some(objection.to_string()),
-            Identification::Clear | Identification::Unread | Identification::Undecided => None,
-        }
+        self.shared.identification.current().held().map(|objection| objection.to_string())
     }
 
     /// What the guards of all families hold.

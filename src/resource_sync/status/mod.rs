@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::actor::{Dispatcher, Snapshot};
-use crate::cluster::ObjectKey;
+use crate::cluster::{Identification, ObjectKey};
 use crate::config::{ClusterName, SectionName};
 use crate::guard::{self, GuardedChange};
 use crate::resource_sync::metrics::{Direction, SyncMetrics};
@@ -24,7 +24,6 @@ use crate::resource_sync::run::index::table::{Failure, Lags, Pair};
 use crate::resource_sync::run::index::unkept::UnkeptFields;
 use crate::resource_sync::run::reconcile::PairReconcilers;
 use crate::resource_sync::run::section::Section;
-use crate::resource_sync::run::section::identity::Identification;
 use crate::resource_sync::run::section::protection::NAMED;
 use crate::state::StateReport;
 use crate::telemetry::{
@@ -196,7 +195,9 @@ impl SyncReport {
             Identification::Held(objection) => {
                 (None, Some(format!("{objection}; waits for `towline approve {}`", section.name())))
             }
-            Identification::Clear | Identification::Unread => (None, section.what_is_held()),
+            Identification::Clear | Identification::Unread | Identification::Undecided => {
+                (None, section.what_is_held())
+            }
         };
         let (objects, failing, waiting) = section.index(|index| {
             let table = &index.table;
@@ -430,10 +431,7 @@ impl telemetry::Section for SyncReport {
 
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         let section = &self.section;
-        let because = match section.identification() {
-            Identification::Held(objection) => Some(objection.to_string()),
-            Identification::Clear | Identification::Unread | Identification::Refused(_) => None,
-        };
+        let because = section.identification().held().map(|objection| objection.to_string());
         let is_any_held = !section.held_objects().is_empty();
         let pending_changes =
             if is_any_held { section.index(|index| index.guard.changes.first(usize::MAX)) } else { Vec::new() };

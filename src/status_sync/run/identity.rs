@@ -9,7 +9,6 @@
 //! until the identity has to be read again (new credentials, a lost connection), and costs no request beside that read.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -18,77 +17,11 @@ use tokio::sync::watch;
 use super::super::config::StatusFamily;
 use super::super::plan::family_spec;
 use super::super::plan::same_hub::{Compared, HubMatch, Part, Progress, match_hub};
-use crate::cluster::{Cluster, Error, Identity, Replaced};
-use crate::config::{ClusterName, SectionName};
+use crate::cluster::{Cluster, Error, Identification, Identity, Objection, Replaced, Seen};
+use crate::config::SectionName;
 use crate::db::Database;
 use crate::state::{Identities, StateStore};
 use crate::telemetry::NotReady;
-
-/// Whether the section may write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identification {
-    Clear,
-    /// The hub's identity or the section's state has not been read.
-    Unread,
-    /// Families have yet to compare their rows with the hub.
-    Undecided,
-    /// It may not write until an operator approves the hub or the earlier hub is back.
-    Held(Objection),
-}
-
-/// Why the section may not write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
-    /// The hub has another identity than before.
-    AnotherCluster(Replaced),
-    /// The objects on the hub have other UIDs than their rows.
-    OtherObjects { cluster: ClusterName, compared: Compared },
-}
-
-impl fmt::Display for Objection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AnotherCluster(replaced) => replaced.fmt(formatter),
-            Self::OtherObjects { cluster, compared: Compared { objects, others } } => write!(
-                formatter,
-                "{others} of {objects} objects in cluster {cluster} have another UID than their rows in the database: it is \
-                 another cluster than the one that the rows are about, or its objects were restored"
-            ),
-        }
-    }
-}
-
-/// Which cluster the hub is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
-    Known(Arc<str>),
-    /// A cluster whose identity cannot be read. After each attempt to read it, and with other credentials, it counts as
-    /// another cluster.
-    Unknown {
-        epoch: Option<u64>,
-        reading: u64,
-    },
-}
-
-impl Seen {
-    /// `None` if the identity has to be read again.
-    fn of(cluster: &Cluster) -> Option<Self> {
-        match cluster.identity() {
-            Identity::Unread => None,
-            Identity::Known(uid) => Some(Self::Known(uid)),
-            Identity::Unknown { .. } => {
-                Some(Self::Unknown { epoch: cluster.epoch(), reading: cluster.identity_readings() })
-            }
-        }
-    }
-
-    fn uid(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Known(uid) => Some(uid),
-            Self::Unknown { .. } => None,
-        }
-    }
-}
 
 /// What this process knows of the hub.
 #[derive(Default)]
@@ -228,7 +161,7 @@ impl HubIdentification {
             let reason = match self.of(family) {
                 Identification::Clear => return Ok(()),
                 _ if !self.cluster.is_available() => return Ok(()),
-                Identification::Held(objection) => objection.to_string(),
+                Identification::Held(objection) | Identification::Refused(objection) => objection.to_string(),
                 Identification::Undecided => "it may be another cluster than before".to_owned(),
                 Identification::Unread => {
                     // The receivers cannot fail: the senders live as long as the cluster.
@@ -257,11 +190,11 @@ impl HubIdentification {
 
     /// Approves the hub as it is, for an operator. Returns the objection that this overrules, if there was one.
     pub fn approve(&self) -> Option<Objection> {
-        let Identification::Held(objection) = self.current() else { return None };
-        let seen = Seen::of(&self.cluster)?;
+        let objection = self.current().held()?;
+        let seen = self.seen()?;
         let mut known = self.known.lock();
-        if let Seen::Unknown { epoch, .. } = seen {
-            known.approved = epoch;
+        if seen.identity.uid().is_none() {
+            known.approved = seen.epoch;
         }
         self.clear(&mut known, seen);
         drop(known);
@@ -271,7 +204,7 @@ impl HubIdentification {
 
     fn record(&self, family: StatusFamily, progress: Progress) {
         // Without an identity, nobody knows which hub the rows were compared with.
-        let Some(seen) = Seen::of(&self.cluster) else { return };
+        let Some(seen) = self.seen() else { return };
         let mut known = self.known.lock();
         known.compare_with(&seen);
         let before = known.progress.insert(family, progress);
@@ -286,12 +219,17 @@ impl HubIdentification {
         matches!(self.known.lock().progress.get(&family), Some(Progress::Done(_)))
     }
 
+    /// Which cluster the hub is now; `None` if its identity has to be read again.
+    fn seen(&self) -> Option<Seen> {
+        Some(Seen::by_reading(&self.cluster)).filter(Seen::is_read)
+    }
+
     /// Whether the section may write, and whether that holds until the identity has to be read again.
     fn evaluate(&self) -> (Identification, bool) {
         if !self.store.is_known() {
             return (Identification::Unread, false);
         }
-        let Some(seen) = Seen::of(&self.cluster) else { return (Identification::Unread, false) };
+        let Some(seen) = self.seen() else { return (Identification::Unread, false) };
         let mut known = self.known.lock();
         if known.cleared.as_ref() == Some(&seen) {
             known.is_logged = false;
@@ -299,9 +237,7 @@ impl HubIdentification {
             return (Identification::Clear, true);
         }
         known.compare_with(&seen);
-        if let Seen::Unknown { epoch: Some(epoch), .. } = seen
-            && known.approved == Some(epoch)
-        {
+        if seen.epoch.is_some() && known.approved == seen.epoch {
             self.clear(&mut known, seen);
             return (Identification::Clear, true);
         }
@@ -320,7 +256,7 @@ impl HubIdentification {
         };
         let parts: Vec<Part> = self.families.iter().map(part).collect();
         let cluster = self.cluster.name().clone();
-        let objection = match match_hub(remembered.as_deref(), seen.uid().map(AsRef::as_ref), &parts) {
+        let objection = match match_hub(remembered.as_deref(), seen.identity.uid().map(AsRef::as_ref), &parts) {
             HubMatch::Undecided => return (Identification::Undecided, false),
             HubMatch::Same | HubMatch::Fits { is_proved: true } => {
                 self.clear(&mut known, seen);
@@ -332,10 +268,12 @@ impl HubIdentification {
             }
             HubMatch::Another => {
                 let before = remembered.unwrap_or_default().into();
-                let now = seen.uid().cloned().unwrap_or_default();
+                let now = seen.identity.uid().cloned().unwrap_or_default();
                 Objection::AnotherCluster(Replaced { cluster, before, now })
             }
-            HubMatch::OtherObjects(compared) => Objection::OtherObjects { cluster, compared },
+            HubMatch::OtherObjects(Compared { objects, others }) => {
+                Objection::OtherObjects { cluster, others, objects }
+            }
         };
         self.store.hold(true);
         if !std::mem::replace(&mut known.is_logged, true) {
@@ -346,7 +284,7 @@ impl HubIdentification {
 
     /// Lets the section write to this hub, and remembers its identity.
     fn clear(&self, known: &mut HubKnowledge, seen: Seen) {
-        if let Some(uid) = seen.uid() {
+        if let Some(uid) = seen.identity.uid() {
             let uid = uid.to_string();
             known.identity = Some(uid.clone());
             let place = self.database.place();

@@ -1,21 +1,12 @@
 //! The identities of a section's two clusters, during a run.
 
-use crate::cluster::Identity;
-use crate::resource_sync::run::section::identity::{Identification, Objection};
+use crate::cluster::{Identification, Objection, Seen};
 use crate::state::Identities;
 
 /// In the place of the second at which a remote cluster was approved as the replacement of another one. Objects of the replaced
 /// cluster are ours for good, however long they are paused or fail. A replaced local cluster may come back, and keeps its objects
 /// then, so its approval expires.
 pub(crate) const FOR_GOOD: u64 = u64::MAX;
-
-/// One side's cluster, as it answers now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) identity: Identity,
-    /// The set of credentials, where the identity is unknown.
-    pub(crate) epoch: Option<u64>,
-}
 
 /// Both clusters, as the section knows them.
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::Error;
+use crate::cluster::{Error, Identification};
 use crate::resource_sync::metrics::SyncMetrics;
 use crate::resource_sync::plan::conflicts::{ConflictTracker, Contended, effects, order};
 use crate::resource_sync::plan::names::PairKey;
@@ -35,7 +35,6 @@ use crate::resource_sync::plan::waits::Waits;
 use crate::resource_sync::run::index::expectations::PairExpectations;
 use crate::resource_sync::run::index::phase::Mode;
 use crate::resource_sync::run::section::Section;
-use crate::resource_sync::run::section::identity::Identification;
 use crate::telemetry::ObjectState as PairState;
 use execute::execute;
 use missing::{LISTING_RECHECK, is_selected};
@@ -148,7 +147,7 @@ impl PairReconciler {
     fn check_identity(&self, section: &Section) -> Option<Outcome> {
         let waits = match section.identification() {
             Identification::Clear => return None,
-            Identification::Unread => None,
+            Identification::Unread | Identification::Undecided => None,
             Identification::Held(objection) => Some(Waits::kept_back(objection.to_string(), section.config())),
             Identification::Refused(objection) => Some(Waits::refused(objection.to_string())),
         };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Section;
-use super::identity::{Identification, Objection};
+use crate::cluster::{Identification, Objection};
 use crate::state::{NotDurable, remembered};
 use crate::telemetry::Refused;
 

@@ -6,79 +6,18 @@
 //! emptied.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Section;
-use crate::cluster::{Cluster, Identity, Object, ObjectKey, Replaced};
-use crate::config::ClusterName;
+use crate::cluster::{Cluster, Identification, Identity, Object, ObjectKey, Objection, Replaced, Seen};
 use crate::guard::{self, WINDOW};
 use crate::resource_sync::plan::elsewhere::{Clusters, Elsewhere, KnownCluster};
 use crate::resource_sync::plan::marks::NamespaceOwner;
 use crate::resource_sync::plan::ownership;
-use crate::resource_sync::run::index::clusters::{FOR_GOOD, Seen};
+use crate::resource_sync::run::index::clusters::FOR_GOOD;
 use crate::resource_sync::run::index::phase::Mode;
 use crate::state::Identities;
-
-/// Whether a section may act.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identification {
-    Clear,
-    /// It is not known yet which clusters they are.
-    Unread,
-    /// It may not, until an operator approves or the clusters are the same again.
-    Held(Objection),
-    /// It may not, and an approval changes nothing: the configuration is wrong.
-    Refused(Objection),
-}
-
-/// Why a section may not act.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
-    /// Both names lead to one cluster.
-    OneCluster { remote: ClusterName, local: ClusterName },
-    /// Another cluster than before answers under a name.
-    AnotherCluster(Replaced),
-    /// Pairs that were in step lack their local object, and nothing proves that the local cluster is the same as before.
-    LocalObjectsMissing {
-        /// The local cluster's name.
-        cluster: ClusterName,
-        /// How many lack it.
-        missing: usize,
-        /// Of how many that were in step.
-        pairs: usize,
-    },
-}
-
-impl fmt::Display for Objection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OneCluster { remote, local } => write!(
-                formatter,
-                "clusters {remote} and {local} are one cluster: every object would be paired with itself; where that is \
-                 meant, give both sides the same name and a suffix that keeps them apart"
-            ),
-            Self::AnotherCluster(replaced) => replaced.fmt(formatter),
-            Self::LocalObjectsMissing { cluster, missing, pairs } => write!(
-                formatter,
-                "{missing} of {pairs} objects that were in step are not in cluster {cluster}, which is not known to be \
-                 the cluster that they were in"
-            ),
-        }
-    }
-}
-
-impl Seen {
-    fn of(cluster: &Cluster) -> Self {
-        let identity = cluster.identity();
-        let epoch = match identity {
-            Identity::Known(_) => None,
-            Identity::Unread | Identity::Unknown { .. } => cluster.epoch(),
-        };
-        Self { identity, epoch }
-    }
-}
 
 impl Section {
     /// Whether the section may act now. `Unread` before its caches have been listed and its stored state has been read. The
@@ -91,7 +30,7 @@ impl Section {
         }
         let seen = [Seen::of(self.remote_cluster()), Seen::of(self.local_cluster())];
         let sides = if without_local { &seen[..1] } else { &seen[..] };
-        if sides.iter().any(|side| side.identity == Identity::Unread) {
+        if !sides.iter().all(Seen::is_read) {
             return Identification::Unread;
         }
         if let (false, Some(remote), Some(local)) = (without_local, seen[0].identity.uid(), seen[1].identity.uid())
@@ -126,18 +65,12 @@ impl Section {
     /// Why the section must not act on these clusters, if anything says so.
     fn objection(&self, before: &Identities, seen: &[Seen; 2], without_local: bool) -> Option<Objection> {
         let [remote, local] = seen;
-        for (side, before, name) in
-            [(remote, &before.remote, &self.config.remote), (local, &before.local, &self.config.local)]
-        {
-            if without_local && std::ptr::eq(side, local) {
-                continue;
-            }
-            if let (Some(now), Some(before)) = (side.identity.uid(), before)
-                && **now != **before
-            {
-                let (before, now) = (before.as_str().into(), Arc::clone(now));
-                return Some(Objection::AnotherCluster(Replaced { cluster: name.clone(), before, now }));
-            }
+        let mut replaced = Replaced::of(&self.config.remote, before.remote.as_deref(), remote);
+        if !without_local {
+            replaced = replaced.or_else(|| Replaced::of(&self.config.local, before.local.as_deref(), local));
+        }
+        if let Some(replaced) = replaced {
+            return Some(Objection::AnotherCluster(replaced));
         }
         let is_same = before.local.is_some() && before.local.as_deref() == local.identity.uid().map(AsRef::as_ref);
         if is_same || without_local { None } else { self.missing_locals(before) }

@@ -20,12 +20,11 @@ use super::pass::{self, Stopped};
 use super::poller_state::{PassOutcome, PollerState};
 use super::reporter::Reporter;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
-use crate::cluster::{Identity, ObjectKey, Watch};
+use crate::cluster::{Identification, Identity, ObjectKey, Watch};
 use crate::guard::GuardedChange;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::{GATHER, PassSchedule, family_spec};
 use crate::status_sync::run::database::Statements;
-use crate::status_sync::run::identity::Identification;
 use crate::telemetry::NotReady;
 
 /// Back-off of a pass that failed.

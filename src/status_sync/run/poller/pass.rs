@@ -9,10 +9,10 @@ use super::apply::Apply;
 use super::context::FamilyContext;
 use super::poller_state::PollerState;
 use crate::actor::Scope;
+use crate::cluster::{Identification, Objection};
 use crate::db;
 use crate::status_sync::plan::RowId;
 use crate::status_sync::run::database::{Detected, Detection, Reading, StatusRows};
-use crate::status_sync::run::identity::{Identification, Objection};
 
 /// Why a pass ended early.
 #[derive(Debug)]
@@ -105,7 +105,9 @@ async fn wait_for_identification(
     loop {
         match identification.of(context.family) {
             Identification::Clear => return Ok(()),
-            Identification::Held(objection) => return Err(Stopped::Held(objection)),
+            Identification::Held(objection) | Identification::Refused(objection) => {
+                return Err(Stopped::Held(objection));
+            }
             Identification::Undecided if identification.has_compared(context.family) => {}
             Identification::Undecided | Identification::Unread => return Err(Stopped::HubUnknown),
         }

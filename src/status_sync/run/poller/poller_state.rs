@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::hub_watches::HubWatches;
 use super::table::Table;
 use crate::actor::KeyInbox;
-use crate::cluster::{Demand, ObjectKey};
-use crate::status_sync::run::identity::Identification;
+use crate::cluster::{Demand, Identification, ObjectKey};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassOutcome {
@@ -64,7 +63,7 @@ impl PollerState {
             (Identification::Unread, _) | (_, PassOutcome::Failed) => false,
             (Identification::Undecided, _) => true,
             (Identification::Clear, last_pass) => last_pass == PassOutcome::Held,
-            (Identification::Held(_), last_pass) => last_pass == PassOutcome::Complete,
+            (Identification::Held(_) | Identification::Refused(_), last_pass) => last_pass == PassOutcome::Complete,
         }
     }
 }
@@ -73,16 +72,14 @@ impl PollerState {
 mod tests {
     use super::*;
     use crate::actor::key_mailbox;
-    use crate::status_sync::plan::same_hub::Compared;
-    use crate::status_sync::run::identity::Objection;
+    use crate::cluster::Objection;
 
     #[test]
     fn a_change_of_the_identification_causes_a_pass_only_if_it_would_end_differently() {
         let (_mailbox, inbox) = key_mailbox(1);
         let mut state = PollerState::new(inbox, Vec::new());
         let cluster = "hub".parse().expect("a name");
-        let held =
-            Identification::Held(Objection::OtherObjects { cluster, compared: Compared { objects: 2, others: 2 } });
+        let held = Identification::Held(Objection::OtherObjects { cluster, others: 2, objects: 2 });
         for (last_pass, needing) in [
             (PassOutcome::Failed, [false, false, false, false]),
             (PassOutcome::Complete, [false, true, false, true]),

@@ -9,12 +9,11 @@ use super::family_guard::FamilyGuard;
 use super::family_report::FamilyReport;
 use super::poller_state::{PassOutcome, PollerState};
 use super::write::Written;
-use crate::cluster::{Error as ClusterError, Retry, Verb, full_text};
+use crate::cluster::{Error as ClusterError, Objection, Retry, Verb, full_text};
 use crate::db;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::metrics::{StatusSyncMetrics, WriteOutcome};
 use crate::status_sync::plan::Sample;
-use crate::status_sync::run::identity::Objection;
 
 /// The report and the metrics of a family.
 pub(super) struct Reporter {
