@@ -6,12 +6,12 @@ use std::time::Duration;
 use bb8_postgres::bb8::PooledConnection;
 use futures::FutureExt;
 use tokio_postgres::{Client, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 use super::error::ConnectError;
 use super::manager::Manager;
 use super::statement::{Deadline, Param, Rows};
-use super::tls::Tls;
 use super::transaction::Transaction;
 
 /// How long the server is asked to cancel a statement.
@@ -22,7 +22,7 @@ const ROLL_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// A connection. A task of its own reads and writes it, and closes it once it is dropped and the server has answered.
 pub(super) struct RawConnection {
     client: Client,
-    tls: Tls,
+    tls: MakeRustlsConnect,
     /// The connection must not be used any more.
     is_spent: bool,
     /// A statement has been sent whose answer was not read to its end.
@@ -34,7 +34,7 @@ pub(super) struct RawConnection {
 }
 
 impl RawConnection {
-    pub(super) fn new(client: Client, tls: Tls, changes: u64) -> Self {
+    pub(super) fn new(client: Client, tls: MakeRustlsConnect, changes: u64) -> Self {
         Self { client, tls, is_spent: false, is_busy: false, has_failed: false, changes }
     }
 

@@ -10,13 +10,14 @@ use tokio::sync::Mutex;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 use super::connection::RawConnection;
 use super::error::ConnectError;
 use super::session::{Messages, Session};
 use super::source::Current;
-use super::tls::Tls;
+use super::tls;
 use super::url::{DatabaseUrl, TlsMode};
 
 /// Connects with the current URL, and marks connections made with an earlier URL as broken.
@@ -46,13 +47,13 @@ struct Access {
 #[derive(Clone)]
 struct Way {
     config: Config,
-    tls: Tls,
+    tls: MakeRustlsConnect,
 }
 
 impl Access {
     /// Reads the certificates that the URL names.
     fn new(url: &DatabaseUrl, changes: u64) -> Result<Self, Error> {
-        let tls = Tls::of(url)?;
+        let tls = tls::connector(url)?;
         let way = |mode| {
             let mut config = url.config.clone();
             config.ssl_mode(mode);
