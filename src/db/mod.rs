@@ -15,7 +15,6 @@ use std::time::Duration;
 
 mod connection;
 mod error;
-mod keywords;
 mod listener;
 mod manager;
 pub mod migrations;

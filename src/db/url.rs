@@ -1,4 +1,7 @@
 //! The connection string of a database in the forms of libpq and pgx: a URL, or keywords and values.
+//!
+//! The driver reads both. What it does not know, or knows too few values of, is taken out before. Every name is looked up
+//! here, too: the driver's error would repeat an unknown one, which may be part of a password.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::keywords::{Parameters, Reader, quoted, words};
+use crate::config::fault::nearest;
 
 /// Default size of the pool: one connection for each family of status sync, and two spare ones.
 pub(super) const DEFAULT_MAX_CONNECTIONS: u32 = 8;
@@ -20,6 +23,42 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 /// Data that is not acknowledged for this long ends a connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
+/// A larger number is a typing error: no server accepts so many.
+const MOST_CONNECTIONS: u32 = 10_000;
+
+/// Parameters that are read here.
+const OURS: [&str; 5] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "pool_max_conns"];
+/// Parameters that the driver reads; libpq's name of `keepalives_retries` is `keepalives_count`.
+const DRIVERS: [&str; 19] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "keepalives_retries",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
+];
+/// Parameters of pgx's pool that have no effect: idle connections are closed and broken ones replaced without a setting.
+const WITHOUT_EFFECT: [&str; 6] = [
+    "pool_min_conns",
+    "pool_min_idle_conns",
+    "pool_max_conn_lifetime",
+    "pool_max_conn_lifetime_jitter",
+    "pool_max_conn_idle_time",
+    "pool_health_check_period",
+];
 
 /// How TLS is used: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +77,7 @@ pub enum TlsMode {
 }
 
 impl TlsMode {
-    pub(super) const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 6] = [
         ("disable", Self::Disable),
         ("allow", Self::Allow),
         ("prefer", Self::Prefer),
@@ -87,15 +126,12 @@ pub enum InvalidUrl {
          \\ before ' and \\)"
     )]
     Keywords,
-    #[error("its parameter {position} is unknown{}", hint(suggestion.as_deref()))]
+    #[error("its parameter {position} is unknown or not supported{}", hint(suggestion.as_deref()))]
     Unknown {
         /// Its position, from 1. Its name is not repeated.
         position: usize,
         suggestion: Option<String>,
     },
-    /// A parameter of libpq that is not supported.
-    #[error("its parameter {parameter} is not supported")]
-    Unsupported { parameter: &'static str },
     /// A parameter with a value that is not allowed.
     #[error("its parameter {parameter} must be {allowed}")]
     Value { parameter: &'static str, allowed: &'static str },
@@ -218,7 +254,47 @@ impl DatabaseUrl {
     }
 }
 
-/// The URL for the driver, without the parameters that are handled here; `rest` is the text after the scheme.
+/// The parameters of a connection string that are read here.
+#[derive(Default)]
+struct Parameters {
+    tls: Option<TlsMode>,
+    roots: Option<Roots>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    max_connections: Option<u32>,
+}
+
+impl Parameters {
+    /// Stores a parameter, or returns the name by which the driver reads it. `position` counts from 1.
+    fn take<'n>(&mut self, position: usize, name: &'n str, value: &str) -> Result<Option<&'n str>, InvalidUrl> {
+        match name {
+            "sslmode" => {
+                let found = TlsMode::ALL.iter().find(|(word, _)| *word == value).map(|(_, mode)| *mode);
+                let allowed = "disable, allow, prefer, require, verify-ca or verify-full";
+                self.tls = Some(found.ok_or(InvalidUrl::Value { parameter: "sslmode", allowed })?);
+            }
+            "sslrootcert" if value == "system" => self.roots = Some(Roots::System),
+            "sslrootcert" => self.roots = Some(Roots::File(value.into())),
+            "sslcert" => self.certificate = Some(value.into()),
+            "sslkey" => self.key = Some(value.into()),
+            "pool_max_conns" => {
+                let number = value.parse().ok().filter(|number| (1..=MOST_CONNECTIONS).contains(number));
+                let allowed = "a whole number from 1 to 10000";
+                self.max_connections = Some(number.ok_or(InvalidUrl::Value { parameter: "pool_max_conns", allowed })?);
+            }
+            "keepalives_count" => return Ok(Some("keepalives_retries")),
+            name if DRIVERS.contains(&name) => return Ok(Some(name)),
+            name if WITHOUT_EFFECT.contains(&name) => {}
+            name => {
+                let suggestion = nearest(name, OURS.into_iter().chain(DRIVERS));
+                return Err(InvalidUrl::Unknown { position, suggestion });
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The URL for the driver, without the parameters that are read here; `rest` is the text after the scheme.
 fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
     let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
     // The driver ends user and password at the first @, and would resolve the rest of a password as a host name.
@@ -234,7 +310,7 @@ fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUr
             _ if pair.contains('@') => return Err(InvalidUrl::Unencoded),
             _ => return Err(InvalidUrl::Parameters),
         };
-        if let Reader::Driver(name) = ours.take(index + 1, &decoded(name)?, &decoded(value)?)? {
+        if let Some(name) = ours.take(index + 1, &decoded(name)?, &decoded(value)?)? {
             // The driver takes the first @ of the whole text as the end of user and password.
             theirs.push(format!("{name}={}", value.replace('@', "%40")));
         }
@@ -243,7 +319,7 @@ fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUr
     Ok(format!("postgres://{base}{mark}{}", theirs.join("&")))
 }
 
-/// The keywords for the driver, without those that are handled here. An empty value means the default.
+/// The keywords for the driver, without those that are read here and those without a value, which mean the default.
 fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
     // Another scheme, or only a password.
     let first = text.split('=').next().unwrap_or_default();
@@ -251,18 +327,49 @@ fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, Inva
         return Err(InvalidUrl::Scheme);
     }
     let mut theirs = Vec::new();
-    for (index, (name, value)) in words(text)?.into_iter().enumerate() {
-        if value.is_empty() {
-            // The name must be known even if the value is empty.
-            Parameters::default().take(index + 1, &name, "").or_else(|error| match error {
-                InvalidUrl::Value { .. } => Ok(Reader::Ours),
-                error => Err(error),
-            })?;
-        } else if let Reader::Driver(name) = ours.take(index + 1, &name, &value)? {
-            theirs.push(quoted(name, &value));
+    for (index, (name, value)) in words(text)?.into_iter().enumerate().filter(|(_, (_, value))| !value.is_empty()) {
+        if let Some(name) = ours.take(index + 1, &name, &value)? {
+            theirs.push(format!("{name}='{}'", value.replace('\\', "\\\\").replace('\'', "\\'")));
         }
     }
     Ok(theirs.join(" "))
+}
+
+/// Splits a string as libpq does: blanks around `=`, values in single quotes, `\` before any character; of a repeated
+/// keyword the last value counts. An empty value means the default.
+pub(super) fn words(text: &str) -> Result<Vec<(String, String)>, InvalidUrl> {
+    let is_blank = |letter: &char| letter.is_ascii_whitespace();
+    let mut words: Vec<(String, String)> = Vec::new();
+    let mut letters = text.chars().peekable();
+    loop {
+        while letters.next_if(is_blank).is_some() {}
+        let mut name = String::new();
+        while let Some(letter) = letters.next_if(|letter| *letter != '=' && !is_blank(letter)) {
+            name.push(letter);
+        }
+        while letters.next_if(is_blank).is_some() {}
+        let has_value = letters.next_if_eq(&'=').is_some();
+        if name.is_empty() && !has_value && letters.peek().is_none() {
+            return Ok(words);
+        }
+        if name.is_empty() || !has_value {
+            return Err(InvalidUrl::Keywords);
+        }
+        while letters.next_if(is_blank).is_some() {}
+        let is_quoted = letters.next_if_eq(&'\'').is_some();
+        let mut value = String::new();
+        loop {
+            match letters.next_if(|letter| is_quoted || !is_blank(letter)) {
+                Some('\'') if is_quoted => break,
+                Some('\\') => value.extend(letters.next()),
+                Some(letter) => value.push(letter),
+                None if is_quoted => return Err(InvalidUrl::Keywords),
+                None => break,
+            }
+        }
+        words.retain(|(earlier, _)| *earlier != name);
+        words.push((name, value));
+    }
 }
 
 /// Percent-decodes a text; a `%` without two hexadecimal digits is an error.
