@@ -1,10 +1,17 @@
 //! JSON patches (RFC 6902) with the limits of documents.
 //!
-//! The crate `json-patch` is the model in tests. It can't be used here: it has no limits, and 5.0 panics on some patches that fail.
+//! The crate `json-patch` carries out the operations. It has no limits, so each operation is measured before; and it can panic
+//! where it undoes a patch that failed, so nothing is undone: the document of a patch that failed is thrown away.
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use json_patch::jsonptr::index::Index;
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::{
+    AddOperation, CopyOperation, MoveOperation, PatchErrorKind, PatchOperation, RemoveOperation, ReplaceOperation,
+    TestOperation,
+};
+use serde_json::Value;
 
 use super::body::{
     self, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large,
@@ -18,36 +25,14 @@ const MOST: usize = 1_000;
 /// would take half a minute.
 const WORK: usize = 16 * LARGEST;
 
-/// The operations of a JSON patch. Values may be secret: `Debug` shows the paths alone.
+/// The operations of a JSON patch, on parts of the document only. Values may be secret: `Debug` shows the paths alone.
 #[derive(Clone, PartialEq)]
-pub struct Operations(Vec<Operation>);
-
-#[derive(Clone, PartialEq)]
-pub(super) enum Operation {
-    Add { at: Pointer, value: Value },
-    Remove { at: Pointer },
-    Replace { at: Pointer, value: Value },
-    Move { from: Pointer, at: Pointer },
-    Copy { from: Pointer, at: Pointer },
-    Test { at: Pointer, value: Value },
-}
-
-/// A JSON pointer (RFC 6901) below the whole document: it has at least one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pointer(Vec<String>);
-
-/// A place that does not fit the document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Misfit {
-    Missing,
-    /// What is there has no parts, or the index is none of a list.
-    NoSuchPart,
-}
+pub struct Operations(Vec<PatchOperation>);
 
 impl Operations {
     /// How many copy something: each can double the document.
     pub fn copies(&self) -> usize {
-        self.0.iter().filter(|operation| matches!(operation, Operation::Copy { .. })).count()
+        self.0.iter().filter(|operation| matches!(operation, PatchOperation::Copy(_))).count()
     }
 
     /// Reads a patch: a list of operations.
@@ -73,23 +58,25 @@ impl Operations {
 
     /// The same patch where the second of these names in every path is replaced.
     pub(super) fn renamed(mut self, [parent, old]: [&str; 2], new: &str) -> Self {
-        let rename = |pointer: &mut Pointer| {
-            if let [first, second, ..] = pointer.0.as_mut_slice()
-                && first == parent
-                && second == old
+        let rename = |pointer: &mut PointerBuf| {
+            let mut names = pointer.tokens();
+            if names.next().is_some_and(|name| name.decoded() == parent)
+                && names.next().is_some_and(|name| name.decoded() == old)
             {
-                new.clone_into(second);
+                // It has a second name.
+                let _ = pointer.replace(1, new);
             }
         };
         for operation in &mut self.0 {
             match operation {
-                Operation::Add { at, .. }
-                | Operation::Remove { at }
-                | Operation::Replace { at, .. }
-                | Operation::Test { at, .. } => rename(at),
-                Operation::Move { from, at } | Operation::Copy { from, at } => {
+                PatchOperation::Add(AddOperation { path, .. })
+                | PatchOperation::Remove(RemoveOperation { path })
+                | PatchOperation::Replace(ReplaceOperation { path, .. })
+                | PatchOperation::Test(TestOperation { path, .. }) => rename(path),
+                PatchOperation::Move(MoveOperation { from, path })
+                | PatchOperation::Copy(CopyOperation { from, path }) => {
                     rename(from);
-                    rename(at);
+                    rename(path);
                 }
             }
         }
@@ -98,44 +85,42 @@ impl Operations {
 
     /// Whether it may change this field of this object, both on the way to it and below it.
     pub(super) fn may_change(&self, [parent, field]: [&str; 2]) -> bool {
-        self.0.iter().any(|operation| match operation {
-            Operation::Add { at, .. }
-            | Operation::Replace { at, .. }
-            | Operation::Move { at, .. }
-            | Operation::Copy { at, .. } => match at.names() {
-                [first] => first == parent,
-                [first, second, ..] => first == parent && second == field,
-                [] => true,
-            },
-            Operation::Remove { .. } | Operation::Test { .. } => false,
+        self.0.iter().any(|operation| {
+            let mut names = operation.path().tokens();
+            let is_removal = matches!(operation, PatchOperation::Remove(_) | PatchOperation::Test(_));
+            !is_removal
+                && names.next().is_none_or(|name| name.decoded() == parent)
+                && names.next().is_none_or(|name| name.decoded() == field)
         })
     }
 
     /// Applies the patch. `intercept` may carry out an operation itself, and then returns true. The faults point into the patch.
+    /// The document of a patch that failed is changed in part.
     pub(super) fn apply(
-        self,
+        &self,
         document: &mut Value,
-        mut intercept: impl FnMut(&Operation, &str) -> Result<bool, Problem>,
+        mut intercept: impl FnMut(&PatchOperation, &str) -> Result<bool, Problem>,
     ) -> Result<(), Problem> {
         let Extent { bytes, built, .. } = extent(document);
-        let mut patched = Patched { document, bytes, built, work: 0 };
-        for (index, operation) in self.0.into_iter().enumerate() {
+        let mut size = Size { bytes, built, work: 0 };
+        for (index, operation) in self.0.iter().enumerate() {
             let place = format!("/{index}");
-            if !intercept(&operation, &place)? {
-                patched.apply(operation, &place)?;
+            if !intercept(operation, &place)? {
+                size.add(document, operation, &place)?;
+                apply(document, operation, &place)?;
             }
         }
         Ok(())
     }
 }
 
-fn operation(index: usize, element: &Value, faults: &mut Vec<Fault>) -> Option<Operation> {
+fn operation(index: usize, element: &Value, faults: &mut Vec<Fault>) -> Option<PatchOperation> {
     let place = format!("/{index}");
     let Value::Object(fields) = element else {
         faults.push(Fault::new(place, kind_of(element)).allowed("an operation: an object"));
         return None;
     };
-    let mut pointer = |field: &str| match fields.get(field).map(|value| value.as_str().map(Pointer::parse)) {
+    let mut pointer = |field: &str| match fields.get(field).map(|value| value.as_str().map(pointer_to_a_part)) {
         Some(Some(Some(pointer))) => Some(pointer),
         other => {
             let found = match other {
@@ -149,19 +134,19 @@ fn operation(index: usize, element: &Value, faults: &mut Vec<Fault>) -> Option<O
         }
     };
     let name = fields.get("op").and_then(Value::as_str).unwrap_or_default();
-    let at = pointer("path");
+    let path = pointer("path");
     let from = if matches!(name, "move" | "copy") { pointer("from") } else { None };
     let value = fields.get("value").cloned();
     if value.is_none() && matches!(name, "add" | "replace" | "test") {
         faults.push(Fault::new(format!("{place}/value"), "missing").allowed("a value"));
     }
     match name {
-        "add" => Some(Operation::Add { at: at?, value: value? }),
-        "remove" => Some(Operation::Remove { at: at? }),
-        "replace" => Some(Operation::Replace { at: at?, value: value? }),
-        "move" => Some(Operation::Move { from: from?, at: at? }),
-        "copy" => Some(Operation::Copy { from: from?, at: at? }),
-        "test" => Some(Operation::Test { at: at?, value: value? }),
+        "add" => Some(PatchOperation::Add(AddOperation { path: path?, value: value? })),
+        "remove" => Some(PatchOperation::Remove(RemoveOperation { path: path? })),
+        "replace" => Some(PatchOperation::Replace(ReplaceOperation { path: path?, value: value? })),
+        "move" => Some(PatchOperation::Move(MoveOperation { from: from?, path: path? })),
+        "copy" => Some(PatchOperation::Copy(CopyOperation { from: from?, path: path? })),
+        "test" => Some(PatchOperation::Test(TestOperation { path: path?, value: value? })),
         _ => {
             let found = fields.get("op").map_or("missing", |_| "an unknown operation");
             let fault = Fault::new(format!("{place}/op"), found);
@@ -171,254 +156,127 @@ fn operation(index: usize, element: &Value, faults: &mut Vec<Fault>) -> Option<O
     }
 }
 
-impl Pointer {
-    /// None for the whole document, and for what is no pointer.
-    fn parse(text: &str) -> Option<Self> {
-        let names = text.strip_prefix('/')?.split('/').map(|name| {
-            let is_escape = |part: &str| part.starts_with(['0', '1']);
-            let is_valid = name.split('~').skip(1).all(is_escape);
-            is_valid.then(|| name.replace("~1", "/").replace("~0", "~"))
-        });
-        names.collect::<Option<Vec<_>>>().map(Self)
-    }
-
-    /// Its names, at least one.
-    pub(super) fn names(&self) -> &[String] {
-        &self.0
-    }
-
-    fn split(&self) -> (&[String], &str) {
-        self.0.split_last().map_or((&[], ""), |(last, parents)| (parents, last.as_str()))
-    }
-}
-
-impl fmt::Display for Pointer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |name: &String| format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-        formatter.write_str(&self.0.iter().map(name).collect::<String>())
-    }
+/// A JSON pointer that is not the one to the whole document.
+fn pointer_to_a_part(text: &str) -> Option<PointerBuf> {
+    PointerBuf::parse(text).ok().filter(|pointer| !pointer.is_root())
 }
 
 impl fmt::Debug for Operations {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let described = self.0.iter().map(|operation| match operation {
-            Operation::Add { at, .. } => format!("add {at}"),
-            Operation::Remove { at } => format!("remove {at}"),
-            Operation::Replace { at, .. } => format!("replace {at}"),
-            Operation::Move { from, at } => format!("move {from} {at}"),
-            Operation::Copy { from, at } => format!("copy {from} {at}"),
-            Operation::Test { at, .. } => format!("test {at}"),
+            PatchOperation::Add(AddOperation { path, .. }) => format!("add {path}"),
+            PatchOperation::Remove(RemoveOperation { path }) => format!("remove {path}"),
+            PatchOperation::Replace(ReplaceOperation { path, .. }) => format!("replace {path}"),
+            PatchOperation::Move(MoveOperation { from, path }) => format!("move {from} {path}"),
+            PatchOperation::Copy(CopyOperation { from, path }) => format!("copy {from} {path}"),
+            PatchOperation::Test(TestOperation { path, .. }) => format!("test {path}"),
         });
         formatter.debug_list().entries(described).finish()
     }
 }
 
-/// A document while it is patched.
-struct Patched<'d> {
-    document: &'d mut Value,
+fn apply(document: &mut Value, operation: &PatchOperation, place: &str) -> Result<(), Problem> {
+    if let PatchOperation::Test(TestOperation { path, value }) = operation {
+        // The crate takes 1 and 1.0 for different numbers.
+        if document.pointer(path.as_str()).is_some_and(|present| same(present, value)) {
+            return Ok(());
+        }
+        let title = format!("the test at {path} failed (operation {place} of the patch)");
+        return Err(Problem::new(ProblemKind::TestFailed, title));
+    }
+    json_patch::patch_unsafe(document, std::slice::from_ref(operation)).map_err(|error| {
+        let (field, pointer) = match (&error.kind, operation) {
+            (
+                PatchErrorKind::InvalidFromPointer,
+                PatchOperation::Move(MoveOperation { from, .. }) | PatchOperation::Copy(CopyOperation { from, .. }),
+            ) => ("from", from.as_str()),
+            _ => ("path", operation.path().as_str()),
+        };
+        let found = match error.kind {
+            PatchErrorKind::CannotMoveInsideItself => format!("{pointer}, which is inside of the value that is moved"),
+            _ => format!("{pointer}, which is no place of the document"),
+        };
+        let fault = Fault::new(format!("{place}/{field}"), found).allowed("a place of the document");
+        Problem::invalid(vec![fault])
+    })
+}
+
+/// The most that a document can have become by a patch so far.
+struct Size {
     /// Its length as PostgreSQL prints it.
     bytes: usize,
-    /// Bytes that its values take in memory, about.
+    /// Bytes that its values take in memory, about. The nodes around them are left out: a patch has at most [`MOST`] operations.
     built: usize,
     work: usize,
 }
 
-impl Patched<'_> {
-    fn apply(&mut self, operation: Operation, place: &str) -> Result<(), Problem> {
-        let at_path = |at: &Pointer| misfit(place, "path", at);
-        match operation {
-            Operation::Add { at, value } => {
-                let size = extent(&value);
-                self.add(&at, value, size, place)
+impl Size {
+    /// Adds what an operation will make of the document, before it is carried out: thirty doublings of a small value are gigabytes.
+    /// An operation on a place that the document does not have fails by itself.
+    fn add(&mut self, document: &Value, operation: &PatchOperation, place: &str) -> Result<(), Problem> {
+        let at = |pointer: &Pointer| document.pointer(pointer.as_str()).map(extent).unwrap_or_default();
+        let path = operation.path();
+        let (new, gone) = match operation {
+            PatchOperation::Add(AddOperation { value, .. }) => (extent(value), Extent::default()),
+            PatchOperation::Replace(ReplaceOperation { value, .. }) => (extent(value), at(path)),
+            PatchOperation::Remove(_) => (Extent::default(), at(path)),
+            PatchOperation::Copy(CopyOperation { from, .. }) => (at(from), Extent::default()),
+            PatchOperation::Move(MoveOperation { from, .. }) => {
+                let moved = at(from);
+                (moved, moved)
             }
-            Operation::Remove { at } => {
-                self.remove(&at).map_err(at_path(&at))?;
-                self.work(0)
+            PatchOperation::Test(_) => return Ok(()),
+        };
+        // So that nothing is ever built that is too deep to be measured, compared or dropped by recursion.
+        if path.count() + new.levels > LEVELS {
+            return Err(too_deep(format!("{place}/path")));
+        }
+        // Once a value is moved away, another one may be at its new place. Then nothing is taken off for that place.
+        let (shifted_away, is_unsure) = match operation {
+            PatchOperation::Move(MoveOperation { from, .. }) => {
+                let shifted = shifted(document, from);
+                (shifted, shifted > 0 || from.starts_with(path))
             }
-            Operation::Replace { at, value } => {
-                let size = extent(&value);
-                check_levels(&at, size, place)?;
-                let present = get_mut(self.document, at.names()).map_err(at_path(&at))?;
-                let old = extent(present);
-                *present = value;
-                self.rebuild(size.built, old.built)?;
-                self.resize(size.bytes, old.bytes)
-            }
-            Operation::Move { from, at } => {
-                if at.names().starts_with(from.names()) {
-                    if at == from {
-                        return get(self.document, from.names()).map(drop).map_err(misfit(place, "from", &from));
-                    }
-                    let fault = Fault::new(format!("{place}/path"), "a place inside of the value that is moved");
-                    return Err(Problem::invalid(vec![fault.allowed("another place")]));
+            _ => (0, false),
+        };
+        self.work += shifted_away;
+        if matches!(operation, PatchOperation::Move(_) | PatchOperation::Copy(_)) {
+            self.work += new.bytes;
+        }
+        if !matches!(operation, PatchOperation::Replace(_)) {
+            self.work += shifted(document, path);
+        }
+        if self.work > WORK {
+            let title = "the patch copies and moves too much; send the result as a merge patch instead";
+            return Err(Problem::new(ProblemKind::TooLarge, title));
+        }
+        let (replaced, around) = match (operation, path.split_back()) {
+            (PatchOperation::Replace(_) | PatchOperation::Remove(_), _) | (_, None) => (Extent::default(), 0),
+            (_, Some((parent, last))) => {
+                match document.pointer(parent.as_str()).and_then(|parent| parent.get(&*last.decoded())) {
+                    Some(present) if !is_unsure => (extent(present), 0),
+                    _ => (Extent::default(), length_of_text(&last.decoded()) + 4),
                 }
-                let value = self.remove(&from).map_err(misfit(place, "from", &from))?;
-                let size = self.measured(&value)?;
-                self.add(&at, value, size, place)
             }
-            Operation::Copy { from, at } => {
-                let value = get(self.document, from.names()).map_err(misfit(place, "from", &from))?;
-                let size = extent(value);
-                self.work(size.bytes)?;
-                // Before the copy is made: thirty doublings of a small value are gigabytes.
-                if self.bytes + size.bytes > LARGEST {
-                    return Err(too_large());
-                }
-                if self.built + size.built > LARGEST_BUILT {
-                    return Err(too_many_parts());
-                }
-                let copy = get(self.document, from.names()).map_err(misfit(place, "from", &from))?.clone();
-                self.add(&at, copy, size, place)
-            }
-            Operation::Test { at, value } => {
-                let present = get(self.document, at.names());
-                if present.is_ok_and(|present| same(present, &value)) {
-                    return Ok(());
-                }
-                let title = format!("the test at {at} failed (operation {place} of the patch)");
-                Err(Problem::new(ProblemKind::TestFailed, title))
-            }
+        };
+        self.bytes = (self.bytes + new.bytes + around).saturating_sub(gone.bytes + replaced.bytes);
+        self.built = (self.built + new.built).saturating_sub(gone.built + replaced.built);
+        if self.bytes > LARGEST {
+            Err(too_large())
+        } else if self.built > LARGEST_BUILT {
+            Err(too_many_parts())
+        } else {
+            Ok(())
         }
     }
-
-    fn add(&mut self, at: &Pointer, value: Value, size: Extent, place: &str) -> Result<(), Problem> {
-        check_levels(at, size, place)?;
-        let (parents, last) = at.split();
-        let wrong = misfit(place, "path", at);
-        match get_mut(self.document, parents).map_err(&wrong)? {
-            Value::Object(fields) => {
-                let separator = if fields.is_empty() { 0 } else { 2 };
-                let old = fields.insert(last.to_owned(), value).map(|old| extent(&old));
-                let new = old.map_or_else(|| length_of_text(last) + 2 + separator, |_| 0);
-                let old = old.unwrap_or_default();
-                self.rebuild(size.built, old.built)?;
-                self.resize(size.bytes + new, old.bytes)
-            }
-            Value::Array(elements) => {
-                let index = if last == "-" { Some(elements.len()) } else { index_of(last) };
-                let index = index.filter(|index| *index <= elements.len()).ok_or_else(|| wrong(Misfit::NoSuchPart))?;
-                let shifted = elements.len() - index;
-                let separator = if elements.is_empty() { 0 } else { 2 };
-                elements.insert(index, value);
-                self.work(shifted)?;
-                self.rebuild(size.built, 0)?;
-                self.resize(size.bytes + separator, 0)
-            }
-            _ => Err(wrong(Misfit::NoSuchPart)),
-        }
-    }
-
-    fn remove(&mut self, at: &Pointer) -> Result<Value, Misfit> {
-        let (parents, last) = at.split();
-        let (removed, key, rest) = match get_mut(self.document, parents)? {
-            Value::Object(fields) => {
-                let removed = fields.remove(last).ok_or(Misfit::Missing)?;
-                (removed, length_of_text(last) + 2, fields.len())
-            }
-            Value::Array(elements) => {
-                let index = index_of(last).filter(|index| *index < elements.len()).ok_or(Misfit::Missing)?;
-                self.work += elements.len() - index;
-                (elements.remove(index), 0, elements.len())
-            }
-            _ => return Err(Misfit::NoSuchPart),
-        };
-        let separator = if rest == 0 { 0 } else { 2 };
-        let size = extent(&removed);
-        self.bytes = self.bytes.saturating_sub(size.bytes + key + separator);
-        self.built = self.built.saturating_sub(size.built);
-        Ok(removed)
-    }
-
-    fn measured(&mut self, value: &Value) -> Result<Extent, Problem> {
-        let size = extent(value);
-        self.work(size.bytes).map(|()| size)
-    }
-
-    /// Counts bytes that are copied and elements that are shifted, up to a limit.
-    fn work(&mut self, more: usize) -> Result<(), Problem> {
-        self.work += more;
-        if self.work <= WORK {
-            return Ok(());
-        }
-        let title = "the patch copies and moves too much; send the result as a merge patch instead";
-        Err(Problem::new(ProblemKind::TooLarge, title))
-    }
-
-    /// Counts the values in memory. The nodes around them are left out: a patch has at most [`MOST`] operations.
-    fn rebuild(&mut self, more: usize, less: usize) -> Result<(), Problem> {
-        self.built = (self.built + more).saturating_sub(less);
-        if self.built > LARGEST_BUILT { Err(too_many_parts()) } else { Ok(()) }
-    }
-
-    fn resize(&mut self, more: usize, less: usize) -> Result<(), Problem> {
-        self.bytes = (self.bytes + more).saturating_sub(less);
-        if self.bytes > LARGEST { Err(too_large()) } else { Ok(()) }
-    }
 }
 
-/// So that nothing is ever built that is too deep to be measured, compared or dropped by recursion.
-fn check_levels(at: &Pointer, value: Extent, place: &str) -> Result<(), Problem> {
-    if at.names().len() + value.levels > LEVELS { Err(too_deep(format!("{place}/path"))) } else { Ok(()) }
-}
-
-/// A problem for a place that does not fit the document.
-fn misfit(place: &str, field: &str, at: &Pointer) -> impl Fn(Misfit) -> Problem + use<> {
-    let (place, at) = (format!("{place}/{field}"), at.to_string());
-    move |misfit| {
-        let found = match misfit {
-            Misfit::Missing => format!("{at}, where the document has nothing"),
-            Misfit::NoSuchPart => format!("{at}, which can't be a place of the document"),
-        };
-        Problem::invalid(vec![Fault::new(place.clone(), found).allowed("a place of the document")])
-    }
-}
-
-fn get<'d>(mut value: &'d Value, names: &[String]) -> Result<&'d Value, Misfit> {
-    for name in names {
-        value = match value {
-            Value::Object(fields) => fields.get(name).ok_or(Misfit::Missing)?,
-            Value::Array(elements) => index_of(name).and_then(|index| elements.get(index)).ok_or(Misfit::Missing)?,
-            _ => return Err(Misfit::NoSuchPart),
-        };
-    }
-    Ok(value)
-}
-
-fn get_mut<'d>(mut value: &'d mut Value, names: &[String]) -> Result<&'d mut Value, Misfit> {
-    for name in names {
-        value = match value {
-            Value::Object(fields) => fields.get_mut(name).ok_or(Misfit::Missing)?,
-            Value::Array(elements) => {
-                index_of(name).and_then(|index| elements.get_mut(index)).ok_or(Misfit::Missing)?
-            }
-            _ => return Err(Misfit::NoSuchPart),
-        };
-    }
-    Ok(value)
-}
-
-/// An index in its one form: without sign and leading zeros.
-fn index_of(name: &str) -> Option<usize> {
-    let index: usize = name.parse().ok()?;
-    (index.to_string() == name).then_some(index)
-}
-
-/// Applies a merge patch (RFC 7396): null removes, objects are merged, and all else replaces. An object that is new loses its nulls.
-pub(super) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
-    for (key, value) in patch {
-        match value {
-            Value::Null => drop(target.remove(&key)),
-            Value::Object(fields) => {
-                let entry = target.entry(key).or_insert(Value::Null);
-                if !entry.is_object() {
-                    *entry = Value::Object(Map::new());
-                }
-                if let Value::Object(present) = entry {
-                    merge(present, fields);
-                }
-            }
-            other => drop(target.insert(key, other)),
-        }
+/// How many elements of a list are shifted where one comes or goes.
+fn shifted(document: &Value, pointer: &Pointer) -> usize {
+    let Some((parent, last)) = pointer.split_back() else { return 0 };
+    match (document.pointer(parent.as_str()), last.to_index()) {
+        (Some(Value::Array(elements)), Ok(Index::Num(index))) => elements.len().saturating_sub(index),
+        _ => 0,
     }
 }
 

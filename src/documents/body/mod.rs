@@ -71,6 +71,10 @@ impl Body {
     pub(super) fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
+
+    pub(super) fn into_fields(self) -> Map<String, Value> {
+        self.0
+    }
 }
 
 impl From<Map<String, Value>> for Body {

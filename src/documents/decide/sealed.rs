@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use json_patch::jsonptr::Pointer;
+use json_patch::{AddOperation, CopyOperation, MoveOperation, PatchOperation, ReplaceOperation};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde_json::Value;
 
@@ -10,7 +12,6 @@ use crate::documents::body::{Path, kind_of};
 use crate::documents::document::Document;
 use crate::documents::keyring::OpenError;
 use crate::documents::kind::Sealed;
-use crate::documents::operations::{Operation, Pointer};
 use crate::documents::problem::{Fault, Problem, ProblemKind};
 use crate::documents::validate::{Faults, SealedValue, secret_data, secret_entry};
 
@@ -178,33 +179,38 @@ impl Patching {
     }
 
     /// Carries out an operation on the sealed field; false if it is about another one.
-    pub(super) fn intercept(&mut self, operation: &Operation, place: &str) -> Result<bool, Problem> {
+    pub(super) fn intercept(&mut self, operation: &PatchOperation, place: &str) -> Result<bool, Problem> {
         let Some(sealed) = self.sealed else {
             return Ok(false);
         };
-        let is_sealed = |at: &Pointer| at.names().first().is_some_and(|name| name == sealed.field());
-        let (at, value) = match operation {
-            Operation::Add { at, value } | Operation::Replace { at, value } => (at, Some(value)),
-            Operation::Remove { at } => (at, None),
-            Operation::Test { at, .. } if is_sealed(at) => return Err(revealing(place, "test", at)),
-            Operation::Move { from, at } | Operation::Copy { from, at } if is_sealed(from) || is_sealed(at) => {
-                let name = if matches!(operation, Operation::Move { .. }) { "move" } else { "copy" };
+        let is_sealed = |at: &Pointer| at.first().is_some_and(|name| name.decoded() == sealed.field());
+        let at = operation.path();
+        let value = match operation {
+            PatchOperation::Add(AddOperation { value, .. })
+            | PatchOperation::Replace(ReplaceOperation { value, .. }) => Some(value),
+            PatchOperation::Remove(_) => None,
+            PatchOperation::Test(_) if is_sealed(at) => return Err(revealing(place, "test", at)),
+            PatchOperation::Move(MoveOperation { from, .. }) | PatchOperation::Copy(CopyOperation { from, .. })
+                if is_sealed(from) || is_sealed(at) =>
+            {
+                let name = if matches!(operation, PatchOperation::Move(_)) { "move" } else { "copy" };
                 return Err(revealing(place, name, if is_sealed(from) { from } else { at }));
             }
-            Operation::Test { .. } | Operation::Move { .. } | Operation::Copy { .. } => return Ok(false),
+            PatchOperation::Test(_) | PatchOperation::Move(_) | PatchOperation::Copy(_) => return Ok(false),
         };
         if !is_sealed(at) {
             return Ok(false);
         }
+        let names: Vec<_> = at.tokens().map(|name| name.decoded().into_owned()).collect();
         // Of an unknown place below the field no more than the field is shown.
         let misfit = |found: String| {
             Problem::invalid(vec![Fault::new(format!("{place}/path"), found).allowed("a place of the document")])
         };
-        match (sealed, at.names()) {
+        match (sealed, names.as_slice()) {
             (_, [_]) => {
                 let mut faults = Faults::default();
                 let value = value.cloned().unwrap_or(Value::Null);
-                let is_removed = value.is_null() && matches!(operation, Operation::Remove { .. });
+                let is_removed = value.is_null() && matches!(operation, PatchOperation::Remove(_));
                 let edit = match (sealed, value) {
                     (sealed, _) if is_removed => Some(Edit::empty(sealed)),
                     (Sealed::Kubeconfig, Value::String(text)) => Some(Edit::Kubeconfig(text.into())),
@@ -224,7 +230,7 @@ impl Patching {
                 self.edit = edit;
             }
             (Sealed::Data, [_, name]) => {
-                let is_add = matches!(operation, Operation::Add { .. });
+                let is_add = matches!(operation, PatchOperation::Add(_));
                 if !is_add && !self.names.contains(name) {
                     return Err(misfit("a name that data does not have".to_owned()));
                 }
@@ -253,7 +259,7 @@ impl Patching {
 
 /// The operation would show the value: by success or failure, or at another place.
 fn revealing(place: &str, operation: &str, at: &Pointer) -> Problem {
-    let names: Vec<_> = at.names().iter().take(1).map(String::as_str).collect();
-    let fault = Fault::new(place, format!("{operation} at the sealed field {}", names.join("/")));
+    let field = at.first().map(|name| name.decoded().into_owned()).unwrap_or_default();
+    let fault = Fault::new(place, format!("{operation} at the sealed field {field}"));
     Problem::invalid(vec![fault.allowed("add, replace and remove, because the value is never shown")])
 }

@@ -4,11 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::wanted::visible;
 use super::{Action, Context, Decision, Effect, Request, Stored, precondition, sealed, size, unchanged};
-use crate::documents::body::{LARGEST, extent_of_map, same_map, too_large};
+use crate::documents::body::{LARGEST, extent, same_map, too_large};
 use crate::documents::cluster_sync;
 use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
-use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
 use crate::documents::validate::{Faults, Identity, status};
 
@@ -39,20 +38,21 @@ fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Pro
     let new = match &request.action {
         Action::Replace(_, body) => status(body.fields().get("status").cloned(), &mut faults),
         Action::Merge(_, body) => {
-            let mut merged = Map::from_iter([("status".to_owned(), Value::Object(old.status.clone()))]);
-            let given_status = body.fields().get_key_value("status");
-            merge(&mut merged, given_status.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect());
-            if extent_of_map(&merged).bytes > LARGEST {
+            let mut merged = Value::Object(old.status.clone());
+            match body.fields().get("status") {
+                None => {}
+                Some(Value::Null) => merged = json!({}),
+                Some(given) => json_patch::merge(&mut merged, given),
+            }
+            if extent(&merged).bytes > LARGEST {
                 return Err(too_large());
             }
-            status(Some(merged.remove("status").unwrap_or_else(|| json!({}))), &mut faults)
+            status(Some(merged), &mut faults)
         }
         Action::Patch(_, operations) => {
             let mut patching = sealed::Patching::of(old);
             let mut patched = Value::Object(visible(old)?);
-            let applied =
-                operations.clone().apply(&mut patched, |operation, place| patching.intercept(operation, place));
-            applied?;
+            operations.apply(&mut patched, |operation, place| patching.intercept(operation, place))?;
             let patched = patched.get_mut("status").map_or_else(|| json!({}), Value::take);
             status(Some(patched), &mut faults)
         }

@@ -1,14 +1,14 @@
 //! The document that a request wants, from its body or from a patch of the present one.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use super::sealed::{self, Edit};
 use super::{Action, Part, Request, Stored, apply, precondition};
-use crate::documents::body::{Body, LARGEST, Path, extent_of_map, too_large};
+use crate::documents::body::{Body, LARGEST, Path, extent, too_large};
 use crate::documents::document::{Document, Key};
-use crate::documents::operations::merge;
 use crate::documents::problem::Problem;
 use crate::documents::validate::{Draft, Faults, Identity, alias, draft, identity, resolve};
 
@@ -64,8 +64,8 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
             let mut edit = sealed::Patching::of(document);
             let mut patched = Value::Object(visible(document)?);
             let operations = match alias(document.kind) {
-                Some((name, alias)) => operations.clone().renamed(["spec", alias], name),
-                None => operations.clone(),
+                Some((name, alias)) => Cow::Owned(operations.clone().renamed(["spec", alias], name)),
+                None => Cow::Borrowed(operations),
             };
             let applied = operations.apply(&mut patched, |operation, place| edit.intercept(operation, place));
             // A failed test of a document of another version is a failed precondition first.
@@ -114,11 +114,12 @@ fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, P
     if let (Some(alias), Some(Value::Object(spec))) = (alias(document.kind), fields.get_mut("spec")) {
         resolve(alias, spec, &Path::Root.field("spec"), &mut faults);
     }
-    let mut merged = visible(document)?;
-    merge(&mut merged, fields);
-    if extent_of_map(&merged).bytes > LARGEST {
+    let mut merged = Value::Object(visible(document)?);
+    json_patch::merge(&mut merged, &Value::Object(fields));
+    if extent(&merged).bytes > LARGEST {
         return Err(too_large());
     }
+    let merged = Body::of(merged)?.into_fields();
     let draft = draft(&request.key, merged, false, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], edit))
 }
