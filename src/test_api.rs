@@ -27,7 +27,7 @@ pub mod config {
 }
 pub mod db {
     pub use crate::db::{
-        Database, DatabaseSource, Error, Json, Listener, Row, ServerError, Session, Subscriber, Type, column,
+        Database, DatabaseSource, Error, Json, Listener, Row, ServerError, Session, Subscriber, Text, Type, column,
     };
     pub mod migrations {
         pub use crate::db::migrations::{Error, Migration, Migrations, Status};

@@ -1,17 +1,18 @@
 //! A connection: one that the pool lends for a statement or a transaction, or a dedicated one beside the pool.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_postgres::bb8::PooledConnection;
 use futures::FutureExt;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 use super::error::ConnectError;
 use super::manager::Manager;
-use super::statement::{Deadline, Param, Rows};
+use super::statement::{Deadline, Param, Rows, Text, send};
 use super::transaction::Transaction;
 
 /// How long the server is asked to cancel a statement.
@@ -31,11 +32,28 @@ pub(super) struct RawConnection {
     has_failed: bool,
     /// How often the connection string had changed when the connection was made.
     changes: u64,
+    /// What was prepared, by its text.
+    prepared: HashMap<String, Prepared>,
 }
+
+/// A statement that the server keeps for a connection, and the plan that it has made of it.
+///
+/// The plan is of a time when the tables may have been empty, and would go on reading them from end to end until the server analyses them.
+/// So the statement is prepared anew after 64 uses, 128 and so on: tables grow with the uses, and a plan is never used for more than about
+/// twice the rows that it was made for.
+struct Prepared {
+    statement: tokio_postgres::Statement,
+    /// How often it was to be used, and how often it still is.
+    uses: u32,
+    left: u32,
+}
+
+const FIRST_USES: u32 = 64;
+const MOST_USES: u32 = 1_024;
 
 impl RawConnection {
     pub(super) fn new(client: Client, tls: MakeRustlsConnect, changes: u64) -> Self {
-        Self { client, tls, is_spent: false, is_busy: false, has_failed: false, changes }
+        Self { client, tls, is_spent: false, is_busy: false, has_failed: false, changes, prepared: HashMap::new() }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -61,6 +79,37 @@ impl RawConnection {
 
     pub(super) fn set_busy(&mut self, is_busy: bool) {
         self.is_busy = is_busy;
+    }
+
+    /// Sends a statement that is prepared if it was not before.
+    async fn send_prepared(
+        &mut self,
+        query: &'static str,
+        text: &str,
+        params: &[Param<'_>],
+    ) -> Result<RowStream, Error> {
+        let failed = |error| Error::of_statement(query, error);
+        let statement = match self.prepared.get_mut(text) {
+            Some(prepared) if prepared.left > 0 => {
+                prepared.left -= 1;
+                prepared.statement.clone()
+            }
+            earlier => {
+                let uses = earlier.map_or(FIRST_USES, |earlier| earlier.uses.saturating_mul(2).min(MOST_USES));
+                let types: Vec<_> = params.iter().map(|(_, of_type)| of_type.clone()).collect();
+                let statement = self.client.prepare_typed(text, &types).await.map_err(failed)?;
+                let prepared = Prepared { statement: statement.clone(), uses, left: uses - 1 };
+                self.prepared.insert(text.to_owned(), prepared);
+                statement
+            }
+        };
+        let values = params.iter().map(|(value, _)| *value);
+        let sent = self.client.query_raw(&statement, values).await;
+        if sent.is_err() {
+            // The tables may be others than before, so that its result has other columns. Nothing was run.
+            self.prepared.remove(text);
+        }
+        sent.map_err(failed)
     }
 
     pub(super) fn forget_failure(&mut self) {
@@ -180,6 +229,18 @@ impl Held<'_> {
         }
     }
 
+    pub(super) async fn send(
+        &mut self,
+        query: &'static str,
+        text: Text<'_>,
+        params: &[Param<'_>],
+    ) -> Result<RowStream, Error> {
+        match (text, self.raw()) {
+            (Text::Prepared(text), Some(connection)) => connection.send_prepared(query, text, params).await,
+            (Text::Prepared(text) | Text::Once(text), _) => send(self.client(), query, text, params).await,
+        }
+    }
+
     /// Rolls back a dropped transaction in the background. The pool gets its connection back after that.
     pub(super) fn roll_back(mut self) {
         if self.raw().is_some_and(|connection| connection.is_busy) {
@@ -223,16 +284,31 @@ impl Connection {
     }
 
     /// Sends a statement and streams its rows. `query` names it in metrics and errors.
-    pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
-        Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text, params).await
+    pub async fn rows(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'_>, Error> {
+        Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text.into(), params).await
     }
 
-    pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+    pub async fn all(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }
 
     /// Runs a statement and returns how many rows it changed or returned.
-    pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+    pub async fn execute(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
 

@@ -8,8 +8,8 @@
 //! must not queue behind others, and a [`Session`] for LISTEN; a [`Listener`] reconnects when its session is lost.
 //! [`migrations`] maintain a job's own schema.
 //!
-//! Statements are sent unprepared with typed parameters ([`Param`]) and return built-in types, so nothing is looked up in
-//! the catalogue.
+//! Statements are sent with typed parameters ([`Param`]) and return built-in types, so nothing is looked up in the catalogue. Those that
+//! are sent often are prepared once for each connection ([`Text::Prepared`]).
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub use listener::{Listener, Subscriber};
 pub use pool::Database;
 pub use session::{Messages, Session};
 pub use source::DatabaseSource;
-pub use statement::{Param, Rows, column};
+pub use statement::{Param, Rows, Text, column};
 pub use tokio_postgres::Row;
 pub use tokio_postgres::types::{FromSql, Json, ToSql, Type};
 pub use transaction::Transaction;

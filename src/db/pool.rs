@@ -12,7 +12,7 @@ use super::connection::{Connection, Held};
 use super::manager::Manager;
 use super::session::{Messages, Session};
 use super::source::{Current, DatabaseSource};
-use super::statement::{Deadline, Param, Rows};
+use super::statement::{Deadline, Param, Rows, Text};
 use super::transaction::Transaction;
 use super::url::DEFAULT_MAX_CONNECTIONS;
 
@@ -104,17 +104,32 @@ impl Database {
     }
 
     /// Sends a statement and streams its rows. `query` names it in metrics and errors.
-    pub async fn rows(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'static>, Error> {
+    pub async fn rows(
+        &self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'static>, Error> {
         let held = Held::Pool(Box::new(self.connection().await?));
-        Rows::ask(held, Deadline::of_rows(self.answer_within), query, text, params).await
+        Rows::ask(held, Deadline::of_rows(self.answer_within), query, text.into(), params).await
     }
 
-    pub async fn all(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+    pub async fn all(
+        &self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }
 
     /// Runs a statement and returns how many rows it changed or returned.
-    pub async fn execute(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+    pub async fn execute(
+        &self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
 

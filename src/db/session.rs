@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Row, Socket
 
 use super::connection::Held;
 use super::error::ConnectError;
-use super::statement::{Deadline, Param, Rows, send};
+use super::statement::{Deadline, Param, Rows, Text, send};
 use super::{ANSWER_WITHIN, Error};
 
 /// The half that sends statements.
@@ -71,7 +71,7 @@ impl Session {
     /// Sends a statement and streams its rows, each before the deadline. `query` names it in metrics and errors.
     pub async fn stream(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
         let deadline = Deadline::of_rows(self.within + GRACE);
-        Rows::ask(Held::Shared(&self.client), deadline, query, text, params).await
+        Rows::ask(Held::Shared(&self.client), deadline, query, Text::Once(text), params).await
     }
 
     /// Fails when no answer arrives although the server should have cancelled the statement: the session is unusable then.

@@ -1,7 +1,7 @@
-//! Statements: their parameters, their rows, and how long they may take.
+//! Statements: their text, parameters and rows, and how long they may take.
 //!
-//! A statement is sent unprepared, with the type of each parameter, and returns built-in types: nothing is looked up in the
-//! catalogue, so it costs one round trip.
+//! A statement is sent with the type of each parameter, and returns built-in types: nothing is looked up in the catalogue, so it costs
+//! one round trip. One that is sent often is [prepared](Text::Prepared).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +19,29 @@ use crate::telemetry;
 /// A parameter of a statement with its declared type. Text can be cast in the statement (`$1::text::uuid`) where the program
 /// has no type for a value.
 pub type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// The text of a statement, and whether each connection prepares it.
+#[derive(Clone, Copy, Debug)]
+pub enum Text<'t> {
+    /// Parsed and planned each time.
+    Once(&'t str),
+    /// Prepared on first use, with one round trip more, and kept with its connection: for what is sent again and again with the same text,
+    /// and needs no other plan for other parameters. Parsing and planning a statement of many parts takes several times as long as running
+    /// it. Not on the connection of a [`Session`](super::Session).
+    Prepared(&'t str),
+}
+
+impl<'t> From<&'t str> for Text<'t> {
+    fn from(text: &'t str) -> Self {
+        Self::Once(text)
+    }
+}
+
+impl<'t> From<&'t String> for Text<'t> {
+    fn from(text: &'t String) -> Self {
+        Self::Once(text)
+    }
+}
 
 /// How long a statement may take.
 #[derive(Clone, Copy, Debug)]
@@ -79,12 +102,12 @@ impl<'c> Rows<'c> {
         mut held: Held<'c>,
         deadline: Deadline,
         query: &'static str,
-        text: &str,
+        text: Text<'_>,
         params: &[Param<'_>],
     ) -> Result<Rows<'c>, Error> {
         let begun = Instant::now();
         held.begins(query)?;
-        let sent = deadline.keep(query, send(held.client(), query, text, params)).await;
+        let sent = deadline.keep(query, held.send(query, text, params)).await;
         match sent {
             Ok(Ok(stream)) => Ok(Rows { query, begun, deadline, stream: Box::pin(stream), held }),
             Ok(Err(error)) => {

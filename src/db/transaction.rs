@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::Error;
 use super::connection::Held;
-use super::statement::{Deadline, Param, Rows};
+use super::statement::{Deadline, Param, Rows, Text};
 
 /// A transaction with the server's default isolation level. Dropping it before [`Transaction::commit`] rolls it back. Its
 /// connection returns to the pool after it has ended, and is closed if that is not certain (a statement still runs or timed
@@ -30,18 +30,33 @@ impl<'c> Transaction<'c> {
     }
 
     /// Sends a statement and streams its rows. `query` names it in metrics and errors.
-    pub async fn rows(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
+    pub async fn rows(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'_>, Error> {
         let deadline = self.deadline;
         let Some(held) = &mut self.held else { return Err(Error::RolledBack { name: self.name }) };
-        Rows::ask(held.lend(), deadline, query, text, params).await
+        Rows::ask(held.lend(), deadline, query, text.into(), params).await
     }
 
-    pub async fn all(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+    pub async fn all(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
         self.rows(query, text, params).await?.rest().await
     }
 
     /// Runs a statement and returns how many rows it changed or returned.
-    pub async fn execute(&mut self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<u64, Error> {
+    pub async fn execute(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
         self.rows(query, text, params).await?.finish().await
     }
 

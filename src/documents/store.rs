@@ -8,7 +8,7 @@ use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
 use super::whole;
-use crate::db::{Database, Row, Type, column};
+use crate::db::{Database, Row, Text, Type, column};
 
 /// Reads documents.
 #[derive(Clone)]
@@ -132,7 +132,7 @@ impl Store {
         );
         let kind = key.kind.plural();
         let params = [(&kind as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
-        let row = self.database.all(query, &text, &params).await?.pop();
+        let row = self.database.all(query, Text::Prepared(&text), &params).await?.pop();
         match row.as_ref().map(|row| column::<bool>(query, row, 0)).transpose()? {
             Some(true) => Ok(row),
             Some(false) | None => Err(ListError::Restoring),

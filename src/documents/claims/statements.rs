@@ -4,7 +4,7 @@ use tokio::time::timeout;
 
 use super::lifetime::Lifetime;
 use super::role::{Holder, Role};
-use crate::db::{Connection, Database, Error, Type, column};
+use crate::db::{Connection, Database, Error, Text, Type, column};
 
 /// Grants what nobody holds. A row that somebody else is changing is left to them. Nothing is granted while versions of another
 /// origin are not renumbered: the database may have lost a grant.
@@ -132,7 +132,7 @@ impl<'d> Link<'d> {
         if matches!(statement, Statement::RenewRoles | Statement::RenewWork) {
             params.push((&seconds as _, Type::FLOAT8));
         }
-        let rows = self.connection().await?.all(query, statement.text(), &params).await?;
+        let rows = self.connection().await?.all(query, Text::Prepared(statement.text()), &params).await?;
         rows.iter().map(|row| column(query, row, 0)).collect()
     }
 

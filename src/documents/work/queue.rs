@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::granted::Work;
 use super::turns::Shares;
-use crate::db::{Database, Error, Row, Transaction, Type, column};
+use crate::db::{Database, Error, Row, Text, Transaction, Type, column};
 use crate::documents::bus::Broker;
 use crate::documents::claims::{Claims, HeldClaim, HeldWork, Holder};
 
@@ -31,12 +31,13 @@ const ASK: &str = "with asked as ( \
        returning 1), \
      counted as (select count(*) as rows from asked) \
      select pg_notify('towline_work', '') from counted where rows > 0";
-/// What a claim makes of the rows in `next`.
+/// What a claim makes of the rows in `next`. The server can't know how many these are, and would rather read the whole table than look up
+/// each; of an array it expects ten.
 macro_rules! granted {
     () => {
         "update towline_work w set holder = $1, token = w.token + 1, until = now() + $2 * interval '1 s', attempts = w.attempts + 1, \
        ready_at = now() + $2 * interval '1 s' * least(w.attempts + 1, 10) \
-     from next where w.cluster = next.cluster \
+     from next where w.cluster = any (array(select cluster from next)) and w.cluster = next.cluster \
      returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
        coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text)"
@@ -53,7 +54,7 @@ const CLAIM: &str = concat!(
        select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
          and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
        order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
-     next as (select * from urgent union all select * from others) ",
+     next as materialized (select * from urgent union all select * from others) ",
     granted!()
 );
 /// Grants the row of a cluster, if it is ready and nobody has it or has locked it.
@@ -134,7 +135,7 @@ impl WorkQueue {
     pub async fn ask(&self, ids: &[Uuid], urgent: bool) -> Result<(), Error> {
         let clusters = texts(ids);
         let params = [(&clusters as _, Type::TEXT_ARRAY), (&urgent as _, Type::BOOL)];
-        self.database.execute("ask", ASK, &params).await?;
+        self.database.execute("ask", Text::Prepared(ASK), &params).await?;
         if let Some(broker) = self.broker.as_ref().filter(|_| urgent) {
             broker.hint(ids);
         }
@@ -146,7 +147,7 @@ impl WorkQueue {
     pub async fn ask_within(transaction: &mut Transaction<'_>, clusters: &[Uuid], urgent: bool) -> Result<(), Error> {
         let clusters = texts(clusters);
         let params = [(&clusters as _, Type::TEXT_ARRAY), (&urgent as _, Type::BOOL)];
-        transaction.execute("ask", ASK, &params).await.map(|_| ())
+        transaction.execute("ask", Text::Prepared(ASK), &params).await.map(|_| ())
     }
 
     /// Claims what is ready, at most as many rows as there are slots. One statement; none without slots.
@@ -167,7 +168,7 @@ impl WorkQueue {
         ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
-        let rows = database.all(QUERY, CLAIM, &params).await?;
+        let rows = database.all(QUERY, Text::Prepared(CLAIM), &params).await?;
         let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
         granted.collect()
     }
@@ -179,7 +180,7 @@ impl WorkQueue {
         let params = [(&holder as _, Type::TEXT), (&seconds as _, Type::FLOAT8), (&cluster as _, Type::TEXT)];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
-        let rows = database.all(QUERY, CLAIM_ONE, &params).await?;
+        let rows = database.all(QUERY, Text::Prepared(CLAIM_ONE), &params).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.granted(QUERY, row, sent)
     }
@@ -265,7 +266,7 @@ impl WorkQueue {
         let holder = self.holder.as_str();
         let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
         let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
-        let rows = database.all(query, text, &params).await?;
+        let rows = database.all(query, Text::Prepared(text), &params).await?;
         let Some(row) = rows.first() else { return Ok(Finished::Lost) };
         if column(query, row, 0)? {
             self.returned.notify_one();

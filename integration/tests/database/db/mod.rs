@@ -14,5 +14,6 @@ mod connections;
 mod listening;
 mod migrations;
 mod parameters;
+mod prepared;
 mod transactions;
 mod world;

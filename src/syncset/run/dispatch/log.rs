@@ -1,12 +1,12 @@
 //! What the log says above the dispatcher's cursor: its place in the log, and the changes of documents with what decides whom they concern.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::db::{self, Database, Row, Type, column};
+use crate::db::{self, Database, Row, Text, column};
 use crate::documents::{IS_WHOLE, Kind};
 
 const QUERY: &str = "dispatch_read";
@@ -29,7 +29,7 @@ pub(super) struct Read {
 ///
 /// A row may have two documents of 4 MiB, of which it prints what names clusters. So it ends where the documents as they are stored, and
 /// what it has printed, come to more than 8 MiB, but not before the first row.
-fn statement() -> String {
+static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "select {IS_WHOLE}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, l.* \
          from towline_meta m cross join towline_version s \
@@ -44,12 +44,12 @@ fn statement() -> String {
                from (select *, count(*) over () as rows, sum(size) over (order by version) - size as stored from ( \
                    select n.*, p.document as old_document, \
                      coalesce(pg_column_size(n.document), 0) + coalesce(pg_column_size(p.document), 0) as size \
-                   from (select * from towline_log where version > c.cursor order by version limit $1) n \
+                   from (select * from towline_log where version > c.cursor order by version limit {ROWS}) n \
                    left join towline_log p on p.version = n.old_version) n) n \
                left join lateral jsonb_to_record({old_document}) as b{record} on true \
                left join lateral jsonb_to_record({document}) as a{record} on true \
-               where n.stored <= $2) o) o \
-           where printed <= $2 \
+               where n.stored <= {BYTES}) o) o \
+           where printed <= {BYTES} \
          ) l on true order by l.version",
         before = DocumentState::expression("b"),
         after = DocumentState::expression("a"),
@@ -57,7 +57,7 @@ fn statement() -> String {
         old_document = object("n.old_document"),
         document = object("n.document"),
     )
-}
+});
 
 /// A document of a kind that concerns clusters, as an expression; null if it is no object.
 fn object(document: &str) -> String {
@@ -68,7 +68,7 @@ fn object(document: &str) -> String {
 
 /// Reads up to 500 rows above the cursor.
 pub(super) async fn read(database: &Database) -> Result<Read, db::Error> {
-    let rows = database.all(QUERY, &statement(), &[(&ROWS, Type::INT8), (&BYTES, Type::INT8)]).await?;
+    let rows = database.all(QUERY, Text::Prepared(&STATEMENT), &[]).await?;
     let Some(first) = rows.first() else {
         // The table of the origin is empty: it is being restored.
         let head = Head { is_whole: false, base: 0, newest: 0, cursor: 0 };

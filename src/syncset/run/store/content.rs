@@ -1,11 +1,13 @@
 //! What a pass reads when something is due: one statement.
 
+use std::sync::LazyLock;
+
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, PatchedColumns};
 use super::snapshot::read;
 use super::{PassStore, StoreError};
-use crate::db::{self, Row, Type, column};
+use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
 
@@ -48,7 +50,7 @@ pub struct SealedSecret {
 
 /// The first row says whether the database is whole. Each of the others has what it is, an id, a version, and JSON or bytes: payloads
 /// are large, and each is a row of its own.
-fn statement() -> String {
+static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "select 'whole', '', case when {IS_WHOLE} then 1 else 0 end::bigint, null::text, null::bytea \
            from towline_meta m, towline_version s \
@@ -61,7 +63,7 @@ fn statement() -> String {
          union all select 'secret', id::text, version, null, sealed from secrets where kind = 'secrets' \
            and id = any($3::text[]::uuid[])"
     )
-}
+});
 
 impl PassStore {
     /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets.
@@ -76,7 +78,7 @@ impl PassStore {
         let params =
             [(&cluster as _, Type::TEXT), (&syncsets as _, Type::TEXT_ARRAY), (&secrets as _, Type::TEXT_ARRAY)];
         let _turn = self.turn().await;
-        let mut rows = self.database.rows(QUERY, &statement(), &params).await?;
+        let mut rows = self.database.rows(QUERY, Text::Prepared(&STATEMENT), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);
         let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());
         while let Some(row) = rows.next().await? {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{PassStore, StoreError};
-use crate::db::{Type, column};
+use crate::db::{Text, Type, column};
 use crate::documents::{WorkClaim, WorkQueue};
 
 /// Two documents that find out at once that they lead to one cluster would not see each other. The lock is that of namespace and identity.
@@ -52,8 +52,8 @@ impl PassStore {
         ];
         let _turn = self.turn().await;
         let mut transaction = self.database.begin("own", WITHIN).await?;
-        transaction.execute("lock_identity", LOCK, &lock).await?;
-        let rows = transaction.all(QUERY, OWN, &params).await?;
+        transaction.execute("lock_identity", Text::Prepared(LOCK), &lock).await?;
+        let rows = transaction.all(QUERY, Text::Prepared(OWN), &params).await?;
         let row = rows.first().ok_or(StoreError::LeaseExpired)?;
         let owner: Option<String> = column(QUERY, row, 0)?;
         let waiting: Vec<&str> = column(QUERY, row, 1)?;

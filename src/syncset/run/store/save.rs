@@ -5,13 +5,15 @@
 //! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
 //! changed.
 
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, AppliedKey, ClusterColumns, PatchedColumns, ResultColumns};
 use super::content::texts;
 use super::{PassStore, StoreError};
-use crate::db::{Json, Row, Type, column};
+use crate::db::{Json, Row, Text, Type, column};
 use crate::documents::WorkClaim;
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::pass::Writes;
@@ -92,6 +94,10 @@ fn deleted() -> String {
     )
 }
 
+static SAVE: LazyLock<String> = LazyLock::new(|| {
+    format!("with {REVISION}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held", deleted = deleted())
+});
+
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
 pub(in crate::syncset) const RESYNC: &str = "insert into towline_cluster (cluster, kubeconfig_generation, attempts, resyncs) \
@@ -143,12 +149,8 @@ impl PassStore {
             (&unpatched as _, Type::TEXT_ARRAY),
             (&positions as _, Type::INT8_ARRAY),
         ];
-        let text = format!(
-            "with {REVISION}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held",
-            deleted = deleted()
-        );
         let _turn = self.turn().await;
-        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
+        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE), &params).await?)
     }
 
     /// The present revision of the cluster.
@@ -158,7 +160,7 @@ impl PassStore {
         let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
         let text = format!("with {REVISION} select wanted, version from held");
         let _turn = self.turn().await;
-        revision(QUERY, &self.database.all(QUERY, &text, &params).await?)
+        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&text), &params).await?)
     }
 
     /// Makes full passes of these clusters due. They begin when the clusters are asked for.

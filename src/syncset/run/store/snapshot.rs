@@ -1,6 +1,7 @@
 //! What a pass begins with: one statement, so that all of it is of one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, StoreError};
-use crate::db::{Row, Type, column};
+use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
@@ -126,7 +127,7 @@ const COUNTED: &str = "case jsonb_typeof(d.spec->'resources') when 'array' then 
 
 /// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
 /// syncset that another release has written, in whatever form, does not keep the others from being read.
-fn statement() -> String {
+static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
          selectors as materialized ( \
@@ -184,7 +185,7 @@ fn statement() -> String {
               on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text \
          from towline_meta m, towline_version s"
     )
-}
+});
 
 impl SecretFacts {
     /// Bytes that a copy of it takes, about.
@@ -199,7 +200,7 @@ impl PassStore {
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
         let cluster = cluster.to_string();
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, &statement(), &[(&cluster, Type::TEXT)]).await?;
+        let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &[(&cluster, Type::TEXT)]).await?;
         match rows.first() {
             Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
             Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
@@ -219,7 +220,7 @@ impl PassStore {
         }
         let syncset = syncset.to_string();
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, TEXT, &[(&syncset as _, Type::TEXT)]).await?;
+        let rows = self.database.all(QUERY, Text::Prepared(TEXT), &[(&syncset as _, Type::TEXT)]).await?;
         Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
     }
 }
