@@ -13,7 +13,7 @@ use super::refusal::{Failed, Stop};
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::action::PassPlan;
-use crate::syncset::plan::pass::{Refusal, Refused, Writes};
+use crate::syncset::plan::pass::{Refusal, Refused};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::Unreachable;
@@ -35,8 +35,12 @@ pub(super) struct Identified {
 }
 
 impl Identified {
-    /// What is stored of it. The full pass that a new kubeconfig demands stays due until one has come to its end.
-    pub(super) fn noted(&self, read: &Read) -> ClusterUpdate {
+    /// What is stored of it with the first writes, if it was not known: the rows of this pass are of this cluster, also if the kubeconfig is
+    /// changed before it ends. The full pass that a new kubeconfig demands stays due until one has come to its end.
+    pub(super) fn noted(&self, read: &Read) -> Option<ClusterUpdate> {
+        if self.identity.as_deref().is_none_or(|identity| read.identity() == Some(identity)) {
+            return None;
+        }
         let generation = read.plan.facts.as_ref().map_or(0, |facts| facts.kubeconfig_generation);
         let row = ClusterRow {
             kubeconfig_generation: generation,
@@ -47,7 +51,7 @@ impl Identified {
             last_contact: Some(read.now()),
             ..read.cluster_row().identified(self.identity.clone())
         };
-        ClusterUpdate { row, resyncs: read.snapshot.resyncs }
+        Some(ClusterUpdate { row, resyncs: read.snapshot.resyncs })
     }
 }
 
@@ -84,14 +88,7 @@ impl Worker {
             return Ok(Identification::Stopped(stop));
         }
         let is_another = read.identity().is_some_and(|noted| *noted != identity);
-        let is_new = read.identity().is_none();
-        let identified = Identified { identity: Some(identity), is_another };
-        if is_new {
-            // The rows of this pass are of this cluster, also if the kubeconfig is changed before it ends. Another identity is stored only
-            // together with the first writes.
-            self.store.save(&work.writing(), &Writes::default(), Some(&identified.noted(read))).await?;
-        }
-        Ok(Identification::Identified(identified))
+        Ok(Identification::Identified(Identified { identity: Some(identity), is_another }))
     }
 
     /// What stops a pass over a cluster that another document of the namespace owns.

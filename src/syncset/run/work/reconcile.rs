@@ -443,7 +443,7 @@ impl Worker {
         let Prepared { input, share: _share } = prepared;
         executor.expect(input.kinds());
         let mut target = PassTarget::new((self, work, read), executor, basis, own_slot, stopping);
-        target.noted = identified.is_another.then(|| identified.noted(read));
+        target.noted = identified.noted(read);
         let (outcome, halt) = Box::pin(pass(&mut target, input)).await;
         let not_before = target.not_before;
         let is_answered = executor.is_answered();

@@ -47,7 +47,7 @@ pub(super) struct PassTarget<'p, 'c> {
     pub(super) basis: &'p mut Basis,
     pub(super) own_slot: &'p mut ReconcileSlot,
     pub(super) stopping: &'p CancellationToken,
-    /// Another identity is stored with the first writes, which forget what was stored of the cluster before.
+    /// A new identity is stored with the first writes. If it is another one, these forget what was stored of the cluster before.
     pub(super) noted: Option<ClusterUpdate>,
     began: Instant,
     waited: Duration,
