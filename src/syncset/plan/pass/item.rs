@@ -106,7 +106,7 @@ impl Item {
     }
 
     /// The object is not there, whoever created it: what is created in its place is ours.
-    pub(super) fn is_gone(&mut self) {
+    pub(super) fn forget_uid(&mut self) {
         self.is_absent = true;
         let Facts { uid, version, owned, adopted, resent: _, gone: _ } = &mut self.facts;
         (*uid, *version, *owned, *adopted) = (None, None, None, false);

@@ -148,7 +148,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Puts lists where the next step finds them, in this order. The limits of a pass hold before each page.
+    /// Puts lists where the next request finds them, in this order. The limits of a pass hold before each page.
     fn wait_for(&mut self, listings: Vec<Listing>) {
         for listing in listings.into_iter().rev() {
             self.listings.push_front(listing);
@@ -290,7 +290,7 @@ impl Pass {
                 return;
             }
             item.send = true;
-            item.is_gone();
+            item.forget_uid();
             item.facts.resent = item.facts.resent.saturating_add(1);
             item.facts.gone = item.facts.gone.saturating_add(1);
             item.is_known &= item.behavior != Behavior::CreateOnly;
@@ -338,7 +338,7 @@ fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
     item.state = ItemState::Ready;
     item.is_known = true;
     match found {
-        None => item.is_gone(),
+        None => item.forget_uid(),
         Some(seen) if seen.is_terminating() => item.state = terminating(item),
         Some(seen) => {
             let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);

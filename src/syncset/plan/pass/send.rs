@@ -25,6 +25,13 @@ const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.
 /// Why an object is not deleted to be created again.
 const CHANGED: &str = "documents have changed meanwhile";
 
+/// What is left to do for an object that was written.
+enum Sent {
+    Settled,
+    /// It existed before us, so it is sent with the mark of that.
+    Again,
+}
+
 impl Pass {
     /// The next thing to do for an object whose turn it is: it is looked at, or sent. After that it may come once more.
     pub(super) async fn send_item<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
@@ -137,8 +144,9 @@ impl Pass {
             match applied {
                 Ok(written) => {
                     target.sent(item.behavior, true);
-                    if self.is_written(&mut item, written) {
-                        return Ok(());
+                    match self.note_written(&mut item, written) {
+                        Sent::Settled => return Ok(()),
+                        Sent::Again => {}
                     }
                 }
                 Err(refused) if item.was_overtaken(&refused) => {
@@ -160,7 +168,7 @@ impl Pass {
                 target.sent(item.behavior, true);
                 // It has not existed, so it is ours.
                 item.facts.adopted = false;
-                self.is_written(&mut item, Written { created: true, seen });
+                self.note_written(&mut item, Written { created: true, seen });
                 return Ok(());
             }
             Err(refused) => refused,
@@ -214,13 +222,14 @@ impl Pass {
             match self.write(target, verb, item.address(), write).await? {
                 Ok(written) => {
                     target.sent(item.behavior, true);
-                    if self.is_written(&mut item, written) {
-                        return Ok(());
+                    match self.note_written(&mut item, written) {
+                        Sent::Settled => return Ok(()),
+                        Sent::Again => {}
                     }
                 }
                 Err(refused) if refused.refusal == Refusal::NotFound && !item.is_last_try() => {
                     item.tries += 1;
-                    item.is_gone();
+                    item.forget_uid();
                     self.begin_again(item);
                     return Ok(());
                 }
@@ -268,7 +277,7 @@ impl Pass {
         } else {
             let uid = found.map(|seen| seen.uid);
             item.tries += 1;
-            item.is_gone();
+            item.forget_uid();
             item.is_absent = uid.is_none();
             item.facts.adopted = uid.is_some() && !item.desired.may_adopt;
             item.facts.uid = uid;
@@ -350,11 +359,11 @@ impl Pass {
         self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));
     }
 
-    /// Notes that the object is there as it was sent. Returns false if it has to be sent once more, since it existed before us.
-    fn is_written(&mut self, item: &mut Item, Written { created, seen }: Written) -> bool {
+    /// Notes that the object is there as it was sent.
+    fn note_written(&mut self, item: &mut Item, Written { created, seen }: Written) -> Sent {
         if seen.is_terminating() {
             self.fail_terminating(item);
-            return true;
+            return Sent::Settled;
         }
         let is_another = item.facts.uid.as_ref().is_some_and(|uid| *uid != seen.uid);
         let is_foreign = !created && (is_another || item.is_absent);
@@ -363,7 +372,7 @@ impl Pass {
         if is_foreign && !item.facts.adopted && !item.desired.may_adopt {
             item.facts.adopted = true;
             self.note(item, false);
-            return false;
+            return Sent::Again;
         }
         item.facts.version = Some(seen.version);
         item.facts.owned = match item.behavior {
@@ -387,7 +396,7 @@ impl Pass {
             self.progress.objects.insert(item.object.clone());
         }
         self.note_definition(&item.desired.body);
-        true
+        Sent::Settled
     }
 
     /// `CreateOnly` leaves what exists, which is not what was sent.

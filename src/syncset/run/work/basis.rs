@@ -56,7 +56,7 @@ impl Basis {
         self.waited += waited;
     }
 
-    /// Whether the database has to be asked before the next step.
+    /// Whether the database has to be asked before the next request.
     pub(super) fn is_stale(&self, deletes: bool, now: Instant) -> bool {
         self.waited > FRESH || (deletes && now.saturating_duration_since(self.told) > FRESH)
     }

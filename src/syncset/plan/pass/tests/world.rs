@@ -55,6 +55,8 @@ pub(super) struct World {
     /// By the request as it is logged.
     pub(super) refusals: BTreeMap<String, Refusal>,
     pub(super) without_strategic: bool,
+    /// Objects that can't be changed, only created.
+    pub(super) immutable: BTreeSet<ObjectRef>,
     /// Each page of a list is empty and not the last one.
     pub(super) endless_lists: bool,
     /// A namespace that is deleted is there until [`World::finish_namespaces`].
@@ -434,6 +436,11 @@ impl World {
         match write {
             Write::Apply(_) | Write::Create { .. } if !is_there && self.without_namespace(object) => {
                 Err(refused(Refusal::NotFound))
+            }
+            Write::Apply(body)
+                if self.immutable.contains(object) && is_there && self.objects[object].data != body["data"] =>
+            {
+                Err(refused(Refusal::Invalid))
             }
             Write::Apply(body) => {
                 self.is_another(object, body).map_or(Ok(()), |refusal| Err(refused(refusal)))?;

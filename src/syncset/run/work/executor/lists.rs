@@ -22,7 +22,7 @@ const MOST_LISTED: usize = 100_000;
 /// alone. Metadata is this large only by intent, and the objects of such a list are then read one by one.
 const LARGEST_OBJECT: usize = 1 << 20;
 
-/// What the lists of a step have brought so far, by their positions.
+/// What the lists of a request have brought so far, by their positions.
 #[derive(Default)]
 struct Brought {
     pages: BTreeMap<usize, Result<Page, Refused>>,
@@ -31,7 +31,7 @@ struct Brought {
 }
 
 impl Brought {
-    /// Fails if the step ends at once.
+    /// Fails if the request ends at once.
     fn put(&mut self, at: usize, page: Result<Page, Failed>) -> Result<(), Stop> {
         let page = match page {
             Ok(page) => Ok(page),
@@ -48,7 +48,7 @@ impl Brought {
         Ok(())
     }
 
-    fn reply(self) -> Result<Vec<Result<Page, Refused>>, Stop> {
+    fn into_pages(self) -> Result<Vec<Result<Page, Refused>>, Stop> {
         let lists = self.pages.into_values().collect();
         match self.throttled {
             Some((told, message)) => Err(Stop::Throttled { told, message, lists }),
@@ -90,7 +90,7 @@ impl Executor<'_> {
             }
             brought.put(at, page)?;
         }
-        brought.reply()
+        brought.into_pages()
     }
 
     /// Where a list is read from.
