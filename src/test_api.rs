@@ -39,8 +39,8 @@ pub mod documents {
         Document, Ending, Event, Expected, Fields, Filter, Finished, Grant, Holder, Item, Key, Keyring, Kind,
         LargeSlots, Leadership, ListError, ListQuery, Migrated, Object, Outcome, Page, Problem, ProblemKind, Purpose,
         Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget, Turns, Watch, WatchQuery, Work, WorkClaim,
-        WorkConsumer, WorkQueue, WriteError, Writer, WriterHandle, WriterObserver, compact, list, list_json, migrate,
-        open, renumber,
+        WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, WriterObserver, compact, list, list_json,
+        migrate, open, renumber,
     };
 }
 pub mod election {

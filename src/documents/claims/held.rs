@@ -147,10 +147,9 @@ impl Registration {
     pub(in crate::documents) fn fence(&self) -> &Fence {
         &self.fence
     }
-}
 
-impl Drop for Registration {
-    fn drop(&mut self) {
+    /// The claim is renewed no more.
+    pub(in crate::documents) fn release(&self) {
         self.fence.close();
         self.held.entries.send_if_modified(|entries| {
             if entries.get(&self.cluster).is_some_and(|entry| entry.token == self.token) {
@@ -158,6 +157,12 @@ impl Drop for Registration {
             }
             false
         });
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

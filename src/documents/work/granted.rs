@@ -51,6 +51,11 @@ impl Work {
         self.claim.expired().await
     }
 
+    /// Gives the claim up before a statement that ends it: the next pass may begin before the answer arrives.
+    pub fn release(&self) {
+        self.registration.release();
+    }
+
     /// The claim as the writer checks it.
     pub fn writing(&self) -> WorkClaim {
         WorkClaim { cluster: self.cluster, holder: self.holder.as_str().to_owned(), token: self.token }

@@ -22,5 +22,5 @@ mod turns;
 
 pub use consumer::WorkConsumer;
 pub use granted::Work;
-pub use queue::{Counts, Finished, WorkQueue};
+pub use queue::{Counts, Finished, WorkEnd, WorkQueue};
 pub use turns::{Shares, Turns};

@@ -3,7 +3,7 @@
 //! Statements that lock several rows lock them in order of the cluster, or they would deadlock with each other; a claim skips rows that
 //! somebody else has locked.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::granted::Work;
 use super::turns::Shares;
-use crate::db::{Database, Error, Row, Text, Transaction, Type, column};
+use crate::db::{Database, Error, Param, Row, Text, Transaction, Type, column};
 use crate::documents::bus::Broker;
 use crate::documents::claims::{Claims, HeldClaim, HeldWork, Holder};
 
@@ -64,11 +64,12 @@ const CLAIM_ONE: &str = concat!(
          and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update skip locked) ",
     granted!()
 );
-/// Ends a claim. Where another pass was requested meanwhile, the row is ready at once. $7 says that the pass was not at its end.
-const DONE: &str = "update towline_work set holder = null, until = null, \
-       attempts = case when wanted = $4 then $5 else 0 end, urgent = urgent and (wanted <> $4 or $7::bool), \
-       ready_at = case when wanted = $4 then $6::text::timestamptz else now() end \
-     where cluster = $1::text::uuid and holder = $2 and token = $3 returning wanted <> $4";
+static DONE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "update towline_work w set {} where w.cluster = $1::text::uuid and w.holder = $2 and w.token = $3 returning w.wanted <> $4",
+        WorkEnd::assignments(4)
+    )
+});
 /// Ends a claim as if it had not been granted.
 const HAND_BACK: &str = "update towline_work set holder = null, until = null, attempts = greatest(attempts - 1, 0), \
        ready_at = now() \
@@ -93,6 +94,17 @@ pub struct WorkQueue {
     returned: Arc<Notify>,
 }
 
+/// What becomes of the row of a claim that ends, unless another pass was requested meanwhile.
+#[derive(Clone, Debug)]
+pub struct WorkEnd {
+    /// When it is ready again.
+    next: String,
+    /// How many failed attempts it remembers.
+    attempts: i32,
+    /// If it was urgent, it still is.
+    goes_on: bool,
+}
+
 /// What has become of the row of a pass that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
@@ -115,6 +127,34 @@ pub struct Counts {
     pub waiting: i64,
     /// Since when the oldest ready row has been ready.
     pub oldest: Option<Duration>,
+}
+
+impl WorkEnd {
+    /// The pass has come to its end. The row is ready again at this time, and remembers so many failed attempts, 0 after a success.
+    pub fn done(next: Timestamp, attempts: u32) -> Self {
+        Self { next: next.to_string(), attempts: i32::try_from(attempts).unwrap_or(i32::MAX), goes_on: false }
+    }
+
+    /// Somebody has to go on with the cluster from this time on: what was urgent stays so.
+    pub fn go_on(next: Timestamp, attempts: u32) -> Self {
+        Self { goes_on: true, ..Self::done(next, attempts) }
+    }
+
+    /// What is set in the row `w`, by [`Self::params`] from this number on. Where another pass was requested meanwhile, it is ready at once.
+    pub fn assignments(first: usize) -> String {
+        let [wanted, attempts, next, goes_on] = [first, first + 1, first + 2, first + 3];
+        format!(
+            "holder = null, until = null, attempts = case when w.wanted = ${wanted} then ${attempts} else 0 end, \
+             urgent = w.urgent and (w.wanted <> ${wanted} or ${goes_on}), \
+             ready_at = case when w.wanted = ${wanted} then ${next}::text::timestamptz else now() end"
+        )
+    }
+
+    /// The parameters, for a claim that serves so many requests.
+    pub fn params<'p>(&'p self, wanted: &'p i64) -> [Param<'p>; 4] {
+        let Self { next, attempts, goes_on } = self;
+        [(wanted, Type::INT8), (attempts, Type::INT4), (next, Type::TEXT), (goes_on, Type::BOOL)]
+    }
 }
 
 impl WorkQueue {
@@ -207,32 +247,13 @@ impl WorkQueue {
         Ok(granted)
     }
 
-    /// Ends a pass. `attempts` is how many failed ones the row remembers, 0 after a success; `next` is when it is ready again. Both hold
-    /// unless another pass was requested meanwhile.
+    /// Ends a pass. What is said of the row holds unless another pass was requested meanwhile.
     ///
     /// If it fails, the row may return when the claim ends, as if the pass had not ended.
-    pub async fn done(&self, work: Work, attempts: u32, next: Timestamp) -> Result<Finished, Error> {
-        self.end_pass(work, attempts, next, false).await
-    }
-
-    /// Ends a claim on a cluster with which somebody has to go on from `next` on: if it was urgent, it still is. `attempts` as in
-    /// [`Self::done`].
-    ///
-    /// If it fails, the row may return when the claim ends, as if the pass had not ended.
-    pub async fn go_on(&self, work: Work, attempts: u32, next: Timestamp) -> Result<Finished, Error> {
-        self.end_pass(work, attempts, next, true).await
-    }
-
-    async fn end_pass(&self, work: Work, attempts: u32, next: Timestamp, goes_on: bool) -> Result<Finished, Error> {
-        let (attempts, next) = (i32::try_from(attempts).unwrap_or(i32::MAX), next.to_string());
+    pub async fn done(&self, work: Work, end: &WorkEnd) -> Result<Finished, Error> {
         let wanted = work.wanted;
-        let further = [
-            (&wanted as _, Type::INT8),
-            (&attempts as _, Type::INT4),
-            (&next as _, Type::TEXT),
-            (&goes_on as _, Type::BOOL),
-        ];
-        self.end(self.patient(), work, "work_done", DONE, &further).await
+        let further = end.params(&wanted);
+        self.end(self.patient(), work, "work_done", &DONE, &further).await
     }
 
     /// Gives work back that was not done through no fault of the cluster, so that another process may take it at once.
@@ -257,22 +278,26 @@ impl WorkQueue {
         database: Database,
         work: Work,
         query: &'static str,
-        text: &str,
-        further: &[(&(dyn crate::db::ToSql + Sync), Type)],
+        text: &'static str,
+        further: &[Param<'_>],
     ) -> Result<Finished, Error> {
         let (cluster, token) = (work.cluster.to_string(), work.token);
-        // The next pass may begin before the answer arrives.
-        drop(work);
+        work.release();
         let holder = self.holder.as_str();
         let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
         let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
         let rows = database.all(query, Text::Prepared(text), &params).await?;
         let Some(row) = rows.first() else { return Ok(Finished::Lost) };
-        if column(query, row, 0)? {
+        Ok(self.ended(column(query, row, 0)?))
+    }
+
+    /// A statement has ended a claim, and the row is ready or not.
+    pub fn ended(&self, is_ready: bool) -> Finished {
+        if is_ready {
             self.returned.notify_one();
-            Ok(Finished::Ready)
+            Finished::Ready
         } else {
-            Ok(Finished::Settled)
+            Finished::Settled
         }
     }
 

@@ -29,7 +29,7 @@ use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::plan::object::left_alone;
 use crate::syncset::plan::parse;
-use crate::syncset::plan::pass::{Input, Progress};
+use crate::syncset::plan::pass::Input;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{Rendered, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Wanted, placed};
@@ -233,7 +233,7 @@ impl Inspector {
         let pass_plan = PassPlan { due: BTreeSet::from([id]), ..PassPlan::default() };
         let deletions = |_| Deletions::Unchecked;
         let beside = self.preparer.proposing(id, PROPOSED, kept.clone());
-        let prepared = beside.prepare(&snapshot, &plan, &pass_plan, false, Progress::default(), &deletions).await;
+        let prepared = beside.prepare(&snapshot, &plan, &pass_plan, false, &deletions).await;
         let prepared = prepared.map_err(|error| {
             Obstacle::Failed(match error {
                 PrepareError::Store(error) => of_store(&error),

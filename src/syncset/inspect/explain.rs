@@ -18,7 +18,7 @@ use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
-use crate::syncset::plan::pass::{Input, Manager, PRUNE, Progress, Seen};
+use crate::syncset::plan::pass::{Input, Manager, PRUNE, Seen};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Live, Scope, placed};
@@ -172,8 +172,7 @@ impl Inspector {
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
         let pass_plan = PassPlan { is_full: true, ..PassPlan::default() };
         let deletions = |syncset: Uuid| snapshot.deletions(syncset);
-        let prepared =
-            self.preparer.prepare(&snapshot, &plan, &pass_plan, false, Progress::default(), &deletions).await;
+        let prepared = self.preparer.prepare(&snapshot, &plan, &pass_plan, false, &deletions).await;
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(PrepareError::Store(error)) => return Err(error.into()),

@@ -16,7 +16,7 @@ use towline::test_api::syncset::kubeconfig::Allowed;
 use towline::test_api::syncset::payloads::Payloads;
 use towline::test_api::syncset::plan::action::{Action, PassPlan};
 use towline::test_api::syncset::plan::name::ObjectRef;
-use towline::test_api::syncset::plan::pass::{Progress, Writes};
+use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::rows::{AppliedRow, ResultRow};
 use towline::test_api::syncset::plan::spec::Rendering;
 use towline::test_api::syncset::plan::status::Reason;
@@ -104,7 +104,7 @@ impl World {
         let plan = Plan::of(snapshot);
         let is_living = |syncset: &_| snapshot.candidates.iter().any(|candidate| candidate.id == *syncset);
         let deletions = |syncset| if is_living(&syncset) { Deletions::Allowed } else { Deletions::Suspended };
-        self.preparer.prepare(snapshot, &plan, pass_plan, false, Progress::default(), &deletions).await
+        self.preparer.prepare(snapshot, &plan, pass_plan, false, &deletions).await
     }
 
     /// With the plan of the snapshot.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
 use towline::test_api::documents::{
-    self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Writer,
+    self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Work, WorkEnd, Writer,
 };
+use towline::test_api::syncset::plan::pass::Writes;
+use towline::test_api::syncset::plan::rows::ClusterRow;
+use towline::test_api::syncset::store::{ClusterUpdate, PassStore, StoreError};
 
 use crate::work::world::{END, LIMIT, Process, Running, Stage, clusters, id, in_a_century, open, run};
 
@@ -62,7 +65,7 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
         process.ask(&[1], true).await;
         let work = process.claim_one().await;
         let claim = work.claim().clone();
-        let failed = process.queue.done(work, 7, in_a_century()).await.expect("an answer");
+        let failed = process.queue.done(work, &WorkEnd::done(in_a_century(), 7)).await.expect("an answer");
         assert_eq!((failed, claim.check().is_err()), (Finished::Settled, true));
         let row = "select count(*) from towline_work where attempts = 7 and not urgent and holder is null and until is null \
              and ready_at = '2126-01-01' and wanted = 1 and token = 1";
@@ -74,10 +77,46 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
         assert_eq!((work.token, work.attempts, work.wanted, work.urgent), (2, 1, 2, false));
         process.ask(&[1], true).await;
         assert_eq!(process.claim(9).await.len(), 0, "it is being worked on");
-        assert_eq!(process.queue.done(work, 7, in_a_century()).await.expect("an answer"), Finished::Ready);
+        assert_eq!(
+            process.queue.done(work, &WorkEnd::done(in_a_century(), 7)).await.expect("an answer"),
+            Finished::Ready
+        );
         let again = process.claim_one().await;
         assert_eq!((again.token, again.attempts, again.wanted, again.urgent), (3, 1, 3, true));
         assert_eq!(process.done(again).await, Finished::Settled);
+    });
+}
+
+/// *Costs*: what a pass came to is stored by the statement that ends its claim, or neither is done.
+#[test]
+fn the_last_statement_of_a_pass_stores_its_result_and_ends_its_claim() {
+    run(async {
+        let stage = Stage::new("ends_stored").await;
+        let (process, store) = (stage.process(), PassStore::new(stage.database()));
+        let stored = ClusterUpdate { row: ClusterRow { attempts: 3, ..ClusterRow::default() }, resyncs: 0 };
+        let end = async |work: &Work, attempts: u32| {
+            let end = WorkEnd::done(in_a_century(), attempts);
+            store.end(work, &end, &Writes::default(), &stored).await
+        };
+        let rows = "select count(*) from towline_cluster where attempts = 3";
+        process.ask(&[1], true).await;
+        let work = process.claim_one().await;
+        assert!(!end(&work, 7).await.expect("it is held"), "nobody has asked for another one");
+        assert!(work.check().is_err() && process.queue.held().is_empty());
+        let row = "select count(*) from towline_work where attempts = 7 and not urgent and holder is null and until is null \
+             and ready_at = '2126-01-01' and wanted = 1 and token = 1";
+        assert_eq!((stage.number(row).await, stage.number(rows).await), (1, 1));
+        process.ask(&[1], false).await;
+        let work = process.claim_one().await;
+        process.ask(&[1], true).await;
+        assert!(end(&work, 7).await.expect("it is held"), "somebody has");
+        let work = process.claim_one().await;
+        assert_eq!((work.token, work.attempts, work.wanted, work.urgent), (3, 1, 3, true));
+        // Somebody else holds it.
+        stage.run("delete from towline_cluster; update towline_work set token = token + 1").await;
+        assert!(matches!(end(&work, 0).await, Err(StoreError::LeaseExpired)));
+        let held = "select count(*) from towline_work where token = 4 and holder is not null";
+        assert_eq!((stage.number(held).await, stage.number(rows).await), (1, 0));
     });
 }
 
@@ -92,17 +131,20 @@ fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
         let long_ago = || "2026-01-01T00:00:00Z".parse().expect("a time");
         for round in 2..5 {
             for work in process.claim(9).await {
-                assert_eq!(process.queue.go_on(work, 0, long_ago()).await.expect("an answer"), Finished::Settled);
+                assert_eq!(
+                    process.queue.done(work, &WorkEnd::go_on(long_ago(), 0)).await.expect("an answer"),
+                    Finished::Settled
+                );
             }
             let found: Vec<_> = process.claim(9).await;
             let told: Vec<_> = found.iter().map(|work| (work.token, work.attempts, work.urgent)).collect();
             assert_eq!(told, [(round * 2 - 2, 1, false), (round * 2 - 2, 1, true)]);
             for work in found {
-                process.queue.go_on(work, 0, long_ago()).await.expect("an answer");
+                process.queue.done(work, &WorkEnd::go_on(long_ago(), 0)).await.expect("an answer");
             }
         }
         for work in process.claim(9).await {
-            process.queue.done(work, 0, long_ago()).await.expect("an answer");
+            process.queue.done(work, &WorkEnd::done(long_ago(), 0)).await.expect("an answer");
         }
         assert!(process.claim(9).await.iter().all(|work| !work.urgent));
     });

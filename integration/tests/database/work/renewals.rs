@@ -2,9 +2,9 @@
 
 use integration::eventually;
 use integration::postgres::{ADMIN, HUB};
-use towline::test_api::documents::{Finished, Role};
+use towline::test_api::documents::{Finished, Role, WorkEnd};
 
-use crate::work::world::{END, LIMIT, Process, SHORT, Stage, clusters, id, open, run};
+use crate::work::world::{END, LIMIT, Process, SHORT, Stage, clusters, id, in_a_century, open, run};
 
 /// When the claim on a cluster ends in the database, in ms.
 fn until(cluster: u64) -> String {
@@ -145,7 +145,7 @@ fn a_process_that_ends_hands_its_work_back() {
         assert_eq!(clusters(&taken), [1, 2]);
         assert!(taken.iter().all(|work| work.attempts == 1 && work.token == 2 && work.urgent));
         assert_eq!(
-            one.queue.done(held.remove(0), 0, crate::work::world::in_a_century()).await.expect("an answer"),
+            one.queue.done(held.remove(0), &WorkEnd::done(in_a_century(), 0)).await.expect("an answer"),
             Finished::Lost
         );
     });

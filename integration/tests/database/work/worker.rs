@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use towline::test_api::db::Database;
-use towline::test_api::documents::{Broker, Work, WorkConsumer, WorkQueue};
+use towline::test_api::documents::{Broker, Work, WorkConsumer, WorkEnd, WorkQueue};
 
 use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, run};
 
@@ -120,7 +120,7 @@ impl Worked {
         };
         if finished {
             // If it fails, the row returns by itself.
-            let _ = self.queue.done(work, 0, in_a_century()).await;
+            let _ = self.queue.done(work, &WorkEnd::done(in_a_century(), 0)).await;
         }
     }
 

@@ -15,7 +15,7 @@ use towline::test_api::actor::Scope;
 use towline::test_api::amqp::AmqpSource;
 use towline::test_api::cluster::Clock;
 use towline::test_api::db::{Database, DatabaseSource};
-use towline::test_api::documents::{self, Broker, Claims, Finished, Holder, Shares, Work, WorkQueue};
+use towline::test_api::documents::{self, Broker, Claims, Finished, Holder, Shares, Work, WorkEnd, WorkQueue};
 
 pub(crate) use crate::run;
 
@@ -180,7 +180,7 @@ impl Process {
 
     /// Ends a pass with success. The next one is due in a century.
     pub(crate) async fn done(&self, work: Work) -> Finished {
-        self.queue.done(work, 0, in_a_century()).await.expect("an answer")
+        self.queue.done(work, &WorkEnd::done(in_a_century(), 0)).await.expect("an answer")
     }
 }
 

@@ -1,10 +1,11 @@
 //! What is deleted because nobody wants it any more, and what never is.
 
+use integration::eventually;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{Stage, UNGUARDED, run};
+use crate::syncsets::world::{LIMIT, Stage, UNGUARDED, run};
 
 #[test]
 fn a_syncset_that_matches_no_more_deletes_if_it_synced_and_forgets_if_not() {
@@ -123,6 +124,32 @@ fn an_object_that_is_not_provably_ours_is_released() {
         let log = stage.log();
         let told = log.lines().find(|line| line.contains("objects that no syncset wants were not deleted"));
         assert!(told.is_some_and(|line| line.contains("another_owner 2") && line.contains("unlabelled 1")), "{log}");
+    });
+}
+
+#[test]
+fn what_was_released_is_logged_even_if_the_result_can_not_be_shown() {
+    run(async {
+        let stage = Stage::new("unshown").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.syncset("base", "Sync", &[stage.config_map("a", &json!({}))]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let unlabelled = json!({"metadata": {"labels": {"hive.openshift.io/managed": null}}});
+        stage.maps(plane).await.patch("a", &PatchParams::default(), &Patch::Merge(&unlabelled)).await.unwrap();
+        let refuse = "create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$; \
+             create trigger refuse before insert or update on clustersyncs for each row execute function refuse()";
+        stage.sql.batch_execute(refuse).await.unwrap();
+        stage.wants("base", &[]).await;
+        eventually("the pass to be stored", LIMIT, async || {
+            let left = "select count(*) from towline_applied";
+            let left: i64 = stage.sql.query_one(left, &[]).await.map_err(|error| error.to_string())?.get(0);
+            let is_logged = stage.log().contains("objects that no syncset wants were not deleted");
+            if left == 0 && is_logged { Ok(()) } else { Err(format!("{left} rows, logged: {is_logged}")) }
+        })
+        .await
+        .unwrap();
+        stage.sql.batch_execute("drop trigger refuse on clustersyncs").await.unwrap();
+        stage.succeeds("west-1", "base", 2).await;
     });
 }
 

@@ -117,6 +117,8 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
             succeeds("living") && succeeds("space") && entry(status, "removed").is_none()
         };
         stage.status("west-1", "all of them to be gone", is_over).await;
+        // It is shown before it is stored.
+        stage.at_rest().await;
         let status = stage.get(&path).await["status"].clone();
         assert_eq!(named(&status), json!([]));
         assert_eq!(entry(&status, "space").unwrap()["resourcesToDelete"], Value::Null);

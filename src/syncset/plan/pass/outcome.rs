@@ -174,6 +174,14 @@ pub struct Progress {
     pub(super) throttled: BTreeMap<Throttled, u8>,
 }
 
+#[cfg(test)]
+impl Progress {
+    /// Of a pass that has done something.
+    pub(in crate::syncset) fn begun() -> Self {
+        Self { slow_kinds: BTreeSet::from([("v1".to_owned(), "ConfigMap".to_owned())]), ..Self::default() }
+    }
+}
+
 /// A request that was answered with 429: what it does, and to what.
 pub(super) type Throttled = (Verb, ObjectRef);
 

@@ -3,7 +3,7 @@
 //! after the rows of a deleted cluster were deleted.
 //!
 //! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
-//! changed.
+//! changed. The last one ends the claim: so what a pass has done is stored if and only if the next one does not find it undone.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::columns::{AppliedColumns, AppliedKey, ClusterColumns, PatchedColumns, ResultColumns};
 use super::content::texts;
 use super::{PassStore, StoreError};
-use crate::db::{Json, Row, Text, Type, column};
-use crate::documents::WorkClaim;
+use crate::db::{Json, Param, Row, Text, Type, column};
+use crate::documents::{Work, WorkClaim, WorkEnd};
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow};
@@ -94,9 +94,19 @@ fn deleted() -> String {
     )
 }
 
-static SAVE: LazyLock<String> = LazyLock::new(|| {
-    format!("with {REVISION}, {APPLIED}, {OTHERS}, {deleted} select wanted, version from held", deleted = deleted())
+static SAVE: LazyLock<String> =
+    LazyLock::new(|| format!("with {REVISION}, {APPLIED}, {OTHERS}, {} select wanted, version from held", deleted()));
+/// The same, and ends the claim.
+static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with {REVISION}, {APPLIED}, {OTHERS}, {deleted}, \
+         ended as (update towline_work w set {ended} from held where w.cluster = held.cluster returning w.wanted <> $12 as is_ready) \
+         select is_ready from ended",
+        deleted = deleted(),
+        ended = WorkEnd::assignments(12),
+    )
 });
+static LOOK: LazyLock<String> = LazyLock::new(|| format!("with {REVISION} select wanted, version from held"));
 
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
 /// that is new has a count above that of a pass which has read none.
@@ -114,8 +124,63 @@ impl PassStore {
         cluster_row: Option<&ClusterUpdate>,
     ) -> Result<Revision, StoreError> {
         const QUERY: &str = "save_pass";
+        let columns = Columns::of(claim, writes, cluster_row)?;
+        let _turn = self.turn().await;
+        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE), &columns.params(claim)).await?)
+    }
+
+    /// Writes what has come of a pass, and ends its claim. Returns whether the cluster is ready again: somebody asked for another pass
+    /// meanwhile. If it fails, the claim may not have ended, but it is renewed no more.
+    pub async fn end(
+        &self,
+        work: &Work,
+        end: &WorkEnd,
+        writes: &Writes,
+        cluster_row: &ClusterUpdate,
+    ) -> Result<bool, StoreError> {
+        const QUERY: &str = "end_pass";
+        let claim = work.writing();
+        let columns = Columns::of(&claim, writes, Some(cluster_row))?;
+        let params: Vec<_> = columns.params(&claim).into_iter().chain(end.params(&work.wanted)).collect();
+        let _turn = self.turn().await;
+        work.release();
+        let rows = self.database.all(QUERY, Text::Prepared(&SAVE_AND_END), &params).await?;
+        Ok(column(QUERY, rows.first().ok_or(StoreError::LeaseExpired)?, 0)?)
+    }
+
+    /// The present revision of the cluster.
+    pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
+        const QUERY: &str = "standing_of_pass";
+        let cluster = claim.cluster.to_string();
+        let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
+        let _turn = self.turn().await;
+        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&LOOK), &params).await?)
+    }
+
+    /// Makes full passes of these clusters due. They begin when the clusters are asked for.
+    pub async fn resync(&self, clusters: &[Uuid]) -> Result<(), StoreError> {
+        let clusters = texts(clusters);
+        self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
+        Ok(())
+    }
+}
+
+/// What is written, as the statement takes it.
+struct Columns {
+    cluster: String,
+    applied: Json<serde_json::Value>,
+    forgotten: Json<serde_json::Value>,
+    results: Json<serde_json::Value>,
+    finished: Vec<String>,
+    patched: Json<serde_json::Value>,
+    cluster_row: Json<serde_json::Value>,
+    unpatched: Vec<String>,
+    positions: Vec<i64>,
+}
+
+impl Columns {
+    fn of(claim: &WorkClaim, writes: &Writes, cluster_row: Option<&ClusterUpdate>) -> Result<Self, StoreError> {
         let id = claim.cluster;
-        let cluster = id.to_string();
         let forgotten: Vec<_> = writes
             .forgotten
             .iter()
@@ -127,47 +192,35 @@ impl PassStore {
             .iter()
             .map(|cluster_row| ClusterColumns::of(id, &cluster_row.row, cluster_row.resyncs))
             .collect();
-        let applied = json(&applied(id, &writes.applied), "towline_applied")?;
-        let forgotten = json(&forgotten, "towline_applied")?;
-        let results = json(&results, "towline_result")?;
-        let finished = texts(&writes.finished);
-        let patched = json(&patched, "towline_patched")?;
-        let cluster_row = json(&cluster_row, "towline_cluster")?;
-        let unpatched: Vec<String> = writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect();
-        let positions: Vec<i64> =
-            writes.unpatched.iter().map(|(_, position)| i64::try_from(*position).unwrap_or(i64::MAX)).collect();
-        let params = [
-            (&cluster as _, Type::TEXT),
-            (&claim.holder as _, Type::TEXT),
-            (&claim.token as _, Type::INT8),
-            (&applied as _, Type::JSONB),
-            (&forgotten as _, Type::JSONB),
-            (&results as _, Type::JSONB),
-            (&finished as _, Type::TEXT_ARRAY),
-            (&patched as _, Type::JSONB),
-            (&cluster_row as _, Type::JSONB),
-            (&unpatched as _, Type::TEXT_ARRAY),
-            (&positions as _, Type::INT8_ARRAY),
-        ];
-        let _turn = self.turn().await;
-        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE), &params).await?)
+        let position = |position: usize| i64::try_from(position).unwrap_or(i64::MAX);
+        Ok(Self {
+            cluster: id.to_string(),
+            applied: json(&applied(id, &writes.applied), "towline_applied")?,
+            forgotten: json(&forgotten, "towline_applied")?,
+            results: json(&results, "towline_result")?,
+            finished: texts(&writes.finished),
+            patched: json(&patched, "towline_patched")?,
+            cluster_row: json(&cluster_row, "towline_cluster")?,
+            unpatched: writes.unpatched.iter().map(|(syncset, _)| syncset.to_string()).collect(),
+            positions: writes.unpatched.iter().map(|(_, at)| position(*at)).collect(),
+        })
     }
 
-    /// The present revision of the cluster.
-    pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
-        const QUERY: &str = "standing_of_pass";
-        let cluster = claim.cluster.to_string();
-        let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
-        let text = format!("with {REVISION} select wanted, version from held");
-        let _turn = self.turn().await;
-        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&text), &params).await?)
-    }
-
-    /// Makes full passes of these clusters due. They begin when the clusters are asked for.
-    pub async fn resync(&self, clusters: &[Uuid]) -> Result<(), StoreError> {
-        let clusters = texts(clusters);
-        self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
-        Ok(())
+    /// With the claim, the parameters $1 to $11.
+    fn params<'c>(&'c self, claim: &'c WorkClaim) -> [Param<'c>; 11] {
+        [
+            (&self.cluster, Type::TEXT),
+            (&claim.holder, Type::TEXT),
+            (&claim.token, Type::INT8),
+            (&self.applied, Type::JSONB),
+            (&self.forgotten, Type::JSONB),
+            (&self.results, Type::JSONB),
+            (&self.finished, Type::TEXT_ARRAY),
+            (&self.patched, Type::JSONB),
+            (&self.cluster_row, Type::JSONB),
+            (&self.unpatched, Type::TEXT_ARRAY),
+            (&self.positions, Type::INT8_ARRAY),
+        ]
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::basis::Basis;
 use super::first;
 use super::identity::Identified;
 use super::observer::ReconcileEnd;
@@ -10,9 +9,9 @@ use super::pass_log;
 use super::reconcile::{Read, ReconcileError, Reconciled, Rest, after};
 use super::refusal::Stop;
 use super::worker::Worker;
-use crate::documents::Work;
+use crate::documents::{Work, WorkEnd};
 use crate::syncset::plan::action::PassPlan;
-use crate::syncset::plan::pass::{End, Outcome};
+use crate::syncset::plan::pass::{End, Outcome, Writes};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
 use crate::syncset::plan::rows::ClusterRow;
@@ -52,14 +51,13 @@ impl Read {
 }
 
 impl Worker {
-    /// Stores and shows what a pass came to.
+    /// Shows and stores what a pass came to. Storing it ends the claim, so it is shown first. If it can't be shown, it is stored all the same.
     pub(super) async fn finish(
         &self,
         work: &Work,
         read: &Read,
         pass_plan: &PassPlan,
         identified: &Identified,
-        basis: &mut Basis,
         ran: Ran,
     ) -> Result<Reconciled, ReconcileError> {
         let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
@@ -106,11 +104,6 @@ impl Worker {
             next.ready_at = next.ready_at.max(after(now, not_before));
             next.cluster_row.retry_at = Some(after(now, not_before));
         }
-        let stored = ClusterUpdate { row: next.cluster_row.clone(), resyncs: read.snapshot.resyncs };
-        self.store_pass(work, basis, &outcome.writes, Some(&stored)).await?;
-        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
-            self.observer.first_success(of, took);
-        }
         let reachability = match stop {
             Some(Stop::Silent { reason, message }) => {
                 read.tell_unreachable(work, reason, &message);
@@ -128,19 +121,45 @@ impl Worker {
             suspended: read.suspended(&outcome.results),
             has_moved: identified.is_another || self.has_moved(read),
         };
-        let attempts = u32::try_from(next.attempts).unwrap_or_default();
-        let rest = self.show(work, read, Some(&outcome), conditions, next.ready_at, attempts).await?;
+        let shown = self.show(work, read, Some(&outcome), conditions, next.ready_at).await;
         let goes_on = match ended {
             Ended::Interrupted => true,
             Ended::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
             Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
         };
-        let rest = match rest {
-            Rest::Until(..) if is_stopped => Rest::HandedBack,
-            Rest::Until(ready_at, attempts) if goes_on => Rest::Further(ready_at, attempts),
-            rest => rest,
+        let attempts = u32::try_from(next.attempts).unwrap_or_default();
+        let stored = ClusterUpdate { row: next.cluster_row, resyncs: read.snapshot.resyncs };
+        let rest = match shown {
+            Ok(ready_at) => {
+                let end = match ready_at {
+                    // Another process may go on at once.
+                    _ if is_stopped => WorkEnd::go_on(now, work.attempts.saturating_sub(1)),
+                    ready_at if goes_on => WorkEnd::go_on(ready_at, attempts),
+                    ready_at => WorkEnd::done(ready_at, attempts),
+                };
+                Ok(self.end(work, &end, &outcome.writes, &stored).await?)
+            }
+            Err(error) => {
+                self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
+                Err(error)
+            }
         };
         pass_log::write(&work.name, &outcome);
-        Ok(Reconciled { rest, end, outcome: Some(outcome) })
+        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
+            self.observer.first_success(of, took);
+        }
+        Ok(Reconciled { rest: rest?, end, outcome: Some(outcome) })
+    }
+
+    /// Stores what a reconcile came to, and ends its claim.
+    pub(super) async fn end(
+        &self,
+        work: &Work,
+        end: &WorkEnd,
+        writes: &Writes,
+        cluster_row: &ClusterUpdate,
+    ) -> Result<Rest, ReconcileError> {
+        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
+        Ok(Rest::Ended(self.queue.ended(is_ready)))
     }
 }

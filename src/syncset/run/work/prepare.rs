@@ -188,7 +188,6 @@ impl Preparer {
         plan: &Plan,
         pass_plan: &PassPlan,
         another_cluster: bool,
-        progress: Progress,
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Prepared, PrepareError> {
         let is_due =
@@ -216,7 +215,7 @@ impl Preparer {
             full: pass_plan.is_full,
             another_cluster,
             elsewhere: false,
-            progress,
+            progress: Progress::default(),
             now: snapshot.at,
         };
         Ok(Prepared { input, share })

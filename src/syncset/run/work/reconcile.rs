@@ -21,9 +21,9 @@ use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::shown::{self, Shown};
 use super::slot::{ReconcileSlot, put_off};
 use super::target::{Halt, PassTarget};
-use super::worker::{Kept, Worker};
+use super::worker::{Demand, Kept, Unfinished, Worker};
 use crate::cluster::full_text;
-use crate::documents::{OpenError, Work, WriteError};
+use crate::documents::{Finished, OpenError, Work, WorkEnd, WriteError};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::pass::{End, Outcome, pass};
@@ -43,13 +43,12 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// What becomes of the row in the work queue.
 pub(super) enum Rest {
-    /// It is ready again at this time, and remembers so many failed attempts.
-    Until(Timestamp, u32),
-    /// The same for what was not done to its end: what was urgent stays urgent.
-    Further(Timestamp, u32),
+    Waits(WorkEnd),
     Gone,
     /// The process ends: another one may go on at once.
     HandedBack,
+    /// The claim was ended by the statement that stored what the reconcile came to.
+    Ended(Finished),
     /// The claim has ended: another process may work on the cluster.
     Lost,
 }
@@ -58,6 +57,18 @@ pub(super) struct Reconciled {
     pub(super) rest: Rest,
     pub(super) end: ReconcileEnd,
     pub(super) outcome: Option<Outcome>,
+}
+
+impl Rest {
+    /// It is ready again at this time, and remembers so many failed attempts.
+    pub(super) fn until(at: Timestamp, attempts: u32) -> Self {
+        Self::Waits(WorkEnd::done(at, attempts))
+    }
+
+    /// The same for what was not done to its end: what was urgent stays urgent.
+    pub(super) fn further(at: Timestamp, attempts: u32) -> Self {
+        Self::Waits(WorkEnd::go_on(at, attempts))
+    }
 }
 
 impl Reconciled {
@@ -134,6 +145,11 @@ impl Read {
     /// Which cluster it was, when that was last found out.
     pub(super) fn identity(&self) -> Option<&str> {
         self.snapshot.cluster_row.as_ref()?.identity.as_deref()
+    }
+
+    /// By what a pass finds out whether it goes on with an earlier one.
+    fn demand(&self) -> Demand {
+        (self.snapshot.resyncs, self.snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
     }
 
     fn live(&self) -> BTreeSet<Uuid> {
@@ -243,20 +259,17 @@ impl Worker {
                 read.now(),
                 rand::random(),
             );
-            let rest = match self.show(work, &read, None, conditions, next.ready_at, 0).await? {
+            let ready_at = self.show(work, &read, None, conditions, next.ready_at).await?;
+            let rest = match &read.plan.action {
                 // The pass that was asked for is still to be made, and this reconcile was no attempt at it.
-                Rest::Until(ready_at, _) if matches!(read.plan.action, Action::Throttled { .. }) => {
-                    Rest::Further(ready_at, work.attempts.saturating_sub(1))
-                }
+                Action::Throttled { .. } => Rest::further(ready_at, work.attempts.saturating_sub(1)),
                 // The same for what somebody has asked for.
-                Rest::Until(ready_at, _) if matches!(&read.plan.action, Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded) => {
-                    Rest::Further(ready_at, 0)
-                }
-                rest => rest,
+                Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded => Rest::further(ready_at, 0),
+                _ => Rest::until(ready_at, 0),
             };
             return Ok(Reconciled::of(end, rest));
         }
-        Ok(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(again, 0)))
+        Ok(Reconciled::of(ReconcileEnd::Yielded, Rest::further(again, 0)))
     }
 
     pub(super) fn reachability_before(read: &Read) -> Reachability {
@@ -264,7 +277,8 @@ impl Worker {
         shown::reachability(read.snapshot.cluster_row.as_ref(), &status)
     }
 
-    /// Writes the `ClusterSync` if it differs: after a pass, or without one.
+    /// Writes the `ClusterSync` if it differs: after a pass, or without one. Returns when the cluster is ready again: soon, if somebody else
+    /// has changed the document.
     pub(super) async fn show(
         &self,
         work: &Work,
@@ -272,16 +286,14 @@ impl Worker {
         outcome: Option<&Outcome>,
         conditions: Conditions,
         ready_at: Timestamp,
-        attempts: u32,
-    ) -> Result<Rest, ReconcileError> {
-        let rest = Rest::Until(ready_at, attempts);
-        let Some(before) = &read.snapshot.cluster_sync else { return Ok(rest) };
+    ) -> Result<Timestamp, ReconcileError> {
+        let Some(before) = &read.snapshot.cluster_sync else { return Ok(ready_at) };
         let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
         let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
         let observed = Observed { results, live, ending, conditions, controlled_by: self.holder.as_str() };
         let status = status::status(&observed, &before.status, read.now());
         if !status::differs(&status, &before.status) {
-            return Ok(rest);
+            return Ok(ready_at);
         }
         let first_success = first::of_cluster(&read.snapshot, &before.status, &status);
         match shown::write(&self.writer, work.writing(), before, status).await? {
@@ -289,9 +301,9 @@ impl Worker {
                 if let Some(took) = first_success {
                     self.observer.first_success(First::Cluster, took);
                 }
-                Ok(rest)
+                Ok(ready_at)
             }
-            Shown::Outdated => Ok(Rest::Until(ready_at.min(after(read.now(), SOON)), attempts)),
+            Shown::Outdated => Ok(ready_at.min(after(read.now(), SOON))),
             Shown::Lost => Err(ReconcileError::Lost),
         }
     }
@@ -345,7 +357,10 @@ impl Worker {
         let kept = self.idle.lock().take(id);
         match kept.filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint()) {
             Some(kept) => Ok(kept),
-            None => Ok(Kept::new(self.preparer.client(&self.clusters, id, kubeconfig).await?)),
+            None => Ok(Kept {
+                client: self.preparer.client(&self.clusters, id, kubeconfig).await?,
+                unfinished: Unfinished::default(),
+            }),
         }
     }
 
@@ -358,7 +373,6 @@ impl Worker {
         kept: &mut Kept,
         stopping: &CancellationToken,
     ) -> Result<Passed, ReconcileError> {
-        let progress = kept.progress_of(&read.snapshot);
         let mut executor = Executor::new(&mut kept.client, work.fence(), CONNECT_WITHIN);
         if asks == Asks::First {
             if let Err(stop) = executor.probe().await {
@@ -378,8 +392,7 @@ impl Worker {
             Identification::Stopped(stop) => return self.stopped_before(work, read, stop).await.map(Passed::ended),
         };
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
-        let prepared =
-            self.preparer.prepare(&read.snapshot, &read.plan, pass_plan, identified.is_another, progress, &deletions);
+        let prepared = self.preparer.prepare(&read.snapshot, &read.plan, pass_plan, identified.is_another, &deletions);
         // It may wait for the budget that other passes have. They may wait for slots to work, so nobody waits for the budget with a slot to work.
         let began = Instant::now();
         let prepared = tokio::select! {
@@ -395,12 +408,12 @@ impl Worker {
             Err(PrepareError::Busy) => {
                 return Ok(Passed::ended(Reconciled::of(
                     ReconcileEnd::Yielded,
-                    Rest::Further(after(read.now(), SOON), 0),
+                    Rest::further(after(read.now(), SOON), 0),
                 )));
             }
             // Others may need the slot to connect, and another replica may have budget.
             Err(PrepareError::NoBudget) => {
-                return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(put_off(read.now()), 0))));
+                return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::further(put_off(read.now()), 0))));
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(ReconcileError::Prepare(error)),
         };
@@ -414,8 +427,9 @@ impl Worker {
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::Further(read.now(), 0))));
+            return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::further(read.now(), 0))));
         }
+        prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
@@ -423,11 +437,9 @@ impl Worker {
         // The pass may have sent no request itself.
         ran.is_answered |= asks == Asks::HasAnswered;
         let progress = std::mem::take(&mut ran.outcome.progress);
-        let reconciled = self.finish(work, read, pass_plan, &identified, &mut basis, ran).await?;
+        let reconciled = self.finish(work, read, pass_plan, &identified, ran).await?;
         // The next pass may skip only what this one has stored. If the status could not be written, some of it is done once more.
-        if reconciled.outcome.is_some() {
-            kept.keep(progress, &read.snapshot);
-        }
+        kept.unfinished.keep(progress, read.demand());
         Ok(Passed::ended(reconciled))
     }
 

@@ -8,7 +8,7 @@ use super::observer::ReconcileEnd;
 use super::reconcile::{Read, ReconcileError, Reconciled, Rest};
 use super::refusal::Stop;
 use super::worker::Worker;
-use crate::documents::Work;
+use crate::documents::{Work, WorkEnd};
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next};
@@ -49,7 +49,10 @@ impl Worker {
 
     /// Stores when a silent cluster is asked that could not be asked now.
     pub(super) async fn store_retry(&self, work: &Work, read: &Read, until: Timestamp) -> Result<(), ReconcileError> {
-        self.store_cluster(work, read, ClusterRow { retry_at: Some(until), ..read.cluster_row() }).await
+        let row = ClusterRow { retry_at: Some(until), ..read.cluster_row() };
+        let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
+        self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
+        Ok(())
     }
 
     /// The cluster asks to wait, before anything could be done.
@@ -57,8 +60,8 @@ impl Worker {
         let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let next = self.after_question(read, &ended, attempts);
-        let rest = Rest::Further(next.ready_at, work.attempts);
-        self.stored(work, read, next.cluster_row, Reconciled::of(ReconcileEnd::Throttled, rest)).await
+        let end = WorkEnd::go_on(next.ready_at, work.attempts);
+        self.stored(work, read, next.cluster_row, ReconcileEnd::Throttled, end).await
     }
 
     /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
@@ -73,19 +76,17 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        cluster_row: ClusterRow,
-        reconciled: Reconciled,
+        row: ClusterRow,
+        end: ReconcileEnd,
+        work_end: WorkEnd,
     ) -> Result<Reconciled, ReconcileError> {
-        if cluster_row != read.cluster_row() {
-            self.store_cluster(work, read, cluster_row).await?;
-        }
-        Ok(reconciled)
-    }
-
-    async fn store_cluster(&self, work: &Work, read: &Read, cluster_row: ClusterRow) -> Result<(), ReconcileError> {
-        let stored = ClusterUpdate { row: cluster_row, resyncs: read.snapshot.resyncs };
-        self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
-        Ok(())
+        let rest = if row == read.cluster_row() {
+            Rest::Waits(work_end)
+        } else {
+            let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
+            self.end(work, &work_end, &Writes::default(), &stored).await?
+        };
+        Ok(Reconciled::of(end, rest))
     }
 
     /// The cluster is shown as unreachable.
@@ -105,11 +106,10 @@ impl Worker {
             has_moved: self.has_moved(read),
         };
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
-        let rest = self.show(work, read, None, conditions, next.ready_at, 0).await?;
-        match rest {
-            Rest::Until(ready_at, _) if ready_at == next.ready_at => {}
-            unshown => return Ok(Reconciled::of(ReconcileEnd::Silent, unshown)),
+        let ready_at = self.show(work, read, None, conditions, next.ready_at).await?;
+        if ready_at != next.ready_at {
+            return Ok(Reconciled::of(ReconcileEnd::Silent, Rest::until(ready_at, 0)));
         }
-        self.stored(work, read, next.cluster_row, Reconciled::of(ReconcileEnd::Silent, rest)).await
+        self.stored(work, read, next.cluster_row, ReconcileEnd::Silent, WorkEnd::done(ready_at, 0)).await
     }
 }

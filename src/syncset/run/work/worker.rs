@@ -33,7 +33,7 @@ use crate::syncset::plan::pass::Progress;
 use crate::syncset::run::idle::IdleClients;
 use crate::syncset::run::payloads::Payloads;
 use crate::syncset::run::slots::Slots;
-use crate::syncset::run::store::{PassStore, Snapshot, StoreError};
+use crate::syncset::run::store::{PassStore, StoreError};
 
 /// The label under which requests to clusters are counted.
 const COUNTED_AS: &str = "syncsets";
@@ -73,29 +73,28 @@ pub struct Inner {
 /// What is kept of a cluster between two passes.
 pub(super) struct Kept {
     pub(super) client: Client,
-    /// Of a pass that has to go on.
-    progress: Progress,
-    /// The demand for a full pass, and the last one, when that pass began: what another pass has seen does not count.
-    of: (i64, Option<Timestamp>),
+    pub(super) unfinished: Unfinished,
 }
 
-impl Kept {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client, progress: Progress::default(), of: (0, None) }
+/// The progress of a pass that has to go on.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    progress: Progress,
+    of: Demand,
+}
+
+/// The demand for a full pass, and the last one, when a pass began: what another pass has seen does not count.
+pub(super) type Demand = (i64, Option<Timestamp>);
+
+impl Unfinished {
+    /// The progress of the pass that goes on. Whatever comes of it, nobody goes on from there again.
+    pub(super) fn take(&mut self, of: Demand) -> Progress {
+        let progress = std::mem::take(&mut self.progress);
+        if self.of == of { progress } else { Progress::default() }
     }
 
-    /// The progress of the pass that goes on with this snapshot.
-    pub(super) fn progress_of(&self, snapshot: &Snapshot) -> Progress {
-        if self.of == Self::pass_of(snapshot) { self.progress.clone() } else { Progress::default() }
-    }
-
-    /// Keeps the progress of a pass that began with this snapshot.
-    pub(super) fn keep(&mut self, progress: Progress, snapshot: &Snapshot) {
-        (self.progress, self.of) = (progress, Self::pass_of(snapshot));
-    }
-
-    fn pass_of(snapshot: &Snapshot) -> (i64, Option<Timestamp>) {
-        (snapshot.resyncs, snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
+    pub(super) fn keep(&mut self, progress: Progress, of: Demand) {
+        (self.progress, self.of) = (progress, of);
     }
 }
 
@@ -220,8 +219,8 @@ impl Worker {
         reconciling.end(end, outcome.as_ref());
         let cluster = work.name.clone();
         let ended = match rest {
-            Rest::Until(ready_at, attempts) => self.queue.done(work, attempts, ready_at).await,
-            Rest::Further(ready_at, attempts) => self.queue.go_on(work, attempts, ready_at).await,
+            Rest::Waits(end) => self.queue.done(work, &end).await,
+            Rest::Ended(finished) => Ok(finished),
             Rest::Gone => self.queue.forget(work).await,
             Rest::HandedBack => self.queue.hand_back(work).await,
             Rest::Lost => Ok(Finished::Lost),
@@ -265,8 +264,8 @@ impl Worker {
         let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
         match error {
             // Urgent work stays urgent, since another replica may have the key.
-            ReconcileError::NoKey(_) => Rest::Further(ready_at, work.attempts),
-            _ => Rest::Until(ready_at, work.attempts),
+            ReconcileError::NoKey(_) => Rest::further(ready_at, work.attempts),
+            _ => Rest::until(ready_at, work.attempts),
         }
     }
 }
@@ -295,6 +294,22 @@ impl UnderWay {
         if let Some(panic) = panic {
             let cluster = cluster.unwrap_or_default();
             tracing::error!(cluster, error = %panic, "a reconcile of a cluster panicked, it is reconciled again when its claim ends: this is a bug");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_next_pass_of_the_same_demand_goes_on_from_where_one_ended() {
+        let (mut unfinished, of) = (Unfinished::default(), (3, Some(Timestamp::UNIX_EPOCH)));
+        let progress = Progress::begun();
+        for (next, goes_on) in [(of, true), ((4, of.1), false), ((3, None), false)] {
+            unfinished.keep(progress.clone(), of);
+            assert_eq!(unfinished.take(next) == progress, goes_on, "{next:?}");
+            assert_eq!(unfinished.take(of), Progress::default(), "it is taken once");
         }
     }
 }
