@@ -1,6 +1,6 @@
-//! Payloads of syncsets, shared by all passes of the process: a syncset that is applied to a thousand clusters is read once.
+//! Payloads of syncsets and data of mapped secrets, shared by all passes of the process: what is applied to a thousand clusters is read once.
 //!
-//! One that can't be decoded is kept as the reason for that, so that it is not tried again by each pass.
+//! A payload that can't be decoded is kept as the reason for that, so that it is not tried again by each pass. Secrets stay sealed.
 //!
 //! They are counted in the bytes that their values take, about.
 
@@ -14,18 +14,25 @@ use uuid::Uuid;
 use super::super::plan::parse;
 use super::super::plan::rows::Failure;
 use super::super::plan::spec::Payload;
+use super::store::SealedSecret;
 use crate::documents::sizes;
 
 /// Bytes of a payload for which there is room at least in the number of entries; what the cache itself takes for an entry is small beside
 /// that.
 const TYPICAL: u64 = 16 << 10;
 
-/// The payload of a syncset in one version.
+/// A document in one version.
 type Key = (Uuid, i64);
 
 /// Keeps payloads up to a total size, and drops first what was not used for long. Clones are the same cache.
 #[derive(Clone)]
-pub struct Payloads(Arc<Cache<Key, Parsed, Bytes>>);
+pub struct Payloads(Arc<Cache<Key, Content, Bytes>>);
+
+#[derive(Clone)]
+enum Content {
+    Syncset(Parsed),
+    Secret(Arc<SealedSecret>),
+}
 
 /// A payload, or why it is none.
 pub type Parsed = Result<Kept, Failure>;
@@ -50,9 +57,13 @@ impl Kept {
 #[derive(Clone)]
 struct Bytes;
 
-impl Weighter<Key, Parsed> for Bytes {
-    fn weight(&self, _key: &Key, parsed: &Parsed) -> u64 {
-        let bytes = parsed.as_ref().map_or_else(|failure| failure.message.len(), |kept| kept.built);
+impl Weighter<Key, Content> for Bytes {
+    fn weight(&self, _key: &Key, content: &Content) -> u64 {
+        let bytes = match content {
+            Content::Syncset(Ok(kept)) => kept.built,
+            Content::Syncset(Err(failure)) => failure.message.len(),
+            Content::Secret(secret) => secret.sealed.as_ref().map_or(0, Vec::len),
+        };
         // One without weight would never be dropped.
         u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
@@ -72,12 +83,28 @@ impl Payloads {
 
     /// The payload of this version of a syncset, if it is there.
     pub fn get(&self, syncset: Uuid, version: i64) -> Option<Parsed> {
-        self.0.get(&(syncset, version))
+        match self.0.get(&(syncset, version))? {
+            Content::Syncset(parsed) => Some(parsed),
+            Content::Secret(_) => None,
+        }
     }
 
     /// Keeps a payload. One that is larger than the cache is not kept.
     pub fn keep(&self, syncset: Uuid, version: i64, payload: Parsed) {
-        self.0.insert((syncset, version), payload);
+        self.0.insert((syncset, version), Content::Syncset(payload));
+    }
+
+    /// This version of a secret, if it is there.
+    pub fn secret(&self, secret: Uuid, version: i64) -> Option<Arc<SealedSecret>> {
+        match self.0.get(&(secret, version))? {
+            Content::Secret(secret) => Some(secret),
+            Content::Syncset(_) => None,
+        }
+    }
+
+    /// Keeps a secret.
+    pub fn keep_secret(&self, secret: &Arc<SealedSecret>) {
+        self.0.insert((secret.id, secret.version), Content::Secret(Arc::clone(secret)));
     }
 }
 

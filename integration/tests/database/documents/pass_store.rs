@@ -164,9 +164,12 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let guard = |syncset, judged, gone, held| GuardRow { syncset: id(syncset), judged, gone, held };
         assert_eq!(guards, [guard(11, 43, true, false), guard(12, 44, false, true)]);
         let mut content = store.content(Some(claim.cluster), &[], &[]).await.expect("content");
-        content.applied.sort_by_key(|row| row.syncset);
-        content.patched.sort_by_key(|row| row.position);
-        assert_eq!((content.applied, content.patched), (vec![sent(), waiting()], vec![patched(0), patched(3)]));
+        content.sent.applied.sort_by_key(|row| row.syncset);
+        content.sent.patched.sort_by_key(|row| row.position);
+        assert_eq!(
+            (content.sent.applied, content.sent.patched),
+            (vec![sent(), waiting()], vec![patched(0), patched(3)])
+        );
         // Every column but the keys changes, and what is forgotten goes.
         let sent_again = AppliedRow { syncset: id(11), ..AppliedRow { object: sent().object, ..waiting() } };
         let succeeds = ResultRow { syncset: id(11), ..succeeded() };
@@ -187,7 +190,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
         let content = store.content(Some(claim.cluster), &[], &[]).await.expect("content");
         assert_eq!((snapshot.results, snapshot.cluster_row), (vec![succeeds], Some(other_row)));
-        assert_eq!((content.applied, content.patched), (vec![sent_again], writes.patched));
+        assert_eq!((content.sent.applied, content.sent.patched), (vec![sent_again], writes.patched));
     });
 }
 
@@ -393,7 +396,7 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
         let secrets = [secret.id];
         let content = store.content(Some(claim.cluster), &ids, &secrets).await.expect("content");
         assert_eq!(calls("select $4,").await, 1);
-        assert_eq!((content.payloads.len(), content.applied.len(), content.secrets.len()), (50, 250, 1));
+        assert_eq!((content.payloads.len(), content.sent.applied.len(), content.secrets.len()), (50, 250, 1));
         assert_eq!(content.secrets[0].sealed.as_deref(), Some(&b"\0sealed"[..]));
         for payload in &content.payloads {
             let spec: Value = serde_json::from_str(&payload.text).expect("JSON");
@@ -402,7 +405,7 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
             assert_eq!(header.version, payload.version);
         }
         let none = store.content(Some(claim.cluster), &[], &[]).await.expect("content");
-        assert_eq!((none.payloads.len(), none.applied.len(), none.secrets.len()), (0, 250, 0));
+        assert_eq!((none.payloads.len(), none.sent.applied.len(), none.secrets.len()), (0, 250, 0));
     });
 }
 

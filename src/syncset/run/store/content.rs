@@ -1,4 +1,4 @@
-//! What a pass reads when something is due: one statement.
+//! What a pass reads when something is due, unless the [snapshot](super::Snapshot) had it or it was read before: one statement.
 
 use std::sync::LazyLock;
 
@@ -21,12 +21,17 @@ pub const MOST_ROWS: usize = 60_000;
 pub struct Content {
     /// Of the syncsets that were asked for and still exist. One may be of a newer version than the snapshot's.
     pub payloads: Vec<PayloadRow>,
-    /// All rows of the cluster, or [`MOST_ROWS`] and one.
-    pub applied: Vec<AppliedRow>,
-    /// The same.
-    pub patched: Vec<PatchedRow>,
+    /// All of it, or [`MOST_ROWS`] and one of either.
+    pub sent: Sent,
     /// Of the secrets that were asked for and still exist.
     pub secrets: Vec<SealedSecret>,
+}
+
+/// What was sent to a cluster, or is about to be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sent {
+    pub applied: Vec<AppliedRow>,
+    pub patched: Vec<PatchedRow>,
 }
 
 /// What a syncset sends, as its document has it.
@@ -101,9 +106,14 @@ impl PassStore {
         if !is_whole {
             return Err(StoreError::Restoring(ListError::Restoring));
         }
-        content.applied = read(applied, "towline_applied")?;
-        content.patched = read(patched, "towline_patched")?;
+        content.sent = Sent::read(applied, patched)?;
         Ok(content)
+    }
+}
+
+impl Sent {
+    pub(super) fn read(applied: Vec<AppliedColumns>, patched: Vec<PatchedColumns>) -> Result<Self, StoreError> {
+        Ok(Self { applied: read(applied, "towline_applied")?, patched: read(patched, "towline_patched")? })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is stored of passes, in the hub's database.
 //!
-//! A pass reads its [`Snapshot`] with one statement, and, if something is due, its [`Content`] with another. What it writes is
-//! written only under its live claim, which the same statement checks: a pass that was frozen and replaced changes nothing.
+//! A pass reads its [`Snapshot`] with one statement, and, if something is due that the process has not read before, its [`Content`] with
+//! another. What it writes is written only under its live claim, which the same statement checks: a pass that was frozen and replaced changes nothing.
 //!
 //! Which of the candidate syncsets are to be applied is not decided here: an index finds them, and labels and patterns decide.
 
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::db::Database;
 
-pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret};
+pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
 pub use proposal::ClusterPlace;
 pub use save::{ClusterUpdate, Revision};

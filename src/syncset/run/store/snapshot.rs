@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
-use super::{PassStore, StoreError};
+use super::{PassStore, Sent, StoreError};
 use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::guard;
@@ -21,6 +21,8 @@ use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
 
 const QUERY: &str = "syncset_snapshot";
+/// Of so many rows of applied objects and of patches, the snapshot has what they say: fewer cost less than another statement.
+const FEW: i64 = 200;
 /// The annotation of a `SyncSet` with the group under which its metrics count.
 const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
 
@@ -41,6 +43,8 @@ pub struct Snapshot {
     pub results: Vec<ResultRow>,
     /// How many rows of applied objects and of patches the cluster has.
     pub rows: usize,
+    /// These rows, if they are few.
+    pub sent: Option<Sent>,
     /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
     pub with_applied: BTreeSet<Uuid>,
     /// None before the first pass has ended.
@@ -162,6 +166,8 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized ( \
            select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
+         sent as materialized (select (coalesce(sum(rows), 0) \
+           + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint as rows from applied), \
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
          cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id) \
@@ -173,8 +179,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
            (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
-           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, ((select coalesce(sum(rows), 0) from applied) \
-             + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint, \
+           (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select rows from sent), \
            (select coalesce(jsonb_agg(to_jsonb(cluster_row)), '[]') from cluster_row)::text, \
            (select o.name from target c join towline_identity i on i.cluster = c.id \
               join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
@@ -182,7 +187,11 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
                 'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
            (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
-              on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text \
+              on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text, \
+           (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(a)), '[]') \
+              from target c join towline_applied a on a.cluster = c.id) end from sent)::text, \
+           (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(p)), '[]') \
+              from target c join towline_patched p on p.cluster = c.id) end from sent)::text \
          from towline_meta m, towline_version s"
     )
 });
@@ -225,6 +234,15 @@ impl PassStore {
     }
 }
 
+impl Sent {
+    fn of(row: &Row) -> Result<Option<Self>, StoreError> {
+        if column::<i64>(QUERY, row, 10)? > FEW {
+            return Ok(None);
+        }
+        Self::read(parsed(row, 15, "towline_applied")?, parsed(row, 16, "towline_patched")?).map(Some)
+    }
+}
+
 impl Snapshot {
     fn of(row: &Row) -> Result<Self, StoreError> {
         let document = |index| -> Result<Option<Document>, StoreError> {
@@ -253,6 +271,7 @@ impl Snapshot {
             owner: column(QUERY, row, 12)?,
             guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
             living: parsed(row, 14, "syncsets")?,
+            sent: Sent::of(row)?,
         })
     }
 

@@ -25,13 +25,13 @@ use crate::documents::{BlockingPool, Keyring, ShutsDown};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{Input, Progress};
 use crate::syncset::plan::render;
-use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
 use crate::syncset::plan::spec::Header;
 use crate::syncset::plan::wanted::{Deletions, Live, also_due};
 use crate::syncset::run::payloads::{Kept, Parsed, Payloads};
-use crate::syncset::run::store::{Content, MOST_ROWS, PassStore, SecretFacts, Snapshot, StoreError, StoredCluster};
+use crate::syncset::run::store::{
+    Content, MOST_ROWS, PassStore, SecretFacts, Sent, Snapshot, StoreError, StoredCluster,
+};
 use rendering::Batch;
-use secrets::Contents;
 
 /// A pass is small if it takes at most so many bytes of a budget.
 const SMALL: usize = MOST_BYTES / 32;
@@ -193,11 +193,11 @@ impl Preparer {
         let is_due =
             |syncset: &&LiveSyncset| pass_plan.is_full || another_cluster || pass_plan.due.contains(&syncset.header.id);
         let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
-        let mut rows = None;
+        let mut rows = snapshot.sent.clone();
         let (share, live) = loop {
             let share = self.share(snapshot, plan, &wanted).await?;
             let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
-            let more = also_due(&live, rows.iter().flat_map(|rows: &Rows| &rows.applied));
+            let more = also_due(&live, rows.iter().flat_map(|rows: &Sent| &rows.applied));
             if more.is_empty() {
                 break (share, live);
             }
@@ -205,7 +205,7 @@ impl Preparer {
             wanted.extend(more);
         };
         let gone = pass_plan.gone.iter().map(|gone| (*gone, deletions(*gone)));
-        let Rows { applied, patched } = rows.unwrap_or_default();
+        let Sent { applied, patched } = rows.unwrap_or_default();
         let input = Input {
             live,
             gone: gone.collect(),
@@ -241,14 +241,14 @@ impl Preparer {
         }
     }
 
-    /// All syncsets of the cluster, of which these are rendered. Reads what is missing, with at most one statement: the rows of the cluster,
-    /// too, if they were not read before.
+    /// All syncsets of the cluster, of which these are rendered. Reads what is missing, with at most one statement: what was sent to the
+    /// cluster, too, if it was not read before.
     async fn rendered(
         &self,
         snapshot: &Snapshot,
         plan: &Plan,
         wanted: &BTreeSet<Uuid>,
-        rows: &mut Option<Rows>,
+        rows: &mut Option<Sent>,
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Vec<Live>, PrepareError> {
         let is_wanted = |live: &&LiveSyncset| live.undecodable.is_none() && wanted.contains(&live.header.id);
@@ -261,17 +261,22 @@ impl Preparer {
             }
         }
         let mapped = mapped(snapshot, &headers);
-        let cluster = if rows.is_none() { with_rows(snapshot) } else { None };
-        let mut secrets = Contents::new();
-        if cluster.is_some() || !missing.is_empty() || !mapped.is_empty() {
+        let cluster = snapshot.cluster.as_ref().filter(|_| rows.is_none()).map(|cluster| cluster.document.id);
+        let (mut sealed, mut sources) = (Vec::new(), Vec::new());
+        for facts in mapped.values() {
+            match self.payloads.secret(facts.id, facts.version) {
+                Some(secret) => sealed.push(secret),
+                None => sources.push(facts.id),
+            }
+        }
+        if cluster.is_some() || !missing.is_empty() || !sources.is_empty() {
             let ids: Vec<Uuid> = missing.keys().copied().collect();
-            let sources: Vec<Uuid> = mapped.keys().copied().collect();
             let content = self.store.content(cluster, &ids, &sources).await?;
-            let Content { payloads, applied, patched, secrets: sealed } = content;
+            let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
             if applied.len().max(patched.len()) > MOST_ROWS {
                 return Err(PrepareError::TooManyObjects);
             }
-            rows.get_or_insert(Rows { applied, patched });
+            rows.get_or_insert(Sent { applied, patched });
             for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
                 self.payloads.keep(row.id, row.version, parsed.clone());
                 // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
@@ -281,10 +286,14 @@ impl Preparer {
             if !missing.is_empty() {
                 return Err(PrepareError::Outdated);
             }
-            let keyring = self.keyring();
-            let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
-            secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
+            for secret in secrets.into_iter().map(Arc::new) {
+                self.payloads.keep_secret(&secret);
+                sealed.push(secret);
+            }
         }
+        let keyring = self.keyring();
+        let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
+        let secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
         let labels = plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default();
         let mut rendered = Batch { syncsets, labels, secrets }.render(&self.blocking).await?;
         let live = plan.live.iter().map(|syncset| Live {
@@ -300,24 +309,11 @@ impl Preparer {
     }
 }
 
-/// What was sent to a cluster.
-#[derive(Default)]
-struct Rows {
-    applied: Vec<AppliedRow>,
-    patched: Vec<PatchedRow>,
-}
-
 impl Default for Budgets {
     fn default() -> Self {
         let budget = || Arc::new(Semaphore::new(MOST_BYTES / UNIT));
         Self { small: budget(), large: budget() }
     }
-}
-
-/// The cluster, if it may have rows. Without a result and without applied objects there are no patches either.
-fn with_rows(snapshot: &Snapshot) -> Option<Uuid> {
-    let has_rows = !snapshot.with_applied.is_empty() || !snapshot.results.is_empty();
-    snapshot.cluster.as_ref().filter(|_| has_rows).map(|cluster| cluster.document.id)
 }
 
 /// The secrets that these syncsets map and may map, by their ids.

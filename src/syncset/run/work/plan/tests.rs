@@ -58,6 +58,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         secrets: Vec::new(),
         results: Vec::new(),
         rows: 0,
+        sent: None,
         with_applied: BTreeSet::new(),
         cluster_row: None,
         resyncs: 0,

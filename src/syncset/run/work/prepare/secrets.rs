@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use uuid::Uuid;
@@ -75,10 +76,10 @@ fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Re
 /// Opens secrets. One that has changed since the snapshot would be sent under what is known of the one before.
 pub(super) fn opened(
     facts: &BTreeMap<Uuid, SecretFacts>,
-    read: Vec<SealedSecret>,
+    read: Vec<Arc<SealedSecret>>,
     keyring: &Keyring,
 ) -> Result<Contents, PrepareError> {
-    let read: BTreeMap<Uuid, SealedSecret> = read.into_iter().map(|secret| (secret.id, secret)).collect();
+    let read: BTreeMap<Uuid, Arc<SealedSecret>> = read.into_iter().map(|secret| (secret.id, secret)).collect();
     let mut contents = Contents::new();
     for (id, facts) in facts {
         let sealed = read.get(id).filter(|secret| secret.version == facts.version).ok_or(PrepareError::Outdated)?;
