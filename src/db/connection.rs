@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bb8_postgres::bb8::PooledConnection;
 use futures::FutureExt;
+use tokio::time::Instant;
 use tokio_postgres::{Client, Row, RowStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -33,23 +34,20 @@ pub(super) struct RawConnection {
     /// How often the connection string had changed when the connection was made.
     changes: u64,
     /// What was prepared, by its text.
-    prepared: HashMap<String, Prepared>,
+    prepared: HashMap<&'static str, Prepared>,
 }
 
 /// A statement that the server keeps for a connection, and the plan that it has made of it.
 ///
-/// The plan is of a time when the tables may have been empty, and would go on reading them from end to end until the server analyses them.
-/// So the statement is prepared anew after 64 uses, 128 and so on: tables grow with the uses, and a plan is never used for more than about
-/// twice the rows that it was made for.
+/// The plan may be of a time when the tables were empty, and would go on reading them from end to end until the server analyses them. So
+/// the statement is prepared anew after [`PLANNED_FOR`].
 struct Prepared {
     statement: tokio_postgres::Statement,
-    /// How often it was to be used, and how often it still is.
-    uses: u32,
-    left: u32,
+    at: Instant,
 }
 
-const FIRST_USES: u32 = 64;
-const MOST_USES: u32 = 1_024;
+/// In this time an empty table does not become large, and planning once more costs nothing beside all uses.
+const PLANNED_FOR: Duration = Duration::from_mins(1);
 
 impl RawConnection {
     pub(super) fn new(client: Client, tls: MakeRustlsConnect, changes: u64) -> Self {
@@ -81,32 +79,27 @@ impl RawConnection {
         self.is_busy = is_busy;
     }
 
-    /// Sends a statement that is prepared if it was not before.
+    /// Sends a statement that is prepared if it was not before, or long ago.
     async fn send_prepared(
         &mut self,
         query: &'static str,
-        text: &str,
+        text: &'static str,
         params: &[Param<'_>],
     ) -> Result<RowStream, Error> {
         let failed = |error| Error::of_statement(query, error);
-        let statement = match self.prepared.get_mut(text) {
-            Some(prepared) if prepared.left > 0 => {
-                prepared.left -= 1;
-                prepared.statement.clone()
-            }
-            earlier => {
-                let uses = earlier.map_or(FIRST_USES, |earlier| earlier.uses.saturating_mul(2).min(MOST_USES));
-                let types: Vec<_> = params.iter().map(|(_, of_type)| of_type.clone()).collect();
-                let statement = self.client.prepare_typed(text, &types).await.map_err(failed)?;
-                let prepared = Prepared { statement: statement.clone(), uses, left: uses - 1 };
-                self.prepared.insert(text.to_owned(), prepared);
-                statement
-            }
+        let kept = self.prepared.get(text).filter(|kept| kept.at.elapsed() < PLANNED_FOR);
+        let statement = if let Some(kept) = kept {
+            kept.statement.clone()
+        } else {
+            let types: Vec<_> = params.iter().map(|(_, of_type)| of_type.clone()).collect();
+            let statement = self.client.prepare_typed(text, &types).await.map_err(failed)?;
+            self.prepared.insert(text, Prepared { statement: statement.clone(), at: Instant::now() });
+            statement
         };
         let values = params.iter().map(|(value, _)| *value);
         let sent = self.client.query_raw(&statement, values).await;
         if sent.is_err() {
-            // The tables may be others than before, so that its result has other columns. Nothing was run.
+            // The tables may be others than before, so that its result has other columns. If the server refused it, nothing was run.
             self.prepared.remove(text);
         }
         sent.map_err(failed)

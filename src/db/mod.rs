@@ -34,7 +34,7 @@ pub use session::{Messages, Session};
 pub use source::DatabaseSource;
 pub use statement::{Param, Rows, Text, column};
 pub use tokio_postgres::Row;
-pub use tokio_postgres::types::{FromSql, Json, ToSql, Type};
+pub use tokio_postgres::types::{FromSql, Json, Type};
 pub use transaction::Transaction;
 pub use url::{DatabaseUrl, InvalidUrl};
 

@@ -25,10 +25,10 @@ pub type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 pub enum Text<'t> {
     /// Parsed and planned each time.
     Once(&'t str),
-    /// Prepared on first use, with one round trip more, and kept with its connection: for what is sent again and again with the same text,
-    /// and needs no other plan for other parameters. Parsing and planning a statement of many parts takes several times as long as running
-    /// it. Not on the connection of a [`Session`](super::Session).
-    Prepared(&'t str),
+    /// Prepared on first use and each minute, with one round trip more, and kept with its connection: for what is sent again and again, and
+    /// needs no other plan for other parameters. Parsing and planning a statement of many parts takes several times as long as running it.
+    /// Not on the connection of a [`Session`](super::Session).
+    Prepared(&'static str),
 }
 
 impl<'t> From<&'t str> for Text<'t> {

@@ -1,5 +1,7 @@
 //! Reads of single documents, through the pool. Each is one statement.
 
+use std::sync::LazyLock;
+
 use super::blocking::BlockingPool;
 use super::cluster_sync;
 use super::document::{Document, Key};
@@ -93,49 +95,58 @@ impl Store {
     }
 
     pub async fn get(&self, key: &Key) -> Result<Option<Document>, ListError> {
-        let Some(row) = self.columns(key, "status").await? else { return Ok(None) };
+        let Some(row) = self.row(FoundRow::QUERY, &AS_STORED, key).await? else { return Ok(None) };
         let item = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?;
         item.map(|item| Ok(item.document()?)).transpose()
     }
 
     /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete.
     pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
-        let status = if key.kind.is_shown_as_stored() { "status".to_owned() } else { cluster_sync::status() };
-        let Some(row) = self.columns(key, &status).await? else { return Ok(None) };
+        let text = if key.kind.is_shown_as_stored() { &AS_STORED } else { &AS_SHOWN };
+        let Some(row) = self.row(FoundRow::QUERY, text, key).await? else { return Ok(None) };
         let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
         Ok(version.map(|version| FoundRow { row, kind: key.kind, version }))
-    }
-
-    /// The columns of an item of a list, with this status, behind whether the database is whole.
-    async fn columns(&self, key: &Key, status: &str) -> Result<Option<Row>, ListError> {
-        const COLUMNS: &str = "1::bigint as number, namespace, name, version, id::text, generation, labels::text, \
-            annotations::text, finalizers, created_at, updated_at, deleted_at, data::text";
-        self.row(FoundRow::QUERY, &format!("{COLUMNS}, {status}::text as status"), key).await
     }
 
     /// A document with its sealed field.
     pub async fn stored(&self, key: &Key) -> Result<Option<StoredRow>, ListError> {
         const QUERY: &str = "get_stored";
-        let Some(row) = self.row(QUERY, "(to_jsonb(t) - 'sealed')::text, sealed", key).await? else { return Ok(None) };
+        let Some(row) = self.row(QUERY, &SEALED, key).await? else { return Ok(None) };
         let Some(document) = column::<Option<&str>>(QUERY, &row, 1)? else { return Ok(None) };
         Ok(Some(StoredRow::of(document.to_owned(), column(QUERY, &row, 2)?)))
     }
 
-    /// Whether the database is whole, and these columns of the document.
-    async fn row(&self, query: &'static str, columns: &str, key: &Key) -> Result<Option<Row>, ListError> {
-        let text = format!(
-            "select s.is_whole, d.* from ( \
-               select {is_whole} as is_whole from towline_meta m, towline_version s) s \
-             left join lateral ( \
-               select {columns} from towline_documents t where kind = $1 and namespace = $2 and name = $3) d on true",
-            is_whole = whole::CONDITION,
-        );
+    /// Whether the database is whole, and what a statement reads of the document.
+    async fn row(&self, query: &'static str, text: &'static str, key: &Key) -> Result<Option<Row>, ListError> {
         let kind = key.kind.plural();
         let params = [(&kind as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
-        let row = self.database.all(query, Text::Prepared(&text), &params).await?.pop();
+        let row = self.database.all(query, Text::Prepared(text), &params).await?.pop();
         match row.as_ref().map(|row| column::<bool>(query, row, 0)).transpose()? {
             Some(true) => Ok(row),
             Some(false) | None => Err(ListError::Restoring),
         }
     }
+}
+
+/// The columns of an item of a list.
+static AS_STORED: LazyLock<String> = LazyLock::new(|| item("status"));
+static AS_SHOWN: LazyLock<String> = LazyLock::new(|| item(&cluster_sync::status()));
+static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed')::text, sealed"));
+
+fn item(status: &str) -> String {
+    text(&format!(
+        "1::bigint as number, namespace, name, version, id::text, generation, labels::text, annotations::text, finalizers, \
+         created_at, updated_at, deleted_at, data::text, {status}::text as status"
+    ))
+}
+
+/// Reads whether the database is whole, and these columns of the document.
+fn text(columns: &str) -> String {
+    format!(
+        "select s.is_whole, d.* from ( \
+           select {is_whole} as is_whole from towline_meta m, towline_version s) s \
+         left join lateral ( \
+           select {columns} from towline_documents t where kind = $1 and namespace = $2 and name = $3) d on true",
+        is_whole = whole::CONDITION,
+    )
 }

@@ -75,12 +75,13 @@ impl Statement {
         }
     }
 
-    fn text(self) -> &'static str {
+    /// What is sent only at the end is not prepared.
+    fn text(self) -> Text<'static> {
         match self {
-            Self::RenewRoles => RENEW_ROLES,
-            Self::HandBackRoles => HAND_BACK_ROLES,
-            Self::RenewWork => RENEW_WORK,
-            Self::HandBackWork => HAND_BACK_WORK,
+            Self::RenewRoles => Text::Prepared(RENEW_ROLES),
+            Self::HandBackRoles => Text::Once(HAND_BACK_ROLES),
+            Self::RenewWork => Text::Prepared(RENEW_WORK),
+            Self::HandBackWork => Text::Once(HAND_BACK_WORK),
         }
     }
 }
@@ -132,7 +133,7 @@ impl<'d> Link<'d> {
         if matches!(statement, Statement::RenewRoles | Statement::RenewWork) {
             params.push((&seconds as _, Type::FLOAT8));
         }
-        let rows = self.connection().await?.all(query, Text::Prepared(statement.text()), &params).await?;
+        let rows = self.connection().await?.all(query, statement.text(), &params).await?;
         rows.iter().map(|row| column(query, row, 0)).collect()
     }
 
