@@ -5,8 +5,9 @@
 //! never waits for an aborted body, which may be in blocking code for ever. Only a supervisor sends to it, by [`Controls`],
 //! and it answers once, with its [`Exit`].
 //!
-//! The messages go through actix mailboxes, which have no bound and need none here: a supervisor sends one [`Drain`] to an
-//! instance (and another if the deadline is moved up, or if it breaks), and the sender of a [`Report`] waits for the answer.
+//! The messages go through actix mailboxes, which have no bound and need none here: an instance gets one [`Drain`] (and another
+//! if the deadline is moved up, or if it breaks), its supervisor at most one message for each sibling that ends meanwhile and
+//! one for each move of its gate; and the sender of a [`Report`] waits for the answer.
 
 use std::collections::HashMap;
 use std::future::Future;

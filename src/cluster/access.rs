@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Cluster, Error, Kind, Verb};
+use super::Verb;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest {
@@ -64,7 +64,7 @@ impl AccessRequest {
 }
 
 #[derive(Deserialize)]
-struct Review {
+pub(super) struct Review {
     status: ReviewStatus,
 }
 
@@ -77,10 +77,10 @@ struct ReviewStatus {
 }
 
 /// The path that reviews are posted to.
-const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+pub(super) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl AccessRequest {
-    fn review(&self) -> Value {
+    pub(super) fn review(&self) -> Value {
         json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -100,18 +100,5 @@ impl AccessRequest {
 impl From<Review> for Decision {
     fn from(Review { status }: Review) -> Self {
         Self { allowed: status.allowed, reason: status.reason }
-    }
-}
-
-impl Cluster {
-    /// Asks the API server whether these credentials may do that.
-    pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
-        self.ask::<Review>(REVIEWS, &request.review()).await.map(Decision::from)
-    }
-
-    /// Asks the API server whether it would accept this new object, without storing it (dry run).
-    pub async fn try_create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Error> {
-        let path = format!("{}?dryRun=All", kind.collection_path(namespace));
-        self.ask::<Value>(&path, object).await.map(drop)
     }
 }

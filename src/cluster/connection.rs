@@ -18,7 +18,6 @@ use tower::{BoxError, ServiceExt};
 
 use super::Verb;
 use super::bearer::Bearer;
-use super::dynamic::Untrusted;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
 use super::fence::{Claim, Expired, Guard};
 use super::reply::{Dated, Readable, Reading, ReplyBudget, Unreadable, Whole};
@@ -40,6 +39,17 @@ const LONGEST_PATH: usize = 32 << 10;
 const LARGEST_OBJECT: usize = 16 << 20;
 /// The most bytes of any other reply: discovery, a page of metadata.
 const LARGEST_LIST: usize = 64 << 20;
+
+/// How clusters are treated whose kubeconfigs were written by users of an API.
+#[derive(Clone)]
+pub(super) struct Untrusted {
+    /// The label under which their requests are counted.
+    pub(super) counted_as: &'static str,
+    /// The networks to which no connection is made.
+    pub(super) denied: DeniedNetworks,
+    /// The memory for their large replies.
+    pub(super) budget: ReplyBudget,
+}
 
 /// A client, and the cluster's name for its errors. Clones share the client's connections, and the fence.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use kube::Config;
 use parking_lot::Mutex;
 
 use super::client::{Cluster, Limits};
-use super::connection::Connection;
+use super::connection::{Connection, Untrusted};
 use super::reply::ReplyBudget;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
 use crate::http::DeniedNetworks;
@@ -74,17 +74,6 @@ pub struct DynamicClusters {
     entries: Arc<Entries>,
     limits: Limits,
     untrusted: Option<Untrusted>,
-}
-
-/// How clusters are treated whose kubeconfigs were written by users of an API.
-#[derive(Clone)]
-pub(super) struct Untrusted {
-    /// The label under which their requests are counted.
-    pub(super) counted_as: &'static str,
-    /// The networks to which no connection is made.
-    pub(super) denied: DeniedNetworks,
-    /// The memory for their large replies.
-    pub(super) budget: ReplyBudget,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.

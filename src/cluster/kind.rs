@@ -1,15 +1,11 @@
 //! A kind as the API server serves it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use kube::core::ApiResource;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::Deserialize;
-use serde_json::Value;
 
-use super::{Cluster, Error, ObjectKey};
-use crate::config::ResourceId;
+use super::ObjectKey;
 
 /// What is encoded in a part of a path: everything but what is never special there. Names of roles have colons.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
@@ -33,18 +29,6 @@ impl fmt::Debug for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ({})", self.full_resource(), self.resource.kind)
     }
-}
-
-#[derive(Deserialize)]
-struct ResourceList {
-    resources: Vec<ServedResource>,
-}
-
-#[derive(Deserialize)]
-struct ServedResource {
-    name: String,
-    kind: String,
-    namespaced: bool,
 }
 
 impl Kind {
@@ -97,51 +81,6 @@ impl Kind {
 
     pub fn object_path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.collection_path(&key.namespace), encoded(&key.name))
-    }
-
-    /// Asks the cluster how it serves a kind; [`Error::NotServed`] if it does not.
-    pub async fn discover(cluster: &Cluster, id: &ResourceId) -> Result<Self, Error> {
-        let list: ResourceList = cluster.fetch(&Self::root(&id.group, &id.version)).await?;
-        let status_name = format!("{}/status", id.plural);
-        let status_subresource = list.resources.iter().any(|served| served.name == status_name);
-        let served = list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| {
-            let cluster = cluster.name();
-            let message = format!(
-                "cluster {cluster} does not serve {id}: check the name and version, or install what defines it"
-            );
-            Error::NotServed { message, of_namespace: false }
-        })?;
-        let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };
-        Ok(Self {
-            resource: ApiResource {
-                group: id.group.clone(),
-                version: id.version.clone(),
-                api_version,
-                kind: served.kind,
-                plural: id.plural.clone(),
-            },
-            namespaced: served.namespaced,
-            status_subresource,
-        })
-    }
-
-    /// The schema by which the cluster prunes objects of this kind (`OpenAPI` v3, which every user may read); none if it publishes none.
-    pub async fn schema(&self, cluster: &Cluster) -> Result<Option<Value>, Error> {
-        #[derive(Deserialize)]
-        struct Document {
-            components: Components,
-        }
-        #[derive(Deserialize)]
-        struct Components {
-            schemas: BTreeMap<String, Value>,
-        }
-        let path = format!("/openapi/v3{}", Self::root(&self.resource.group, &self.resource.version));
-        let Document { components } = cluster.fetch(&path).await?;
-        let is_it = |schema: &Value| {
-            let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array).into_iter().flatten();
-            kinds.filter_map(|kind| kind.get("kind")).any(|kind| *kind == *self.resource.kind)
-        };
-        Ok(components.schemas.into_values().find(is_it))
     }
 }
 

@@ -11,9 +11,11 @@ use std::time::Duration;
 use kube::core::ApiResource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Cluster, Error, Kind};
+use crate::config::ResourceId;
 
 /// How long a kind is kept. A kind whose definition was replaced by one with another plural or scope is found again after this.
 pub const KEPT: Duration = Duration::from_mins(10);
@@ -313,6 +315,53 @@ fn by_name(groups: Vec<Group>, named: &BTreeSet<&str>) -> BTreeMap<String, Vec<S
         (group.name, versions.collect())
     };
     groups.into_iter().filter(|group| named.contains(group.name.as_str())).map(versions).collect()
+}
+
+impl Kind {
+    /// Asks the cluster how it serves a kind; [`Error::NotServed`] if it does not.
+    pub async fn discover(cluster: &Cluster, id: &ResourceId) -> Result<Self, Error> {
+        let list: ResourceList = cluster.fetch(&Self::root(&id.group, &id.version)).await?;
+        let status_name = format!("{}/status", id.plural);
+        let status_subresource = list.resources.iter().any(|served| served.name == status_name);
+        let served = list.resources.into_iter().find(|served| served.name == id.plural).ok_or_else(|| {
+            let cluster = cluster.name();
+            let message = format!(
+                "cluster {cluster} does not serve {id}: check the name and version, or install what defines it"
+            );
+            Error::NotServed { message, of_namespace: false }
+        })?;
+        let api_version = if id.group.is_empty() { id.version.clone() } else { format!("{}/{}", id.group, id.version) };
+        Ok(Self {
+            resource: ApiResource {
+                group: id.group.clone(),
+                version: id.version.clone(),
+                api_version,
+                kind: served.kind,
+                plural: id.plural.clone(),
+            },
+            namespaced: served.namespaced,
+            status_subresource,
+        })
+    }
+
+    /// The schema by which the cluster prunes objects of this kind (`OpenAPI` v3, which every user may read); none if it publishes none.
+    pub async fn schema(&self, cluster: &Cluster) -> Result<Option<Value>, Error> {
+        #[derive(Deserialize)]
+        struct Document {
+            components: Components,
+        }
+        #[derive(Deserialize)]
+        struct Components {
+            schemas: BTreeMap<String, Value>,
+        }
+        let path = format!("/openapi/v3{}", Self::root(&self.resource.group, &self.resource.version));
+        let Document { components } = cluster.fetch(&path).await?;
+        let is_it = |schema: &Value| {
+            let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array).into_iter().flatten();
+            kinds.filter_map(|kind| kind.get("kind")).any(|kind| *kind == *self.resource.kind)
+        };
+        Ok(components.schemas.into_values().find(is_it))
+    }
 }
 
 #[cfg(test)]

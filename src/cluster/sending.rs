@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Verb;
-use super::access::AccessRequest;
+use super::access::{AccessRequest, Decision, REVIEWS, Review};
 use super::availability::Availability;
 use super::built_in::BuiltIn;
 use super::client::Cluster;
@@ -50,6 +50,17 @@ struct ReplyMetadata {
 }
 
 impl Cluster {
+    /// Asks the API server whether these credentials may do that.
+    pub async fn review_access(&self, request: &AccessRequest) -> Result<Decision, Error> {
+        self.ask::<Review>(REVIEWS, &request.review()).await.map(Decision::from)
+    }
+
+    /// Asks the API server whether it would accept this new object, without storing it (dry run).
+    pub async fn try_create(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Error> {
+        let path = format!("{}?dryRun=All", kind.collection_path(namespace));
+        self.ask::<Value>(&path, object).await.map(drop)
+    }
+
     /// The UID of `kube-system`, whatever the availability. A denial is not recorded.
     pub(super) async fn read_identity(&self, connection: &Connection, deadline: Duration) -> Result<Arc<str>, Error> {
         const PATH: &str = "/api/v1/namespaces/kube-system";

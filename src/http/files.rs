@@ -1,5 +1,6 @@
 //! Detects changes of files such as keys, certificates and kubeconfigs, which are then read again.
 
+use std::fmt;
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,6 +48,14 @@ impl Files {
     }
 }
 
+impl fmt::Display for Files {
+    /// The paths.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<_> = self.0.iter().map(|(path, _)| path.display().to_string()).collect();
+        f.write_str(&paths.join(", "))
+    }
+}
+
 #[derive(Debug)]
 pub struct FileWatch {
     files: Files,
@@ -84,7 +93,7 @@ impl FileWatch {
 }
 
 /// Now, and then as often as files are looked at.
-pub fn file_looks() -> Interval {
+pub(super) fn file_looks() -> Interval {
     let mut looks = interval(EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     looks

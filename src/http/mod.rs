@@ -12,6 +12,7 @@ mod connector;
 mod files;
 mod networks;
 mod proxy;
+mod reloaded;
 #[cfg(test)]
 pub(crate) mod scripted;
 mod server;
@@ -22,11 +23,12 @@ mod trust;
 pub use alive::{Alive, Answers};
 pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::direct;
-pub use files::{FileWatch, Files, file_looks};
+pub use files::{FileWatch, Files};
 #[cfg(test)]
 pub use networks::LOCAL_NETWORKS;
 pub use networks::{Denied, DeniedNetworks, Network, NotANetwork, Unresolved};
 pub use proxy::{Proxy, of_environment};
+pub use reloaded::{FileError, Reloaded, keep_up_to_date};
 pub use server::{Limits, Peer, Server};
 pub use tls::{CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};

@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::reloaded::keep_up_to_date;
 use super::tls::ServerTls;
 
 /// A client has to begin within this time: with the first byte, and with TLS with a whole handshake. [`Limits::longest_head`] may be far
@@ -84,14 +85,9 @@ impl Server {
     ///
     /// Handlers of streams should end them on the same signal; otherwise the streams are cut off.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
-        let Self { name, limits, refused_head, mut tls } = self;
+        let Self { name, limits, refused_head, tls } = self;
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
-        let reloading = async {
-            match &mut tls {
-                Some(tls) => tls.keep_up_to_date().await,
-                None => std::future::pending().await,
-            }
-        };
+        let reloading = keep_up_to_date(tls.as_ref().map(ServerTls::certificate));
         tokio::pin!(reloading);
         let places = Arc::new(Semaphore::new(limits.most_connections));
         let Limits { most_connections, farewell, .. } = limits;

@@ -16,7 +16,6 @@ use super::metrics;
 use super::plan::tokens::Grants;
 use super::run::actors;
 use super::run::actors::read_keys;
-use super::run::reloaded::{FileError, Reloaded};
 use super::status::HubReport;
 use crate::amqp::AmqpSource;
 use crate::cluster::full_text;
@@ -25,7 +24,7 @@ use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
 use crate::documents::{self, Broker, Keyring, SCHEMA};
-use crate::http::ServerTls;
+use crate::http::{FileError, Reloaded, ServerTls};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
@@ -166,9 +165,9 @@ pub async fn check_section(config: &HubConfig) -> usize {
         }
     };
     if let Some(path) = &config.tokens_file {
-        faults.extend(fault_of(&Reloaded::open(path.clone(), Grants::read, Grants::default())));
+        faults.extend(fault_of(&Reloaded::of_text(path.clone(), Grants::read, Grants::default())));
     }
-    let keys = config.keys_file.as_ref().map(|path| Reloaded::open(path.clone(), read_keys, Keyring::unread()));
+    let keys = config.keys_file.as_ref().map(|path| Reloaded::of_text(path.clone(), read_keys, Keyring::unread()));
     let fault = keys.as_ref().and_then(fault_of);
     if has_schema && fault.is_none() {
         let keyring = keys.map(|keys| Arc::clone(&keys.content().borrow())).unwrap_or_default();
@@ -176,7 +175,7 @@ pub async fn check_section(config: &HubConfig) -> usize {
     }
     faults.extend(fault);
     if let Some(files) = &config.tls
-        && let Err(error) = ServerTls::load(files.clone()).await
+        && let Err(error) = ServerTls::load(files.clone())
     {
         faults.push(full_text(&error));
     }

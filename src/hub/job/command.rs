@@ -7,7 +7,6 @@ use futures::future::BoxFuture;
 
 use super::super::config::{HUB, HubConfig};
 use super::super::run::actors::{MIGRATE_WITHIN, read_keys};
-use super::super::run::reloaded::Reloaded;
 use super::{client, rotate, section};
 use crate::cluster::full_text;
 use crate::config;
@@ -15,6 +14,7 @@ use crate::config::fault::Error;
 use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
 use crate::documents::{self, Keyring, SCHEMA};
+use crate::http::Reloaded;
 use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
 use crate::job::progress::telling;
@@ -162,7 +162,7 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
         complain("TOWLINE__HUB__KEYS_FILE is required: the file with the keys");
         return Exit::Usage;
     };
-    let keys = Reloaded::open(path, read_keys, Keyring::unread());
+    let keys = Reloaded::of_text(path, read_keys, Keyring::unread());
     if let Some(fault) = keys.fault().borrow().as_deref() {
         return failed(fault);
     }

@@ -19,7 +19,6 @@ use super::api::bodies::slots_for_answers;
 use super::api::watch::Watchers;
 use super::api::{self, Api};
 use super::outages::Outages;
-use super::reloaded::Reloaded;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateHandle, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
@@ -28,7 +27,7 @@ use crate::documents::{
     self, Broker, Claims, Compaction, Documents, Holder, Keyring, Leadership, Relay, Role, SCHEMA, SchemaState, Shared,
     Store, Tail, Writer, WriterHandle,
 };
-use crate::http::ServerTls;
+use crate::http::{Reloaded, ServerTls, keep_up_to_date};
 use crate::job::routes::ApiRoutes;
 
 /// Longest wait for another process that migrates, and longest migration.
@@ -76,8 +75,8 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
     let leadership = claims.role(Role::Compaction);
     let source = config.amqp.clone().filter(|_| config.bus == Bus::Amqp);
     let bus = source.map(|source| (Broker::new(source, Arc::clone(&metrics) as _), claims.role(Role::Relay)));
-    let tokens = config.tokens_file.clone().map(|path| Reloaded::open(path, Grants::read, Grants::default()));
-    let keys = config.keys_file.clone().map(|path| Reloaded::open(path, read_keys, Keyring::unread()));
+    let tokens = config.tokens_file.clone().map(|path| Reloaded::of_text(path, Grants::read, Grants::default()));
+    let keys = config.keys_file.clone().map(|path| Reloaded::of_text(path, read_keys, Keyring::unread()));
     let waiting = SchemaState::Missing {
         reason: "the schema of the database has not been looked at yet".to_owned(),
         told: "the hub has only just started",
@@ -229,22 +228,10 @@ async fn log_rows(database: &Database) -> Result<i64, db::Error> {
 
 /// The actor that reads the files of tokens and keys again when they change.
 async fn settings(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
-    let tokens = async {
-        match &hub.tokens {
-            Some(tokens) => match tokens.keep_up_to_date().await {},
-            None => std::future::pending::<()>().await,
-        }
-    };
-    let keys = async {
-        match &hub.keys {
-            Some(keys) => match keys.keep_up_to_date().await {},
-            None => std::future::pending::<()>().await,
-        }
-    };
     tokio::select! {
         () = scope.draining() => {}
-        () = tokens => {}
-        () = keys => {}
+        never = keep_up_to_date(hub.tokens.as_ref()) => match never {},
+        never = keep_up_to_date(hub.keys.as_ref()) => match never {},
     }
     Ok(())
 }
@@ -259,7 +246,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     // A former instance may have ended without a word.
     hub.listening.send_replace(None);
     let tls = match hub.config.tls.clone() {
-        Some(files) => Some(ServerTls::load(files).await?),
+        Some(files) => Some(tokio::task::spawn_blocking(move || ServerTls::load(files)).await??),
         None => None,
     };
     let bound = TcpListener::bind(address).await;

@@ -1,7 +1,7 @@
 //! The hub at work.
 //!
 //! [`actors`] builds the actors, and has those that are not documents' own. [`api`] holds the routes, and answers requests; `openapi`
-//! describes them; [`problem`] turns problems into answers. [`reloaded`] reads the files of tokens and keys again when they change.
+//! describes them; [`problem`] turns problems into answers.
 //! [`outages`] logs requests that could not be carried out.
 
 pub mod actors;
@@ -9,4 +9,3 @@ pub mod api;
 mod openapi;
 pub mod outages;
 pub mod problem;
-pub mod reloaded;

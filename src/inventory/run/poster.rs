@@ -21,7 +21,9 @@ use super::super::metrics::InventoryMetrics;
 use super::super::plan::index::{Post, Refusal, Wire};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
-use crate::http::{BearerToken, Client, ClientSettings, Error, FileWatch, Files, Post as HttpPost, Retry};
+use crate::http::{
+    BearerToken, Client, ClientSettings, Error, NotAToken, Post as HttpPost, Reloaded, Retry, keep_up_to_date,
+};
 
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -47,8 +49,10 @@ pub struct Delivered {
 /// The poster: what all its runs have in common.
 pub struct Poster {
     api: ApiUrl,
-    wire: Wire,
-    source: TokenSource,
+    /// The header with the token; none if there is no usable one.
+    authorization: watch::Receiver<Arc<Option<HeaderValue>>>,
+    /// The file with the token.
+    file: Option<Reloaded<Option<HeaderValue>>>,
     fence: Option<Fence>,
     metrics: Arc<InventoryMetrics>,
     /// How often the token has changed.
@@ -64,15 +68,24 @@ struct Means {
 }
 
 impl Poster {
+    /// Reads the file with the token, and may block on the disk.
     pub fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
-        Self {
-            api: config.api_url.clone(),
-            wire: config.wire,
-            source: config.token.clone(),
-            fence,
-            metrics,
-            changes: watch::Sender::new(0),
-        }
+        let wire = config.wire;
+        let read = move |token: &SecretString| header(wire, token).map(Some).ok_or_else(|| NotAToken.to_string());
+        let (authorization, file) = match &config.token {
+            TokenSource::File(path) => {
+                let file = Reloaded::of_text(path.clone(), read, None);
+                (file.content(), Some(file))
+            }
+            TokenSource::Given(token) => {
+                let given = read(token).unwrap_or_else(|error| {
+                    tracing::error!("{error}");
+                    None
+                });
+                (watch::channel(Arc::new(given)).1, None)
+            }
+        };
+        Self { api: config.api_url.clone(), authorization, file, fence, metrics, changes: watch::Sender::new(0) }
     }
 
     /// Follows how often the token has changed.
@@ -81,9 +94,9 @@ impl Poster {
     }
 
     pub async fn run(self: Arc<Self>, scope: Scope, mut inbox: Inbox<Deliver>) -> Result<(), BoxError> {
-        // Recorded before the file is read: what changes in between is read again.
-        let mut files = FileWatch::new(self.files());
-        let mut authorization = self.authorization().await;
+        let mut authorization = self.authorization.clone();
+        let reloading = keep_up_to_date(self.file.as_ref());
+        tokio::pin!(reloading);
         let mut client = None;
         let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
         loop {
@@ -98,7 +111,8 @@ impl Poster {
                     }
                     let token = *self.changes.borrow();
                     if let Some(client) = &client {
-                        let means = Means { client: client.clone(), authorization: authorization.clone(), token };
+                        let authorization = authorization.borrow().as_ref().clone();
+                        let means = Means { client: client.clone(), authorization, token };
                         under_way.push(Box::pin(Arc::clone(&self).deliver(means, deliver)));
                     } else {
                         let outcome = Err(Refusal::Later { reason: "NoClient".to_owned(), after: None, may_have_arrived: false });
@@ -106,39 +120,10 @@ impl Poster {
                         let _ = deliver.reply.send(Delivered { outcome, token });
                     }
                 }
-                () = files.changed() => {
-                    files.see();
-                    authorization = self.authorization().await;
-                    self.changes.send_modify(|changes| *changes += 1);
-                }
+                Ok(()) = authorization.changed() => self.changes.send_modify(|changes| *changes += 1),
+                never = &mut reloading => match never {},
             }
         }
-    }
-
-    fn files(&self) -> Files {
-        match &self.source {
-            TokenSource::File(path) => Files::of(vec![path.clone()]),
-            TokenSource::Given(_) => Files::of(Vec::new()),
-        }
-    }
-
-    /// The header with the token; none if there is no usable one.
-    async fn authorization(&self) -> Option<HeaderValue> {
-        let token = match &self.source {
-            TokenSource::Given(token) => token.clone(),
-            TokenSource::File(path) => match tokio::fs::read_to_string(path).await {
-                Ok(text) => SecretString::from(text),
-                Err(error) => {
-                    tracing::error!(file = %path.display(), %error, "failed to read the token");
-                    return None;
-                }
-            },
-        };
-        let header = header(self.wire, &token);
-        if header.is_none() {
-            tracing::error!("the token is empty or contains invalid characters");
-        }
-        header
     }
 
     async fn connect(&self) -> Option<Client> {

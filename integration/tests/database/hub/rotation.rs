@@ -36,7 +36,7 @@ impl Keyed {
 
     /// Writes the file, and waits until the replica uses it.
     async fn keys(&self, lines: &str) {
-        let loads = || self.replica.towline().log().expect("a log").matches("file loaded").count();
+        let loads = || self.replica.towline().log().expect("a log").matches("files loaded").count();
         let before = loads();
         std::fs::write(&self.file, lines).expect("a file");
         eventually("the keys to be loaded", LIMIT, async || {
