@@ -1,6 +1,6 @@
 //! The pending changes of a section, which it counts before it makes any of them. Pure: the caller passes the time in.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::{GuardedChange, HeldChanges, WINDOW, limit};
 use crate::state::GuardState;
 
-/// Changes within this time share one entry, which keeps the stored state small.
-const MOMENT: Duration = Duration::from_secs(10);
+/// Seconds in which changes share one entry of the stored state, which keeps that small.
+const MOMENT: u64 = 10;
 
 /// What the guard decides about one pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +50,11 @@ struct Entry {
     /// It is known that the change is to be made.
     confirmed: bool,
     approved: bool,
+    /// It was sent already, and is to be sent again. It counts as pending alone meanwhile.
+    before: Option<Sent>,
 }
 
-/// The number of changes that were sent at one moment.
+/// How many objects a change was to, and when it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sent {
     when: Instant,
@@ -62,18 +64,11 @@ struct Sent {
 /// A change that is about to be sent; [`Guard::not_sent`] takes it back.
 #[derive(Debug)]
 pub struct Sending<K> {
-    /// How many objects count against the limit.
-    pub counted: usize,
-    when: Instant,
+    key: K,
+    /// What counts for the key if this is not sent.
+    before: Option<Sent>,
     /// The pending changes among them.
     entries: Vec<(K, Entry)>,
-}
-
-impl<K> Sending<K> {
-    /// Whether it may still count.
-    pub fn is_recent(&self, now: Instant) -> bool {
-        is_recent(self.when, now)
-    }
 }
 
 /// The guard of a section's changes, by the key of what they are made to.
@@ -86,8 +81,14 @@ pub struct Guard<K> {
     certain_own: usize,
     /// How many are neither certain nor approved.
     open: usize,
-    /// The changes that were sent within the window.
-    sent: VecDeque<Sent>,
+    /// The changes that were sent within the window. Who sends one again counts once.
+    sent: BTreeMap<K, Sent>,
+    /// Those of an earlier process.
+    recalled: Vec<Sent>,
+    /// How many objects all of these were to.
+    counted: usize,
+    /// When the first of these was sent.
+    oldest: Option<Instant>,
     /// The most objects of its own that the section had since the first of these changes. The limit is a tenth of this number,
     /// so that it does not shrink with each deletion.
     most: usize,
@@ -104,7 +105,10 @@ impl<K> Default for Guard<K> {
             certain: 0,
             certain_own: 0,
             open: 0,
-            sent: VecDeque::new(),
+            sent: BTreeMap::new(),
+            recalled: Vec::new(),
+            counted: 0,
+            oldest: None,
             most: 0,
             approved: 0,
             approved_since: None,
@@ -156,8 +160,7 @@ impl<K: Ord + Clone> Guard<K> {
         let is_of_rest = !pending.follows && rest_is_valid;
         let approved = is_approved || is_of_rest;
         self.approved -= usize::from(is_of_rest);
-        self.open += usize::from(!approved);
-        self.entries.insert(key, Entry { pending, confirmed: false, approved });
+        self.insert(key, Entry { pending, confirmed: false, approved, before: None });
     }
 
     /// Removes a change that is no longer pending. Returns whether the guard may allow others now.
@@ -167,15 +170,13 @@ impl<K: Ord + Clone> Guard<K> {
         self.remove(key).is_some_and(|entry| !entry.approved && certain && !self.entries.is_empty())
     }
 
-    /// Records that a pending change is certain.
+    /// Records that a pending change is certain. Who has approved that an object is let go, which keeps it, has not approved its deletion.
     pub fn confirm(&mut self, key: &K, change: GuardedChange) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+        let Some(mut entry) = self.remove(key) else { return };
+        entry.approved &= (entry.pending.change, change) != (GuardedChange::LetGo, GuardedChange::Delete);
         entry.pending.change = change;
-        if !std::mem::replace(&mut entry.confirmed, true) && !entry.approved {
-            self.open -= 1;
-            self.certain += 1;
-            self.certain_own += usize::from(entry.pending.own);
-        }
+        entry.confirmed = true;
+        self.insert(key.clone(), entry);
     }
 
     pub fn decide(&mut self, key: &K, bounds: Bounds, now: Instant) -> Decision {
@@ -196,54 +197,55 @@ impl<K: Ord + Clone> Guard<K> {
     pub fn send(&mut self, key: &K, count: usize, goes_along: impl Fn(&K) -> bool, now: Instant) -> Sending<K> {
         let entry = self.remove(key);
         let counted = if entry.is_none_or(|entry| !entry.approved) { count } else { 0 };
-        if counted > 0 {
-            match self.sent.back_mut() {
-                Some(last) if now.saturating_duration_since(last.when) < MOMENT => last.count += counted,
-                _ => self.sent.push_back(Sent { when: now, count: counted }),
-            }
+        let before = self.take_back(key);
+        let follows = before.filter(|_| entry.is_some_and(|entry| entry.pending.follows));
+        let count = counted + follows.map_or(0, |followed| followed.count);
+        if count > 0 {
+            self.count(key.clone(), Sent { when: now, count });
         }
         let mut entries: Vec<_> = entry.map(|entry| (key.clone(), entry)).into_iter().collect();
         let along = self.entries.keys().filter(|key| goes_along(key)).cloned().collect::<Vec<_>>();
         entries.extend(along.into_iter().filter_map(|key| Some((key.clone(), self.remove(&key)?))));
-        Sending { counted, when: now, entries }
+        Sending { key: key.clone(), before, entries }
     }
 
     /// Takes back a change that was not sent, or that the API server has certainly rejected: it does not count, and an approval
-    /// stays valid. Returns the keys that it was about.
+    /// stays valid, also if the same change has been registered again meanwhile. Returns the keys that it was about.
     pub fn not_sent(&mut self, sending: Sending<K>) -> Vec<K> {
+        // What has been registered meanwhile has taken this out of the count.
+        let newer = self.remove(&sending.key);
+        self.take_back(&sending.key);
+        if let Some(before) = sending.before {
+            self.count(sending.key.clone(), before);
+        }
+        if let Some(newer) = newer {
+            self.insert(sending.key, newer);
+        }
         let keys: Vec<K> = sending.entries.iter().map(|(key, _)| key.clone()).collect();
-        self.undone(&sending);
         for (key, entry) in sending.entries {
-            if self.entries.contains_key(&key) {
-                continue;
+            let is_older = |newer: &Entry| !entry.approved || newer.pending != entry.pending;
+            if !self.entries.get(&key).is_some_and(is_older) {
+                let _ = self.remove(&key);
+                self.insert(key, entry);
             }
-            if !entry.approved {
-                if entry.confirmed {
-                    self.certain += 1;
-                    self.certain_own += usize::from(entry.pending.own);
-                } else {
-                    self.open += 1;
-                }
-            }
-            self.entries.insert(key, entry);
         }
         keys
     }
 
     /// Takes a change out of the count whose effect was undone.
-    pub fn undone(&mut self, sending: &Sending<K>) {
-        if let Some(sent) = self.sent.iter_mut().rev().find(|sent| sent.when <= sending.when) {
-            sent.count = sent.count.saturating_sub(sending.counted);
-        }
+    pub fn undone(&mut self, key: &K) {
+        self.take_back(key);
     }
 
     /// Records an operator's approval of all pending changes, and returns their keys.
     pub fn approve(&mut self) -> Vec<K> {
         for entry in self.entries.values_mut() {
-            entry.approved = true;
+            (entry.approved, entry.before) = (true, None);
         }
         (self.certain, self.certain_own, self.open) = (0, 0, 0);
         self.sent.clear();
+        self.recalled.clear();
+        (self.counted, self.oldest) = (0, None);
         self.waiting()
     }
 
@@ -283,17 +285,24 @@ impl<K: Ord + Clone> Guard<K> {
     pub fn remembered(&mut self, now: Instant, wall: SystemTime) -> GuardState {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let approved =
-            self.approved + self.entries.values().filter(|entry| entry.approved && !entry.pending.follows).count();
+        let waiting = self.entries.values().filter(|entry| entry.approved && !entry.pending.follows).count();
+        // The rest of an approval gets no younger by being stored.
+        let rest_age = self
+            .approved_since
+            .filter(|_| waiting == 0)
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let approved = self.approved + waiting;
         let mut sent = BTreeMap::new();
-        for Sent { when, count } in &self.sent {
-            *sent.entry(seconds(wall - now.saturating_duration_since(*when))).or_default() += *count as u64;
+        let again = self.entries.values().filter_map(|entry| entry.before.as_ref());
+        for Sent { when, count } in self.sent.values().chain(&self.recalled).chain(again) {
+            let when = seconds(wall - now.saturating_duration_since(*when));
+            *sent.entry(when.next_multiple_of(MOMENT)).or_default() += *count as u64;
         }
         GuardState {
             most: if sent.is_empty() { 0 } else { self.most as u64 },
             sent,
             approved: approved as u64,
-            approved_at: (approved > 0).then(|| seconds(wall)),
+            approved_at: (approved > 0).then(|| seconds(wall - rest_age)),
         }
     }
 
@@ -302,17 +311,50 @@ impl<K: Ord + Clone> Guard<K> {
         let age = |seconds: u64| wall.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap_or_default();
         let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let sent = remembered.sent.iter().filter(|(when, _)| age(**when) <= WINDOW);
-        self.sent = sent
+        self.recalled = sent
             .filter_map(|(&when, &count)| Some(Sent { when: now.checked_sub(age(when))?, count: number(count) }))
             .collect();
+        self.sent.clear();
+        self.counted = self.recalled.iter().fold(0, |all, sent| all.saturating_add(sent.count));
+        self.oldest = self.recalled.iter().map(|sent| sent.when).min();
         self.most = number(remembered.most);
         let approved_at = remembered.approved_at.filter(|when| age(*when) < WINDOW);
         self.approved = approved_at.map_or(0, |_| number(remembered.approved));
         self.approved_since = approved_at.and_then(|when| now.checked_sub(age(when)));
     }
 
+    fn count(&mut self, key: K, sent: Sent) {
+        self.counted += sent.count;
+        self.oldest = Some(self.oldest.map_or(sent.when, |oldest| oldest.min(sent.when)));
+        self.sent.insert(key, sent);
+    }
+
+    fn take_back(&mut self, key: &K) -> Option<Sent> {
+        let sent = self.sent.remove(key)?;
+        self.counted -= sent.count;
+        Some(sent)
+    }
+
+    /// Adds a change to a key that has none.
+    fn insert(&mut self, key: K, mut entry: Entry) {
+        // What follows an object that is gone is another change.
+        entry.before = if entry.pending.follows { None } else { self.take_back(&key) };
+        if !entry.approved {
+            if entry.confirmed {
+                self.certain += 1;
+                self.certain_own += usize::from(entry.pending.own);
+            } else {
+                self.open += 1;
+            }
+        }
+        self.entries.insert(key, entry);
+    }
+
     fn remove(&mut self, key: &K) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
+        if let Some(before) = entry.before {
+            self.count(key.clone(), before);
+        }
         if !entry.approved {
             if entry.confirmed {
                 self.certain -= 1;
@@ -327,19 +369,22 @@ impl<K: Ord + Clone> Guard<K> {
     /// Whether so many pending changes, of which `own` affect own objects, are above the limit.
     fn is_above(&mut self, bounds: Bounds, now: Instant, entries: usize, own: usize) -> bool {
         self.forget_old(now);
-        self.most = if self.sent.is_empty() { bounds.own } else { self.most.max(bounds.own) };
-        let sent: usize = self.sent.iter().map(|sent| sent.count).sum();
+        let sent = self.counted;
+        self.most = if sent == 0 { bounds.own } else { self.most.max(bounds.own) };
         let all_of_them = self.most >= 2 && own > 0 && sent + own >= self.most;
         bounds.blocked && entries > 0 || all_of_them || sent + entries > limit(self.most)
     }
 
     fn forget_old(&mut self, now: Instant) {
-        // The rest of an approval that is too old is none, nor after another restart.
+        // The rest of an approval that is too old is none.
         if self.approved_since.is_some_and(|since| !is_recent(since, now)) {
             (self.approved, self.approved_since) = (0, None);
         }
-        while self.sent.front().is_some_and(|sent| !is_recent(sent.when, now)) {
-            self.sent.pop_front();
+        if self.oldest.is_some_and(|oldest| !is_recent(oldest, now)) {
+            self.sent.retain(|_, sent| is_recent(sent.when, now));
+            self.recalled.retain(|sent| is_recent(sent.when, now));
+            let all = || self.sent.values().chain(&self.recalled);
+            (self.counted, self.oldest) = (all().map(|sent| sent.count).sum(), all().map(|sent| sent.when).min());
         }
     }
 }

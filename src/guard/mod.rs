@@ -104,7 +104,8 @@ pub fn record_held(section: &SectionName, held: &HeldChanges) {
 /// Logs that the guard has begun to hold changes. `family` is the part of the section that it guards, if that is not the whole.
 pub fn log_held(section: &SectionName, family: Option<&str>, held: &HeldChanges, first: &[String]) {
     let objects: usize = held.values().sum();
-    tracing::warn!(
+    // Somebody has to decide.
+    tracing::error!(
         %section, family, objects, change = in_words(held), first = first.join(", "),
         "mass change is held until it is approved"
     );

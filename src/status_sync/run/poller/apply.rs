@@ -74,7 +74,7 @@ impl<'p> Apply<'p> {
         let (now, interval) = (Instant::now(), self.context.shared.interval);
         let is_later = |key: &ObjectKey| self.state.table.is_cleared_later(key, now, interval);
         let wanted = candidates.keys().cloned().collect();
-        for key in self.context.guard.admit(wanted, is_later, self.state.table.len()) {
+        for key in self.context.guard.admit(wanted, is_later, self.state.table.shown()) {
             let planned = candidates.get(&key).and_then(|id| Some((*id, self.plan(*id, Vec::new())?)));
             let has_begun = match planned {
                 Some((id, planned)) => self.carry_out(id, Fingerprint::default(), planned).await,
@@ -229,6 +229,8 @@ impl<'p> Apply<'p> {
         let is_clearing = wrote && outcome.fingerprint.rows() == 0 && !entry.was_cleared;
         if is_clearing && outcome.written.iter().all(is_refused) {
             self.context.guard.not_cleared(&entry.key);
+        } else if is_clearing {
+            self.context.guard.cleared(&entry.key);
         }
         let failed = outcome.written.iter().rev().find_map(|write| Some((write, write.result.as_ref().err()?)));
         if let Some((write, error)) = failed {

@@ -4,7 +4,7 @@
 //! them with what was approved. The poller asks the guard in a pass, and operators list and approve what is held, so it is behind a
 //! lock, which is held for one call.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -23,8 +23,8 @@ struct Counted {
     guard: Guard<ObjectKey>,
     /// Of how many objects.
     bounds: Bounds,
-    /// What was cleared within the window.
-    cleared: HashMap<ObjectKey, Sending<ObjectKey>>,
+    /// What the last pass may clear, until it has.
+    under_way: BTreeMap<ObjectKey, Sending<ObjectKey>>,
 }
 
 /// The guard of a family, by the keys of the hub's objects.
@@ -44,8 +44,8 @@ impl FamilyGuard {
         *self.counted.lock() = Counted::default();
     }
 
-    /// Takes what a pass would clear of a family of so many objects, and returns what it may clear. `is_later`: whether a later pass will
-    /// clear something of which an earlier one has failed to.
+    /// Takes what a pass would clear of a family in which so many objects show something, and returns what it may clear. `is_later`:
+    /// whether a later pass will clear something of which an earlier one has failed to.
     pub(super) fn admit(
         &self,
         wanted: Vec<ObjectKey>,
@@ -53,7 +53,7 @@ impl FamilyGuard {
         objects: usize,
     ) -> Vec<ObjectKey> {
         let now = Instant::now();
-        let Counted { guard, bounds, cleared } = &mut *self.counted.lock();
+        let Counted { guard, bounds, under_way } = &mut *self.counted.lock();
         let was_held = !guard.held(*bounds, now).is_empty();
         bounds.own = objects;
         let wanted: BTreeMap<_, _> = wanted.into_iter().map(|key| (key, GuardedChange::ClearStatus)).collect();
@@ -63,26 +63,26 @@ impl FamilyGuard {
             let first: Vec<String> = guard.first(NAMED).iter().map(|(key, _)| key.to_string()).collect();
             guard::log_held(&self.section, Some(self.family.as_str()), &held, &first);
         }
-        cleared.retain(|_, sending| sending.is_recent(now));
-        let keys = admitted.iter().map(|(key, _)| key.clone()).collect();
-        cleared.extend(admitted);
-        keys
+        *under_way = admitted.into_iter().collect();
+        under_way.keys().cloned().collect()
     }
 
     /// Takes back a clearing that was not sent, or that the hub has certainly refused.
     pub(super) fn not_cleared(&self, key: &ObjectKey) {
-        let Counted { guard, cleared, .. } = &mut *self.counted.lock();
-        if let Some(sending) = cleared.remove(key) {
+        let Counted { guard, under_way, .. } = &mut *self.counted.lock();
+        if let Some(sending) = under_way.remove(key) {
             guard.not_sent(sending);
         }
     }
 
+    /// The object may be cleared now. It counts until it has rows again.
+    pub(super) fn cleared(&self, key: &ObjectKey) {
+        self.counted.lock().under_way.remove(key);
+    }
+
     /// The object has rows again, and shows them.
     pub(super) fn came_back(&self, key: &ObjectKey) {
-        let Counted { guard, cleared, .. } = &mut *self.counted.lock();
-        if let Some(sending) = cleared.remove(key) {
-            guard.undone(&sending);
-        }
+        self.counted.lock().guard.undone(key);
     }
 
     /// How many objects are held; none before the first pass.

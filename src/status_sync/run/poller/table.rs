@@ -145,6 +145,16 @@ impl Table {
         entries.any(|entry| entry.detected.rows() == 0 && !entry.is_applied() && !entry.is_due(now, interval))
     }
 
+    /// How many hub objects show something that could be lost: not those that are absent, and not those without rows that were cleared,
+    /// or had nothing to clear.
+    pub(super) fn shown(&self) -> usize {
+        let shows = |entry: &RowState| {
+            let is_there = !matches!(entry.waiting, Some(Waiting::Absent | Waiting::Ambiguous));
+            is_there && (entry.detected.rows() > 0 || !entry.was_cleared)
+        };
+        self.by_name.values().filter(|ids| ids.iter().filter_map(|id| self.get(*id)).any(shows)).count()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

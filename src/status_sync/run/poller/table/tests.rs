@@ -52,6 +52,22 @@ async fn rows_that_are_gone_are_forgotten_and_renamed_rows_begin_anew() {
     assert_eq!((table.len(), table.get(RowId(2)).unwrap().applied), (2, None));
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_objects_that_show_something_are_counted() {
+    let mut table = Table::default();
+    table.update((1..=5).map(|id| found(id, &format!("n{id}"), i64::from(id == 1))).collect(), Instant::now());
+    assert_eq!(table.shown(), 5, "what an object without rows shows is not known yet");
+    // Nobody ever reported on the second one, and the third one has been cleared.
+    for id in [2, 3] {
+        table.get_mut(RowId(id)).unwrap().record_applied(Fingerprint::default(), "uid".into(), Vec::new());
+    }
+    table.get_mut(RowId(4)).unwrap().waiting = Some(Waiting::Absent);
+    assert_eq!(table.shown(), 2);
+    // Its clearing has failed.
+    table.get_mut(RowId(5)).unwrap().record_failure(Instant::now(), true);
+    assert_eq!(table.shown(), 2);
+}
+
 /// A watch of placement rules that keeps digests.
 fn watch() -> Arc<Watch> {
     let (cluster, _script) = Cluster::scripted("hub");
