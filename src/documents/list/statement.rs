@@ -61,18 +61,18 @@ pub(super) fn of(query: &ListQuery, limit: u32, max_bytes: usize) -> Statement {
              null::timestamptz as updated_at, null::timestamptz as deleted_at, null::text as data, null::text as status, \
              null::text as document \
            union all \
-           select k.n, k.next, (i.bytes + sum({FRAME} + octet_length(k.namespace) + octet_length(k.name) + coalesce( \
+           select k.n, k.next, (k.before + sum({FRAME} + octet_length(k.namespace) + octet_length(k.name) + coalesce( \
                octet_length(d.document), octet_length(d.labels) + octet_length(d.annotations) + pg_column_size(d.finalizers) \
                + coalesce(octet_length(d.data) + octet_length(d.status), 0))) over (order by k.n rows unbounded preceding))::bigint, \
              k.namespace, k.name, d.* \
-           from items i join keys k on k.portion = i.next and k.n <= {limit} cross join lateral ( \
+           from (select k.*, i.bytes as before from items i join keys k on k.portion = i.next and k.n <= {limit} \
+             where i.bytes <= {max_bytes} offset 0) k cross join lateral ( \
              select t.version, t.id::text, t.generation, t.labels::text, t.annotations::text, t.finalizers, t.created_at, \
                t.updated_at, t.deleted_at, {data} as data, {status} as status, null::text as document \
              from towline_documents t where k.logged is null and t.kind = {kind} and t.id = k.id \
              union all \
              select p.version, null, null, null, null, null, null, null, null, null, null, ({logged})::text \
-             from towline_log p where p.version = k.logged offset 0) d \
-           where i.bytes <= {max_bytes}) \
+             from towline_log p where p.version = k.logged offset 0) d) \
          select s.is_whole, s.is_gone, s.version, (select count(*) from keys), i.n, i.namespace, i.name, i.version, i.id, \
            i.generation, i.labels, i.annotations, i.finalizers, i.created_at, i.updated_at, i.deleted_at, i.data, i.status, i.document \
          from state s left join items i on i.n > 0 and (i.n = 1 or i.bytes <= {max_bytes})",
