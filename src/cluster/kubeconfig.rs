@@ -133,7 +133,8 @@ pub fn of_user(text: &[u8], allowed: Allowed) -> Result<Credentials, Fault> {
     if text.len() > LARGEST_OF_USER {
         return Err(Fault::TooLarge);
     }
-    let config = configured(parse_within(text, MOST_BUILT_OF_USER)?, None, &mut Policy::User(allowed))?;
+    let kubeconfig = yaml::one(self::text(text)?, MOST_BUILT_OF_USER)?;
+    let config = configured(kubeconfig, None, &mut Policy::User(allowed))?;
     Ok(Credentials { config, fingerprint: fingerprint(text) })
 }
 
@@ -144,13 +145,12 @@ pub fn fingerprint(text: &[u8]) -> Fingerprint {
 
 /// One of our kubeconfigs. Several documents are merged; of several equal names in them the first one counts.
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, Fault> {
-    parse_within(text, MOST_BUILT)
+    let documents: Vec<Kubeconfig> = yaml::all(self::text(text)?, MOST_BUILT)?;
+    documents.into_iter().try_fold(Kubeconfig::default(), Kubeconfig::merge).map_err(|_| Fault::Documents)
 }
 
-fn parse_within(text: &[u8], most: usize) -> Result<Kubeconfig, Fault> {
-    let text = std::str::from_utf8(text).map_err(|_| Fault::NotText)?;
-    let documents: Vec<Kubeconfig> = yaml::all(text, most)?;
-    documents.into_iter().try_fold(Kubeconfig::default(), Kubeconfig::merge).map_err(|_| Fault::Documents)
+fn text(bytes: &[u8]) -> Result<&str, Fault> {
+    std::str::from_utf8(bytes).map_err(|_| Fault::NotText)
 }
 
 /// Makes relative paths refer to files in a directory. A command without a separator is no path: it is looked for in `PATH`.

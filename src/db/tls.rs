@@ -28,7 +28,7 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
         TlsMode::VerifyFull => web_pki(url, &provider)?,
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
-    let config = match &url.client {
+    let mut config = match &url.client {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
@@ -36,6 +36,8 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
             builder.with_client_auth_cert(chain, key).map_err(failed)?
         }
     };
+    // A server refuses `sslnegotiation=direct` without this, and ignores it otherwise.
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
     Ok(MakeRustlsConnect::new(config))
 }
 

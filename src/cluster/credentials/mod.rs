@@ -73,8 +73,8 @@ enum Source {
 }
 
 impl Source {
-    /// Takes the source out of a user, so that kube reads and runs nothing. If there are several, kube's precedence
-    /// applies.
+    /// Takes the source out of a user, so that kube reads and runs nothing. If there are several, kubectl's precedence applies: the file
+    /// before the token, since it is the one that is rotated.
     fn of(user: &mut AuthInfo) -> Self {
         let (token, file, exec) = (user.token.take(), user.token_file.take(), user.exec.take());
         let runs = |provider: &mut AuthProviderConfig| {
@@ -87,8 +87,8 @@ impl Source {
             return Self::Fixed;
         }
         match (token, file, exec) {
-            (Some(token), _, _) => Self::Token(token),
-            (None, Some(file), _) => Self::TokenFile(file.into()),
+            (_, Some(file), _) => Self::TokenFile(file.into()),
+            (Some(token), None, _) => Self::Token(token),
             (None, None, Some(exec)) => Self::Plugin(Plugin::Exec(Box::new(exec))),
             (None, None, None) => Self::Fixed,
         }
