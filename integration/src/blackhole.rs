@@ -115,6 +115,12 @@ impl Link {
         self.state.send_modify(|state| state.room = Some(bytes));
     }
 
+    /// Waits until so many bytes have come, and the rest waits.
+    pub async fn holds(&self) {
+        // The sender is this link's own.
+        let _ = self.state.subscribe().wait_for(|state| state.room == Some(0)).await;
+    }
+
     /// What was held arrives, and what follows.
     pub fn release(&self) {
         self.state.send_modify(|state| state.room = None);
@@ -220,11 +226,11 @@ impl Answers {
     fn take(&self, wanted: usize) -> usize {
         let mut taken = wanted;
         self.state.send_if_modified(|state| {
-            if let Some(room) = &mut state.room {
-                taken = wanted.min(*room);
-                *room -= taken;
-            }
-            false
+            let Some(room) = &mut state.room else { return false };
+            taken = wanted.min(*room);
+            *room -= taken;
+            // Who waits for that is told, and nobody of each packet.
+            taken > 0 && *room == 0
         });
         taken
     }

@@ -455,7 +455,7 @@ async fn count_statements(world: &World) -> i64 {
          where s.dbid = d.oid and datname = current_database() and query not like '%pg_stat_statements%' \
          and query not like 'select m.origin, %' and query not like '%setval%'";
     let count = world.number(statements).await;
-    world.run("select pg_stat_statements_reset()").await;
+    world.forget_statements().await;
     count
 }
 

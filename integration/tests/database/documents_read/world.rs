@@ -49,6 +49,12 @@ impl World {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
 
+    /// Begins to count statements anew, in this database alone: the server's others are other tests'.
+    pub(crate) async fn forget_statements(&self) {
+        self.run("select pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database()")
+            .await;
+    }
+
     /// Writes one document, and returns its version.
     pub(crate) async fn put(&self, number: u64, kind: Kind, key: (&str, &str), labels: &Value, data: &Value) -> i64 {
         let change = put(number, kind, key, labels, data);

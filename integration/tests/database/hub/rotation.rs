@@ -241,7 +241,7 @@ fn a_rotation_reads_pages_of_a_few_mib() {
         assert_eq!(read("update towline_documents set sealed").await, (5, 5));
         // Nor does a statement go through more than 1,000 fields, whether they are to be replaced or not.
         sql.batch_execute(
-            "select statistics.pg_stat_statements_reset(); \
+            "select statistics.pg_stat_statements_reset(0, oid, 0) from pg_database where datname = current_database(); \
              insert into clusters select 'clusters', gen_random_uuid(), 'many', 'n' || n, '{}', '{}', '{}', 1, -n, now(), now(), null, \
              '{}', '{}', '\\x010374776f' from generate_series(1, 2500) n",
         )

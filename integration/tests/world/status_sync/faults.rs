@@ -96,17 +96,20 @@ fn a_statement_that_times_out_clears_nothing() {
         let slow = "ALTER TABLE status.compliance RENAME TO slow; \
              CREATE VIEW status.compliance AS SELECT slow.* FROM status.slow, LATERAL (SELECT pg_sleep(0.1) WHERE slow.id IS NOT NULL) s; \
              GRANT SELECT ON status.compliance TO towline_reader; DELETE FROM status.slow WHERE cluster_name LIKE 'c1%'; \
-             ALTER ROLE towline_reader IN DATABASE timingout SET statement_timeout = '300ms'; \
-             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline'";
+             ALTER ROLE towline_reader IN DATABASE timingout SET statement_timeout = '300ms'";
         stage.sql.batch_execute(slow).await.expect("it is made slow");
+        // In a transaction of its own: a connection that is made before the commit has the settings of before for good.
+        let give_up = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE datname = current_database() AND application_name = 'towline'";
+        stage.execute(give_up, &[]).await;
         stage
             .family(&towline, "policies", "a cancelled statement", |report| report["failure"]["kind"] == "cancelled")
             .await;
         assert_eq!(entries(&stage).await, [4, 4, 4]);
         let quick = "ALTER ROLE towline_reader IN DATABASE timingout RESET statement_timeout; DROP VIEW status.compliance; \
-             ALTER TABLE status.slow RENAME TO compliance; \
-             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline'";
+             ALTER TABLE status.slow RENAME TO compliance";
         stage.sql.batch_execute(quick).await.expect("it is made quick again");
+        stage.execute(give_up, &[]).await;
         all_have(&stage, 3).await;
     });
 }
