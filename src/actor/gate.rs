@@ -2,8 +2,8 @@
 //!
 //! The owner of the handle sets what is wanted, the supervisor starts or ends the child and sets its state. Both are latest values: if
 //! the owner opens and closes the gate before the supervisor reads it, nothing happens. The owner can rely on this: once it
-//! has asked for a drain or an abort and reads anything but [`GateState::Running`], nothing of the child runs, and nothing
-//! will before the gate is opened again.
+//! has asked for a drain or an abort and reads anything but [`GateState::Running`], nothing of the child is polled any more, but for
+//! blocking code of an aborted one, which a fence has to stop, and nothing will before the gate is opened again.
 
 use std::mem;
 use std::sync::Arc;
