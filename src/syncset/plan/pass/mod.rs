@@ -230,7 +230,8 @@ impl Pass {
         self.read_lists(target).await?;
         self.look_at_objects(target).await?;
         // The rows of everything that is going to be sent or deleted are stored, without content. Results are stored as unfinished, so
-        // that the next pass finds the syncset due even if the change has been taken back.
+        // that the next pass finds the syncset due even if the change has been taken back. A full pass after one that was cut short would
+        // not do instead: the times in `managedFields` have seconds, so it can't tell two writes of ours within one second apart.
         self.open_patches();
         self.step(target).await?;
         if self.stored.has_changed() {

@@ -3,7 +3,7 @@
 //! after the rows of a deleted cluster were deleted.
 //!
 //! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
-//! changed. The last one ends the claim: so what a pass has done is stored if and only if the next one does not find it undone.
+//! changed. The last write of a pass also ends its claim.
 
 use std::sync::LazyLock;
 
