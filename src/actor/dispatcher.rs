@@ -1,17 +1,15 @@
 //! The keyed dispatcher: one run at a time for one key, many keys at once.
 //!
-//! State it owns: a [`Schedule`] and the reconcilers of the keys that are not running. Holders of its
-//! [`KeyMailbox`](super::KeyMailbox) send to it. It sends nothing: each run is a future that owns its reconciler and returns
-//! it. The dispatcher polls the runs itself, because a task for each would cost more than most runs do. Full mailbox: the
-//! dispatcher takes no keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart: the keys in the mailbox
-//! are there for the next instance; those that were taken are lost, so whoever starts one requests again all that may need a
-//! run. Drain: no more keys are taken, and runs under way finish.
+//! State it owns: a [`Schedule`] and the runs under way. Holders of its [`KeyMailbox`](super::KeyMailbox) send to it. It sends
+//! nothing: each run is a future. The dispatcher polls the runs itself, because a task for each would cost more than most runs
+//! do. Full mailbox: the dispatcher takes no keys while `waiting` keys are ready, the mailbox fills, senders wait. Restart: the
+//! keys in the mailbox are there for the next instance; those that were taken are lost, so whoever starts one requests again
+//! all that may need a run. Drain: no more keys are taken, and runs under way finish.
 //!
 //! The latest [`Snapshot`] is behind a lock that is held for one assignment: a dispatcher publishes it in every turn, and
 //! hardly anything reads it.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -30,20 +28,11 @@ use super::mailbox::{Key, KeyInbox};
 use super::report::{BoxError, panic_message};
 use super::schedule::{Outcome, Schedule, Start};
 
-/// Does the work for one key. It is kept between runs and may remember things, but it may be dropped and created anew
-/// between any two runs, so it must not rely on them.
-pub trait Reconciler: Send + 'static {
+/// Does the work for any key. The dispatcher keeps nothing for a key between its runs.
+pub trait Reconcile<K>: Send + Sync + 'static {
     /// One run. It has to keep deadlines itself: a run that lasts longer than the child's
     /// [`stall_after`](super::ChildSpec::stall_after) counts as stalled.
-    fn reconcile(&mut self) -> impl Future<Output = Outcome> + Send;
-}
-
-/// Creates reconcilers for keys that have none when they run.
-pub trait ReconcilerFactory<K>: Send + Sync + 'static {
-    type Reconciler: Reconciler;
-
-    /// Creates the reconciler for one key. A panic counts as a panic of the run.
-    fn create(&self, key: &K) -> Self::Reconciler;
+    fn reconcile(&self, key: &K) -> impl Future<Output = Outcome> + Send;
 }
 
 /// Observes the queue, for metrics. The dispatcher's own task makes all calls, so they must be quick.
@@ -55,7 +44,7 @@ pub trait Observe<K>: Send + Sync + 'static {
     fn finished(&self, key: &K, took: Duration, outcome: &Outcome);
     /// A key will run again after this delay.
     fn retried(&self, key: &K, delay: Duration);
-    /// A run panicked, and its reconciler was dropped.
+    /// A run panicked.
     fn panicked(&self, key: &K, message: &str);
 }
 
@@ -65,8 +54,6 @@ pub struct Limits {
     pub permits: usize,
     /// No key is taken from the mailbox while so many are ready, at least 1. Keys whose retry is due come on top.
     pub waiting: usize,
-    /// How long a reconciler is kept after its last run.
-    pub idle: Duration,
     /// The delays of [`Outcome::Retry`] and of panics.
     pub backoff: Backoff,
 }
@@ -86,8 +73,8 @@ pub struct Snapshot {
 
 /// A dispatcher, over all its instances. Clones are the same dispatcher: the child's factory captures one, and others are
 /// asked for a [`snapshot`](Self::snapshot).
-pub struct Dispatcher<F, O> {
-    factory: Arc<F>,
+pub struct Dispatcher<R, O> {
+    reconciler: Arc<R>,
     observer: Arc<O>,
     limits: Limits,
     board: Arc<Mutex<Board>>,
@@ -99,10 +86,10 @@ struct Board {
     oldest_since: Option<Instant>,
 }
 
-impl<F, O> Dispatcher<F, O> {
+impl<R, O> Dispatcher<R, O> {
     /// A dispatcher that is not running yet.
-    pub fn new(factory: Arc<F>, observer: Arc<O>, limits: Limits) -> Self {
-        Self { factory, observer, limits, board: Arc::default() }
+    pub fn new(reconciler: Arc<R>, observer: Arc<O>, limits: Limits) -> Self {
+        Self { reconciler, observer, limits, board: Arc::default() }
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -114,7 +101,7 @@ impl<F, O> Dispatcher<F, O> {
     pub async fn run<K>(self, scope: Scope, inbox: KeyInbox<K>) -> Result<(), BoxError>
     where
         K: Key,
-        F: ReconcilerFactory<K>,
+        R: Reconcile<K>,
         O: Observe<K>,
     {
         Instance::new(self, scope, inbox).run().await;
@@ -122,10 +109,10 @@ impl<F, O> Dispatcher<F, O> {
     }
 }
 
-impl<F, O> Clone for Dispatcher<F, O> {
+impl<R, O> Clone for Dispatcher<R, O> {
     fn clone(&self) -> Self {
         Self {
-            factory: Arc::clone(&self.factory),
+            reconciler: Arc::clone(&self.reconciler),
             observer: Arc::clone(&self.observer),
             limits: self.limits,
             board: Arc::clone(&self.board),
@@ -133,35 +120,25 @@ impl<F, O> Clone for Dispatcher<F, O> {
     }
 }
 
-/// What a run returns.
-struct Ran<R> {
-    reconciler: R,
-    outcome: Outcome,
-    took: Duration,
-}
+/// A run's key, and how it ended and how long it took, or the payload of its panic.
+type Ended<K> = (K, Result<(Outcome, Duration), Box<dyn Any + Send>>);
 
-/// A run's key, and what it returns or the payload of its panic.
-type Ended<K, R> = (K, Result<Ran<R>, Box<dyn Any + Send>>);
-
-struct Instance<K: Key, F: ReconcilerFactory<K>, O> {
-    dispatcher: Dispatcher<F, O>,
+struct Instance<K: Key, R, O> {
+    dispatcher: Dispatcher<R, O>,
     scope: Scope,
     schedule: Schedule<K>,
     inbox: KeyInbox<K>,
-    /// Reconcilers of keys that are not running.
-    resting: HashMap<K, F::Reconciler>,
-    runs: FuturesUnordered<BoxFuture<'static, Ended<K, F::Reconciler>>>,
+    runs: FuturesUnordered<BoxFuture<'static, Ended<K>>>,
 }
 
-impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
-    fn new(dispatcher: Dispatcher<F, O>, scope: Scope, inbox: KeyInbox<K>) -> Self {
-        let Limits { permits, idle, backoff, .. } = dispatcher.limits;
+impl<K: Key, R: Reconcile<K>, O: Observe<K>> Instance<K, R, O> {
+    fn new(dispatcher: Dispatcher<R, O>, scope: Scope, inbox: KeyInbox<K>) -> Self {
+        let Limits { permits, backoff, .. } = dispatcher.limits;
         Self {
             dispatcher,
             scope,
-            schedule: Schedule::new(permits, idle, backoff, rand::random()),
+            schedule: Schedule::new(permits, backoff, rand::random()),
             inbox,
-            resting: HashMap::new(),
             runs: FuturesUnordered::new(),
         }
     }
@@ -177,9 +154,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
         let mut alarm_set = false;
         loop {
             let now = Instant::now();
-            for key in self.schedule.advance(now) {
-                self.resting.remove(&key);
-            }
+            self.schedule.advance(now);
             let is_draining = scope.is_draining();
             while self.may_take()
                 && let Some(key) = self.inbox.try_next()
@@ -227,35 +202,31 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
     fn start_runs(&mut self, now: Instant) {
         while let Some(Start { key, waited }) = self.schedule.start(now) {
             self.dispatcher.observer.started(&key, waited);
-            let resting = self.resting.remove(&key);
-            let factory = Arc::clone(&self.dispatcher.factory);
+            let reconciler = Arc::clone(&self.dispatcher.reconciler);
             let work = self.scope.work();
             self.runs.push(Box::pin(async move {
                 let run = async {
                     let _work = work;
                     let started = Instant::now();
-                    let mut reconciler = resting.unwrap_or_else(|| factory.create(&key));
-                    let outcome = reconciler.reconcile().await;
-                    Ran { reconciler, outcome, took: started.elapsed() }
+                    let outcome = reconciler.reconcile(&key).await;
+                    (outcome, started.elapsed())
                 };
-                // A reconciler that panicked is dropped with its run.
                 let ran = AssertUnwindSafe(run).catch_unwind().await;
                 (key, ran)
             }));
         }
     }
 
-    fn run_ended(&mut self, (key, ran): Ended<K, F::Reconciler>, now: Instant) {
+    fn run_ended(&mut self, (key, ran): Ended<K>, now: Instant) {
         let observer = &self.dispatcher.observer;
         let outcome = match ran {
-            Ok(ran) => {
-                observer.finished(&key, ran.took, &ran.outcome);
-                self.resting.insert(key.clone(), ran.reconciler);
-                ran.outcome
+            Ok((outcome, took)) => {
+                observer.finished(&key, took, &outcome);
+                outcome
             }
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
-                tracing::error!(message, "a reconciler panicked");
+                tracing::error!(message, "a reconcile panicked");
                 observer.panicked(&key, &message);
                 Outcome::Retry
             }
@@ -277,7 +248,7 @@ impl<K: Key, F: ReconcilerFactory<K>, O: Observe<K>> Instance<K, F, O> {
 }
 
 /// However the instance ends, nothing waits or runs any more.
-impl<K: Key, F: ReconcilerFactory<K>, O> Drop for Instance<K, F, O> {
+impl<K: Key, R, O> Drop for Instance<K, R, O> {
     fn drop(&mut self) {
         *self.dispatcher.board.lock() = Board::default();
     }

@@ -117,7 +117,7 @@ mod supervisor;
 mod system;
 
 pub use backoff::{Backoff, RestartPolicy};
-pub use dispatcher::{Dispatcher, Limits, Observe, Reconciler, ReconcilerFactory, Snapshot};
+pub use dispatcher::{Dispatcher, Limits, Observe, Reconcile, Snapshot};
 pub use gate::{Gate, GateHandle, GateState, gate};
 pub use instance::Scope;
 pub use mailbox::{Gauge, Inbox, KeyInbox, KeyMailbox, Mailbox, key_mailbox, mailbox};

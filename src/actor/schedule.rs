@@ -1,8 +1,8 @@
 //! Which key runs when: the dispatcher's rules, pure, with time passed in.
 //!
 //! Every known key is in exactly one phase. *Ready* keys wait for a permit in the order in which they became ready; *running*
-//! keys hold one, and a request meanwhile marks them dirty; *retrying* keys wait for their delay; *idle* keys wait for a
-//! request, and are forgotten after a while without one.
+//! keys hold one, and a request meanwhile marks them dirty; *retrying* keys wait for their delay. A key that waits for nothing
+//! but a request is not known.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -16,15 +16,13 @@ use super::mailbox::Key;
 
 pub(super) struct Schedule<K> {
     permits: usize,
-    idle: Duration,
     backoff: Backoff,
     random: StdRng,
     entries: HashMap<K, Entry>,
     /// Ready keys, and since when.
     ready: VecDeque<(Instant, K)>,
     running: usize,
-    retrying: usize,
-    /// Ends of delays and of idle times: at most one for each key, removed when it no longer applies.
+    /// Ends of delays: one for each retrying key.
     alarms: BTreeMap<Alarm, K>,
     last_alarm: u64,
 }
@@ -43,7 +41,6 @@ enum Phase {
     Ready,
     Running { dirty_since: Option<Instant> },
     Retrying(Alarm),
-    Idle(Alarm),
 }
 
 /// How a run ended, and so what happens to its key. In any case a request during the run makes the key run again at once.
@@ -67,16 +64,14 @@ pub(super) struct Start<K> {
 }
 
 impl<K: Key> Schedule<K> {
-    pub(super) fn new(permits: usize, idle: Duration, backoff: Backoff, seed: u64) -> Self {
+    pub(super) fn new(permits: usize, backoff: Backoff, seed: u64) -> Self {
         Self {
             permits: permits.max(1),
-            idle,
             backoff,
             random: StdRng::seed_from_u64(seed),
             entries: HashMap::new(),
             ready: VecDeque::new(),
             running: 0,
-            retrying: 0,
             alarms: BTreeMap::new(),
             last_alarm: 0,
         }
@@ -95,12 +90,6 @@ impl<K: Key> Schedule<K> {
             Phase::Ready | Phase::Running { dirty_since: Some(_) } => return false,
             Phase::Running { dirty_since } => *dirty_since = Some(now),
             Phase::Retrying(alarm) => {
-                self.alarms.remove(alarm);
-                self.retrying -= 1;
-                entry.phase = Phase::Ready;
-                self.ready.push_back((now, key.clone()));
-            }
-            Phase::Idle(alarm) => {
                 self.alarms.remove(alarm);
                 entry.phase = Phase::Ready;
                 self.ready.push_back((now, key.clone()));
@@ -140,41 +129,30 @@ impl<K: Key> Schedule<K> {
             }
             Outcome::RetryAfter(delay) => Some(delay),
         };
-        self.last_alarm += 1;
-        let alarm = (after(now, delay.unwrap_or(self.idle)), self.last_alarm);
-        self.alarms.insert(alarm, key.clone());
-        if delay.is_some() {
+        if let Some(delay) = delay {
+            self.last_alarm += 1;
+            let alarm = (after(now, delay), self.last_alarm);
+            self.alarms.insert(alarm, key.clone());
             entry.phase = Phase::Retrying(alarm);
-            self.retrying += 1;
         } else {
-            entry.attempts = 0;
-            entry.phase = Phase::Idle(alarm);
+            self.entries.remove(key);
         }
         delay
     }
 
-    /// Makes keys ready whose delay is over. Forgets and returns those that have been idle for long enough.
-    pub(super) fn advance(&mut self, now: Instant) -> Vec<K> {
-        let mut forgotten = Vec::new();
+    /// Makes keys ready whose delay is over.
+    pub(super) fn advance(&mut self, now: Instant) {
         while let Some(first) = self.alarms.first_entry() {
             let due = first.key().0;
             if due > now {
                 break;
             }
             let key = first.remove();
-            match self.entries.get_mut(&key) {
-                Some(entry) if matches!(entry.phase, Phase::Retrying(_)) => {
-                    entry.phase = Phase::Ready;
-                    self.retrying -= 1;
-                    self.ready.push_back((due, key));
-                }
-                _ => {
-                    self.entries.remove(&key);
-                    forgotten.push(key);
-                }
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.phase = Phase::Ready;
+                self.ready.push_back((due, key));
             }
         }
-        forgotten
     }
 
     /// When [`advance`](Self::advance) has something to do next.
@@ -191,7 +169,7 @@ impl<K: Key> Schedule<K> {
     }
 
     pub(super) fn retrying(&self) -> usize {
-        self.retrying
+        self.alarms.len()
     }
 
     /// When the key at the head of the queue became ready.

@@ -19,10 +19,8 @@ use crate::job::command::JobCommand;
 use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ, Reviewer};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
-use crate::resource_sync::metrics::SyncMetrics;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::run::events::{EVENT_CAPACITY, PairEvent, write_events};
-use crate::resource_sync::run::reconcile::PairReconcilers;
+use crate::resource_sync::run::section::events::{EVENT_CAPACITY, PairEvent, write_events};
 use crate::resource_sync::run::section::requeue::run_requeue;
 use crate::resource_sync::run::section::{Section, Watches};
 use crate::resource_sync::status::queue_metrics::QueueMetrics;
@@ -215,8 +213,6 @@ fn on_the_local(section: &SyncConfig, kind: &Kind) -> Vec<Permission> {
 const REQUEST_CAPACITY: usize = 32_768;
 /// At most this many keys wait in the dispatcher itself.
 const READY: usize = 1024;
-/// A reconciler is dropped this long after its last run: longer than a cache takes to catch up with a write.
-const IDLE: Duration = Duration::from_secs(30);
 /// The specification's back-off of failed reconciles: first retry under 100 ms, cap 5 minutes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_mins(5));
 /// A reconcile makes a few requests, each with a deadline (30 s by default); one without progress for longer than this is
@@ -288,13 +284,11 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
     let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
     let watches = Watches { remote, local, namespaces, secrets, remote_secrets };
     let section = Section::new(config.clone(), watches, requests, event_mailbox, fence, keeping);
-    let metrics = Arc::new(SyncMetrics::new(&config.name));
     let queue = Arc::new(QueueMetrics::new(&config.name));
     let permits = section.remote_cluster().max_in_flight().max(section.local_cluster().max_in_flight());
-    let limits = Limits { permits, waiting: READY, idle: IDLE, backoff: BACKOFF };
-    let factory = Arc::new(PairReconcilers::new(Arc::clone(&section), Arc::clone(&metrics)));
-    let dispatcher = Dispatcher::new(factory, Arc::clone(&queue), limits);
-    let report = Arc::new(SyncReport::new(Arc::clone(&section), dispatcher.clone(), queue, metrics));
+    let limits = Limits { permits, waiting: READY, backoff: BACKOFF };
+    let dispatcher = Dispatcher::new(Arc::clone(&section), Arc::clone(&queue), limits);
+    let report = Arc::new(SyncReport::new(Arc::clone(&section), dispatcher.clone(), queue));
     WiredSection { section, dispatcher, inbox, events, report }
 }
 

@@ -20,8 +20,7 @@ use crate::job::check::{reach, say};
 use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order};
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::job::sections;
-use crate::resource_sync::plan::elsewhere;
-use crate::resource_sync::plan::marks::local_cluster_mark;
+use crate::resource_sync::plan::marks::{Note, local_cluster_mark};
 use crate::resource_sync::plan::names::Mapping;
 use crate::resource_sync::plan::patch::{escape, replace_version};
 
@@ -241,9 +240,9 @@ enum Outcome {
 }
 
 /// The annotation that names the local cluster that holds the object by finalizers of this domain, and its key.
-fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, elsewhere::Note<'o>)> {
+fn holder_note<'o>(object: &'o Object, finalizer: &str) -> Option<(String, Note<'o>)> {
     let mark = local_cluster_mark(finalizer.split_once('/')?.0);
-    let note = object.annotation(&mark).and_then(elsewhere::Note::parse)?;
+    let note = object.annotation(&mark).and_then(Note::parse)?;
     Some((mark, note))
 }
 

@@ -6,147 +6,21 @@
 //! each time, or make the object anew. Each part of a pair that can be undone has its own [`Rewrites`], which slow them down, so that
 //! a contended part does not delay the others. Pure: the caller passes the time in.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::next::{Observed, Policy, Step};
+use super::names::PairKey;
+use super::observed::Observed;
 use super::patch::{LocalChange, desired_metadata};
-use super::renewal::RenewedObject;
-use super::unkept;
+use super::policy::Policy;
+use super::server_result::{of_content, of_status};
+use super::step::{Contended, Step};
 use crate::cluster::Object;
 use crate::cluster::rewrites::{Rewrites, WITHIN};
-use crate::resource_sync::metrics::Direction;
-
-/// A part of a pair that another client can undo.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Contended {
-    /// The content of the local object.
-    Content,
-    /// Labels and annotations of the local object.
-    Metadata,
-    /// The status of the remote object.
-    Status,
-    /// Our finalizer on the remote object.
-    Finalizer,
-    /// The generations that are noted on the remote object.
-    Generations,
-    /// The removal of the error annotation from the remote object.
-    SyncError,
-    /// The error annotation, which is written for each other rejection.
-    Rejection,
-    /// The adoption of the local object, which is made anew.
-    Adoption,
-    /// The name of our finalizer, or the source of a namespace: another daemon still writes the former one.
-    Marks(RenewedObject),
-    /// The remote copy of the local secret of this name.
-    Secret(Arc<str>),
-    /// The hash that is noted on the local secret of this name.
-    SecretHash(Arc<str>),
-    /// The local object, which is deleted and created again.
-    Object,
-    /// The local namespace, which is deleted and created again.
-    Namespace,
-    /// What a step takes away from one of the two sides, by the step's name.
-    Removal(&'static str),
-}
-
-/// For the text of an Event: what the other client does.
-impl fmt::Display for Contended {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Content => formatter.write_str("keeps changing fields that the remote object sets"),
-            Self::Metadata => formatter.write_str("keeps changing labels or annotations that the remote object sets"),
-            Self::Status => formatter.write_str("keeps changing the status of the remote object"),
-            Self::Finalizer => formatter.write_str("keeps changing the finalizers of the remote object"),
-            Self::Generations => {
-                formatter.write_str("keeps raising the generation of the remote object, or changing its notes")
-            }
-            Self::SyncError => formatter.write_str("keeps changing the error annotation of the remote object"),
-            Self::Rejection => formatter.write_str("keeps rejecting the object for different reasons"),
-            Self::Adoption => formatter.write_str("keeps replacing the object, or removing this section's marks"),
-            Self::Marks(_) => formatter.write_str("keeps changing this section's marks"),
-            Self::Secret(name) => write!(formatter, "keeps changing the remote copy of secret {name}"),
-            Self::SecretHash(name) => write!(formatter, "keeps changing the hash annotation of secret {name}"),
-            Self::Object => formatter.write_str("keeps deleting the object"),
-            Self::Namespace => formatter.write_str("keeps deleting the namespace"),
-            Self::Removal(step) => write!(formatter, "keeps undoing the step {step}"),
-        }
-    }
-}
-
-impl Contended {
-    /// The action of its Event. Events with the same reason and action form one series.
-    pub fn action(&self) -> &'static str {
-        match self {
-            Self::Content => "Sync",
-            Self::Metadata => "SyncMetadata",
-            Self::Status => "SyncStatus",
-            Self::Finalizer => "HoldRemote",
-            Self::Generations => "NoteGenerations",
-            Self::SyncError | Self::Rejection => "NoteError",
-            Self::Adoption => "Adopt",
-            Self::Marks(_) => "RenewMarks",
-            Self::Secret(_) => "UploadSecret",
-            Self::SecretHash(_) => "NoteSecretHash",
-            Self::Object => "Create",
-            Self::Namespace => "CreateNamespace",
-            Self::Removal(_) => "Remove",
-        }
-    }
-
-    /// The direction of the write that is undone.
-    pub fn direction(&self) -> Direction {
-        match self {
-            Self::Status
-            | Self::Finalizer
-            | Self::Generations
-            | Self::SyncError
-            | Self::Rejection
-            | Self::Secret(_)
-            | Self::Marks(RenewedObject::Remote) => Direction::Status,
-            Self::Removal(step) if *step == Step::RemoveFinalizer.name() => Direction::Status,
-            Self::Content
-            | Self::Metadata
-            | Self::Marks(RenewedObject::Namespace)
-            | Self::SecretHash(_)
-            | Self::Object
-            | Self::Adoption
-            | Self::Namespace
-            | Self::Removal(_) => Direction::Spec,
-        }
-    }
-
-    /// The fields that differ now, in words; empty where the part itself says it.
-    pub fn fields(&self, step: &Step, observed: &Observed, policy: &Policy) -> String {
-        let (Some(remote), Some(local)) = (observed.remote_object(), observed.local.as_ref()) else {
-            return String::new();
-        };
-        match (self, step) {
-            (Self::Content, _) => {
-                let of = |one: &Object, other: &Object| {
-                    unkept::of_content(&one.content, &other.content, &policy.local_fields)
-                };
-                of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
-            }
-            (Self::Status, _) => {
-                let (written, shown) = (observed.status_to_write(policy), remote.status.as_ref());
-                let of = unkept::of_status;
-                let fields = of(written.as_ref(), shown).or_else(|| of(shown, written.as_ref()));
-                fields.map_or_else(String::new, |fields| fields.list())
-            }
-            (Self::Metadata, Step::PatchLocal(LocalChange { labels, annotations, .. })) => {
-                let labels = labels.keys().map(|key| format!("label {key}"));
-                labels.chain(annotations.keys().map(|key| format!("annotation {key}"))).collect::<Vec<_>>().join(", ")
-            }
-            _ => String::new(),
-        }
-    }
-}
 
 /// What a step writes, as far as it can be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,10 +28,34 @@ pub struct Effect {
     pub what: Contended,
     /// Hash of what is copied, where that can change while the remote object stays as it is.
     source: u64,
-    /// This reconciler has not written it before, and it is a rewrite all the same: the server's result has changed.
+    /// The tracker does not know that it was written before, and it is a rewrite all the same: the server's result has changed.
     drifted: bool,
     /// It is written for a reason of our own, and is never a rewrite.
     ours: bool,
+}
+
+/// The fields of a contended part that differ now, in words; empty where the part itself says it.
+pub fn fields(what: &Contended, step: &Step, observed: &Observed, policy: &Policy) -> String {
+    let (Some(remote), Some(local)) = (observed.remote_object(), observed.local.as_ref()) else {
+        return String::new();
+    };
+    match (what, step) {
+        (Contended::Content, _) => {
+            let of = |one: &Object, other: &Object| of_content(&one.content, &other.content, &policy.local_fields);
+            of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
+        }
+        (Contended::Status, _) => {
+            let (written, shown) = (observed.status_to_write(policy), remote.status.as_ref());
+            let of = of_status;
+            let fields = of(written.as_ref(), shown).or_else(|| of(shown, written.as_ref()));
+            fields.map_or_else(String::new, |fields| fields.list())
+        }
+        (Contended::Metadata, Step::PatchLocal(LocalChange { labels, annotations, .. })) => {
+            let labels = labels.keys().map(|key| format!("label {key}"));
+            labels.chain(annotations.keys().map(|key| format!("annotation {key}"))).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
 }
 
 fn hash_of(value: impl Hash) -> u64 {
@@ -167,8 +65,8 @@ fn hash_of(value: impl Hash) -> u64 {
 }
 
 /// Hash of what the remote object orders, as the cache shows it: nothing that a section writes is in it.
-pub fn order(observed: &Observed) -> u64 {
-    hash_of(observed.remote_object().map(|remote| (&remote.uid, remote.deleting, &remote.content)))
+pub fn order(remote: Option<&Object>) -> u64 {
+    hash_of(remote.map(|remote| (&remote.uid, remote.deleting, &remote.content)))
 }
 
 pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
@@ -236,14 +134,20 @@ impl Conflict {
 }
 
 /// The conflicts of one pair.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ConflictTracker {
     /// What the remote object orders.
     order: u64,
     parts: BTreeMap<Contended, Conflict>,
+    /// When a run last observed the pair.
+    used: Instant,
 }
 
 impl ConflictTracker {
+    fn new(order: u64, now: Instant) -> Self {
+        Self { order, parts: BTreeMap::new(), used: now }
+    }
+
     /// Records what the remote object orders now. Whatever another order makes necessary is no rewrite; what is copied from the
     /// local side does not depend on it.
     pub fn ordered(&mut self, order: u64) {
@@ -263,10 +167,10 @@ impl ConflictTracker {
         if conflict.is_rewrite(effect) { conflict.rewrites.wait(now, WITHIN) } else { None }
     }
 
-    /// Whether the part is contended if the write is sent now. `None` if it is no rewrite.
-    pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
-        let conflict = self.parts.entry(effect.what.clone()).or_default();
-        conflict.is_rewrite(effect).then(|| conflict.rewrites.would_contend(now, WITHIN))
+    /// Whether the part is contended if the write is sent now.
+    pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> bool {
+        let conflict = self.parts.get_mut(&effect.what);
+        conflict.is_some_and(|conflict| conflict.is_rewrite(effect) && conflict.rewrites.would_contend(now, WITHIN))
     }
 
     /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
@@ -281,12 +185,51 @@ impl ConflictTracker {
     }
 }
 
+/// The conflicts of all pairs that were written lately.
+#[derive(Debug, Default)]
+pub struct Conflicts(HashMap<PairKey, ConflictTracker>);
+
+impl Conflicts {
+    /// Records what the remote object of a pair orders now, of which a run takes care.
+    pub fn ordered(&mut self, key: &PairKey, order: impl FnOnce() -> u64, now: Instant) {
+        if let Some(tracker) = self.0.get_mut(key) {
+            tracker.used = now;
+            tracker.ordered(order());
+        }
+    }
+
+    /// How long a write has to wait; `None` if it may be sent.
+    pub fn wait(&mut self, key: &PairKey, effect: &Effect, now: Instant) -> Option<Duration> {
+        self.0.get_mut(key)?.wait(effect, now)
+    }
+
+    /// Whether the part is contended if the write is sent now.
+    pub fn would_contend(&mut self, key: &PairKey, effect: &Effect, now: Instant) -> bool {
+        self.0.get_mut(key).is_some_and(|tracker| tracker.would_contend(effect, now))
+    }
+
+    /// The conflicts of a pair that is written.
+    pub fn of(&mut self, key: &PairKey, order: impl FnOnce() -> u64, now: Instant) -> &mut ConflictTracker {
+        self.0.entry(key.clone()).or_insert_with(|| ConflictTracker::new(order(), now))
+    }
+
+    /// Forgets pairs of which no run took care for so long that the rewrites before it do not count any more.
+    pub fn forget_old(&mut self, now: Instant) {
+        self.0.retain(|_, tracker| now.saturating_duration_since(tracker.used) <= WITHIN);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn effect(what: Contended, source: u64) -> Effect {
         Effect { what, source, drifted: false, ours: false }
+    }
+
+    fn tracker() -> (ConflictTracker, Instant) {
+        let now = Instant::now();
+        (ConflictTracker::new(0, now), now)
     }
 
     /// Another client undoes every write at once. Returns the seconds of our writes.
@@ -312,13 +255,13 @@ mod tests {
 
     #[test]
     fn the_first_write_is_no_rewrite_and_the_third_rewrite_is_the_last_that_goes_at_once() {
-        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        let (mut conflicts, begun) = tracker();
         assert_eq!(contend(&mut conflicts, &Contended::Status, begun, 0..60), [0, 1, 2, 3, 33]);
     }
 
     #[test]
     fn parts_that_are_not_contended_are_written() {
-        let (mut conflicts, begun) = (ConflictTracker::default(), Instant::now());
+        let (mut conflicts, begun) = tracker();
         contend(&mut conflicts, &Contended::Status, begun, 0..10);
         let now = begun + Duration::from_secs(10);
         assert!(conflicts.wait(&effect(Contended::Status, 7), now).is_some());
@@ -331,7 +274,7 @@ mod tests {
     #[test]
     fn what_is_made_and_removed_in_turns_is_no_conflict_by_order_and_one_without() {
         let turns = |order: fn(u64) -> u64| -> Vec<Option<bool>> {
-            let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+            let (mut conflicts, now) = tracker();
             let (made, removed) = (effect(Contended::Object, 0), effect(Contended::Removal("delete_local"), 0));
             (0..8)
                 .map(|turn| {
@@ -350,7 +293,7 @@ mod tests {
 
     #[test]
     fn another_order_and_what_we_write_for_a_reason_of_our_own_are_no_rewrites() {
-        let (mut conflicts, now) = (ConflictTracker::default(), Instant::now());
+        let (mut conflicts, now) = tracker();
         conflicts.wrote(&effect(Contended::Status, 1));
         for order in 1..9 {
             for what in [Contended::Content, Contended::Metadata, Contended::Rejection] {
@@ -371,6 +314,19 @@ mod tests {
             conflicts.wrote(&hourly);
         }
         let drifted = Effect { drifted: true, ..effect(Contended::Object, 1) };
-        assert_eq!(conflicts.sent(&drifted, now), Some(false), "what another reconciler had written");
+        assert_eq!(conflicts.sent(&drifted, now), Some(false), "what was written before");
+    }
+    #[test]
+    fn a_pair_is_forgotten_a_minute_after_its_last_run() {
+        let (mut conflicts, begun) = (Conflicts::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let [calm, contended] = ["calm", "contended"].map(|name| PairKey::alike("n", name));
+        for key in [&calm, &contended] {
+            conflicts.of(key, || 1, at(0)).wrote(&effect(Contended::Status, 7));
+        }
+        conflicts.ordered(&contended, || 1, at(59));
+        conflicts.forget_old(at(61));
+        let mut is_rewrite = |key| conflicts.of(key, || 1, at(61)).sent(&effect(Contended::Status, 7), at(61));
+        assert_eq!((is_rewrite(&calm), is_rewrite(&contended)), (None, Some(false)));
     }
 }

@@ -12,8 +12,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::next::Policy;
 use super::ownership;
+use super::policy::Policy;
 use crate::cluster::Object;
 use crate::resource_sync::config::Metadata;
 
@@ -123,25 +123,6 @@ impl Clusters {
         let is_new =
             source.is_none_or(|source| *source != *uid) && self.other_source_of_namespace(namespace, policy).is_none();
         (is_new && ownership::marks_prove(namespace, policy).is_ok()).then_some(uid)
-    }
-}
-
-/// The content of a note.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Note<'t> {
-    /// The local cluster, by the UID of its namespace `kube-system`.
-    pub cluster: &'t str,
-    /// The remote object, by UID.
-    pub object: &'t str,
-    /// The finalizer, in full.
-    pub finalizer: &'t str,
-}
-
-impl<'t> Note<'t> {
-    /// Reads `cluster/object/finalizer`.
-    pub fn parse(text: &'t str) -> Option<Self> {
-        let mut parts = text.splitn(3, '/');
-        Some(Self { cluster: parts.next()?, object: parts.next()?, finalizer: parts.next()? })
     }
 }
 

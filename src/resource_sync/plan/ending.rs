@@ -5,14 +5,12 @@
 //! ([`would_go`]) before the section acts on any of them. A namespace of ours stays while something in it has to be
 //! kept ([`lives`], [`must_be_kept`]).
 
-use std::sync::Arc;
-
 use super::marks::NamespaceOwner;
-use super::next;
-use super::next::{Next, Policy, Rest, Step, clears_status};
-use super::observed::{Absence, Namespace, Observed, Remote};
+use super::observed::{Namespace, Observed};
 use super::ownership::{self, Unproven};
 use super::patch;
+use super::policy::Policy;
+use super::step::{Next, Rest, Step};
 use crate::cluster::Object;
 use crate::guard::GuardedChange;
 
@@ -76,35 +74,6 @@ pub fn must_be_kept(local: &Object, remote: Option<&Object>, seen_terminating: b
         || policy.marks.is_paused(local)
         || (!is_going && ownership::is_ours(local, policy))
         || (ownership::is_adopted(local, policy) && !policy.delete_adopted)
-}
-
-/// The guarded change that a step makes, if it makes one, and the number of objects affected; `objects_in`: how many local objects a
-/// namespace has.
-pub fn guarded_change_of(
-    step: &Step,
-    observed: &Observed,
-    policy: &Policy,
-    objects_in: impl FnOnce(&str) -> usize,
-) -> Option<(GuardedChange, usize)> {
-    let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
-    match step {
-        Step::DeleteLocal if is_missing => Some((GuardedChange::Delete, 1)),
-        Step::DeleteNamespace if is_missing => {
-            let Namespace::Present { object, .. } = &observed.namespace else { return None };
-            Some((GuardedChange::Delete, objects_in(&object.key.name).max(1)))
-        }
-        Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(GuardedChange::LetGo) => {
-            Some((GuardedChange::LetGo, 1))
-        }
-        Step::AdoptLocal(_) if observed.permitted == Some(GuardedChange::Overwrite) => {
-            Some((GuardedChange::Overwrite, 1))
-        }
-        Step::WriteRemoteStatus => {
-            let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
-            clears_status(remote, local, policy).then_some((GuardedChange::ClearStatus, 1))
-        }
-        _ => None,
-    }
 }
 
 /// The remote object is missing or being deleted. `explained`: it is certain that this was a deletion.
@@ -212,32 +181,6 @@ fn giving_up(observed: &Observed, policy: &Policy, remote: Option<&Object>) -> N
     Next::Rest(Rest::Gone)
 }
 
-fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
+pub(crate) fn owner_mark_is_ours(observed: &Observed, policy: &Policy) -> bool {
     matches!(&observed.namespace, Namespace::Present { ours: true, object } if object.annotation(&policy.marks.owner).is_some())
-}
-
-/// Ends the pair for good: removes our marks from both sides and deletes nothing. `local_gone`: the local cluster will never
-/// answer again.
-pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
-    if let Some(next) = next::left_out(observed, policy) {
-        return next;
-    }
-    if observed.is_held_here(policy) {
-        return Next::Do(Step::RemoveFinalizer);
-    }
-    let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
-    if policy.write_back && observed.other_holder(policy).is_none() && observed.remote_object().is_some_and(notes_error)
-    {
-        return Next::Do(Step::NoteError(None));
-    }
-    if !local_gone {
-        let local = observed.local.as_deref().filter(|_| observed.other_source(policy).is_none());
-        if let Some(change) = local.and_then(|local| patch::release(local, policy)) {
-            return Next::Do(Step::ReleaseLocal(change));
-        }
-        if owner_mark_is_ours(observed, policy) {
-            return Next::Do(Step::ReleaseNamespace);
-        }
-    }
-    Next::Rest(Rest::Gone)
 }

@@ -12,7 +12,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::names::PairKey;
+use super::observed::{Absence, Namespace, Observed, Remote};
+use super::ownership;
+use super::patch;
+use super::policy::Policy;
+use super::server_result::ServerResult;
+use super::step::Step;
+use crate::cluster::{CanonicalJson, Object};
 use crate::guard::{Guard, GuardedChange, PendingChange, Sending, is_recent};
+use crate::resource_sync::config::Adopt;
 
 /// A guarded change that is about to be made to a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +69,59 @@ impl PairGuard {
     pub fn approve(&mut self, now: Instant) -> Vec<PairKey> {
         self.emptied.retain(|_, when| is_recent(*when, now));
         self.changes.approve()
+    }
+}
+
+/// Whether writing the local status clears the status of a remote object whose pair was in step before. If the local cluster is
+/// suddenly another one, this is so for all objects at once.
+pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
+    let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
+    is_blank(&local.status)
+        && !is_blank(&remote.status)
+        && !remote.has_own_status
+        && ownership::has_notes(remote, policy)
+}
+
+/// The guarded change that the rules would make to a pair whose remote object exists. It follows from the two objects alone, before the
+/// section acts on any pair.
+pub fn change_to_existing(remote: &Object, local: &Object, policy: &Policy) -> Option<GuardedChange> {
+    let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
+    if is_left_alone(remote) || is_left_alone(local) {
+        return None;
+    }
+    if ownership::existed_before(local, remote, policy) {
+        let differs = || patch::content_change(remote, local, policy, &ServerResult::default()).is_some();
+        return (policy.adopt == Adopt::Always && differs()).then_some(GuardedChange::Overwrite);
+    }
+    (policy.write_back && clears_status(remote, local, policy)).then_some(GuardedChange::ClearStatus)
+}
+
+/// The guarded change that a step makes, if it makes one, and the number of objects affected; `objects_in`: how many local objects a
+/// namespace has.
+pub fn guarded_change_of(
+    step: &Step,
+    observed: &Observed,
+    policy: &Policy,
+    objects_in: impl FnOnce(&str) -> usize,
+) -> Option<(GuardedChange, usize)> {
+    let is_missing = matches!(&observed.remote, Remote::Absent(Absence::Confirmed));
+    match step {
+        Step::DeleteLocal if is_missing => Some((GuardedChange::Delete, 1)),
+        Step::DeleteNamespace if is_missing => {
+            let Namespace::Present { object, .. } = &observed.namespace else { return None };
+            Some((GuardedChange::Delete, objects_in(&object.key.name).max(1)))
+        }
+        Step::ReleaseLocal(_) if is_missing || observed.permitted == Some(GuardedChange::LetGo) => {
+            Some((GuardedChange::LetGo, 1))
+        }
+        Step::AdoptLocal(_) if observed.permitted == Some(GuardedChange::Overwrite) => {
+            Some((GuardedChange::Overwrite, 1))
+        }
+        Step::WriteRemoteStatus => {
+            let (remote, local) = (observed.remote_object()?, observed.local.as_deref()?);
+            clears_status(remote, local, policy).then_some((GuardedChange::ClearStatus, 1))
+        }
+        _ => None,
     }
 }
 

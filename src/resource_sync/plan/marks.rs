@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::elsewhere::{KnownCluster, Note};
 use crate::cluster::{Object, ObjectKey};
 use crate::resource_sync::config::SyncConfig;
 
@@ -199,8 +198,8 @@ impl Marks {
         })
     }
 
-    /// The annotations of a namespace that is created for a local object, by a section with this remote cluster.
-    pub fn of_namespace(&self, local: &ObjectKey, remote: &KnownCluster) -> BTreeMap<Arc<str>, Arc<str>> {
+    /// The annotations of a namespace that is created for a local object, by a section with this remote cluster, if it is known.
+    pub fn of_namespace(&self, local: &ObjectKey, remote: Option<&Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
         let mut annotations = BTreeMap::from(
             [
                 (&self.owner, &local.name),
@@ -210,7 +209,7 @@ impl Marks {
             ]
             .map(|(mark, value)| (Arc::clone(mark), Arc::clone(value))),
         );
-        annotations.extend(remote.uid.clone().map(|uid| (Arc::clone(&self.remote_cluster), uid)));
+        annotations.extend(remote.map(|uid| (Arc::clone(&self.remote_cluster), Arc::clone(uid))));
         annotations
     }
 
@@ -280,4 +279,23 @@ pub enum NamespaceOwner {
     Unnamed,
     /// Another section.
     Others,
+}
+
+/// The content of the note on a remote object about who holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note<'t> {
+    /// The local cluster, by the UID of its namespace `kube-system`.
+    pub cluster: &'t str,
+    /// The remote object, by UID.
+    pub object: &'t str,
+    /// The finalizer, in full.
+    pub finalizer: &'t str,
+}
+
+impl<'t> Note<'t> {
+    /// Reads `cluster/object/finalizer`.
+    pub fn parse(text: &'t str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        Some(Self { cluster: parts.next()?, object: parts.next()?, finalizer: parts.next()? })
+    }
 }

@@ -10,7 +10,7 @@ use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
 
 /// The keys of one pair. The receiver of a watch event computes them once; they go through the dispatcher's mailbox to the
-/// reconciler and into the section's index.
+/// pair's run and into the section's index.
 ///
 /// Within a section the remote key follows from the local one. Comparison, order and hash use the local key alone, and a map
 /// with these keys can be searched by local key.

@@ -1,176 +1,24 @@
 //! The rules of resource sync, as a pure function of what was observed.
 //!
 //! [`next`] decides the *next* step for one pair. The caller carries it out, folds the result into the observation
-//! ([`Observed::after`]) and asks again, until nothing is left to do. A step that needs the result of an earlier one (the
+//! ([`Observed::apply`]) and asks again, until nothing is left to do. A step that needs the result of an earlier one (the
 //! generation of an object that was just created) finds it in the observation, and every rule is stated once.
 
 use std::sync::Arc;
 
-use super::conflicts::Contended;
 use super::ending;
-pub use super::ending::detach;
-pub use super::observed::{Absence, Namespace, Observed, Remote};
+use super::guard::clears_status;
+use super::observed::{Absence, Namespace, Observed, Remote};
 use super::ownership::{self, Unproven};
-use super::patch::{self, LocalChange};
-pub use super::policy::Policy;
+use super::patch;
+use super::policy::Policy;
 use super::renewal::{Renewal, RenewedObject};
-use super::server_result::{ServerResult, fingerprint};
-use crate::cluster::{CanonicalJson, Object};
+use super::server_result::fingerprint;
+use super::step::{Contended, LeftOut, Next, Rest, Step};
+use crate::cluster::Object;
 use crate::guard::GuardedChange;
 use crate::resource_sync::config::Adopt;
 use crate::state::is_state_object;
-
-pub const UPLOAD_SECRET: &str = "upload_secret";
-
-/// One request to one cluster.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Marks an existing local object as adopted, before anything else is done for the pair.
-    AdoptLocal(LocalChange),
-    /// Puts the finalizer on the remote object.
-    AddFinalizer,
-    /// When the local object is gone, and after the object has left the selector.
-    RemoveFinalizer,
-    /// Removes our marks from the local object of a pair that left the selector.
-    ReleaseLocal(LocalChange),
-    /// Writes the local status to the remote.
-    WriteRemoteStatus,
-    /// Writes the secret of this name to the remote.
-    UploadSecret(Arc<str>),
-    /// Notes the hash on the local secret of this name.
-    NoteSecretHash(Arc<str>),
-    CreateNamespace,
-    CreateLocal,
-    /// Brings the local object in step.
-    PatchLocal(LocalChange),
-    /// Gives a finalizer with a former name its present one, or a namespace the mark of the present remote cluster.
-    RenewMarks(Renewal),
-    /// Notes on the remote object which generations belong together.
-    NoteGenerations {
-        /// Generation of the remote object after the note is written.
-        remote: i64,
-        /// Generation of the local object.
-        local: i64,
-    },
-    /// Notes on the remote object why the local cluster rejects its content; `None` removes the note.
-    NoteError(Option<Arc<str>>),
-    DeleteLocal,
-    /// Deletes a namespace of ours after its last object.
-    DeleteNamespace,
-    /// Removes our marks from the namespace, when detaching or after the object has left the selector.
-    ReleaseNamespace,
-}
-
-impl Step {
-    /// The step's name in reports and errors.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::AdoptLocal(_) => "adopt_local",
-            Self::AddFinalizer => "add_finalizer",
-            Self::RemoveFinalizer => "remove_finalizer",
-            Self::ReleaseLocal(_) => "release_local",
-            Self::WriteRemoteStatus => "write_remote_status",
-            Self::UploadSecret(_) => UPLOAD_SECRET,
-            Self::NoteSecretHash(_) => "note_secret_hash",
-            Self::CreateNamespace => "create_namespace",
-            Self::CreateLocal => "create_local",
-            Self::PatchLocal(_) => "patch_local",
-            Self::RenewMarks(_) => "renew_marks",
-            Self::NoteGenerations { .. } => "note_generations",
-            Self::NoteError(_) => "note_error",
-            Self::DeleteLocal => "delete_local",
-            Self::DeleteNamespace => "delete_namespace",
-            Self::ReleaseNamespace => "release_namespace",
-        }
-    }
-
-    /// Whether the step applies the remote object's content or deletion to the local cluster.
-    pub fn is_order(&self) -> bool {
-        matches!(
-            self,
-            Self::CreateNamespace
-                | Self::AdoptLocal(_)
-                | Self::CreateLocal
-                | Self::PatchLocal(_)
-                | Self::DeleteLocal
-                | Self::DeleteNamespace
-        )
-    }
-}
-
-/// Why nothing has to be done now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    InStep,
-    /// One side is paused.
-    Paused,
-    /// A local object without a remote one, or the namespace created for it, is not proved to be ours.
-    Unclaimed(Unproven),
-    /// The local object existed before its remote one, and `adopt` does not allow the section to take it over.
-    Existing,
-    /// The remote object that the local one came from exists under another key: nothing is deleted.
-    MappingChanged,
-    /// Another local cluster holds the remote object with the same finalizer, or a section of the same name created the local
-    /// object for another remote cluster.
-    OtherCluster,
-    /// The remote object was itself created from the local one: sections sync in a circle, or `remote` and `local` are swapped.
-    Circle,
-    /// The local object is being deleted.
-    LocalTerminating,
-    /// The local namespace is being deleted.
-    NamespaceTerminating,
-    /// Neither side exists, or the pair was let go.
-    Gone,
-    /// Another client keeps removing the finalizer, which every other step needs.
-    Contended,
-    /// The object is of a sort that is never synced.
-    LeftOut(LeftOut),
-}
-
-/// Why an object is never synced, whatever the configuration says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeftOut {
-    /// A token of a service account: it holds for the cluster that made it, and the token controller of any other one deletes it.
-    ServiceAccountToken,
-}
-
-impl LeftOut {
-    /// The reason, for the report.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::ServiceAccountToken => {
-                "a Secret of type kubernetes.io/service-account-token is only good for the cluster that made it"
-            }
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Next {
-    /// Nothing.
-    Rest(Rest),
-    /// Send a live GET of the remote object, if the guard allows it.
-    ConfirmAbsence,
-    /// Ask for the guard's permission.
-    AskGuard(GuardedChange),
-    /// Carry out this step, then ask again.
-    Do(Step),
-}
-
-impl Next {
-    /// What it is, and for the secret of which name. A run in which this recurs again and again does not converge.
-    pub fn name(&self) -> (&'static str, Option<Arc<str>>) {
-        match self {
-            Self::Rest(_) => ("rest", None),
-            Self::ConfirmAbsence => ("confirm_absence", None),
-            Self::AskGuard(_) => ("ask_guard", None),
-            Self::Do(step @ (Step::UploadSecret(secret) | Step::NoteSecretHash(secret))) => {
-                (step.name(), Some(Arc::clone(secret)))
-            }
-            Self::Do(step) => (step.name(), None),
-        }
-    }
-}
 
 /// Decides the next thing to do for a pair.
 pub fn next(observed: &Observed, policy: &Policy) -> Next {
@@ -209,7 +57,7 @@ pub fn next(observed: &Observed, policy: &Policy) -> Next {
 }
 
 /// The stored state of a section, of any daemon and on either side, is never synced, and neither are tokens.
-pub(crate) fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
+fn left_out(observed: &Observed, policy: &Policy) -> Option<Next> {
     let mut sides = observed.remote_object().into_iter().chain(&observed.local);
     if sides.any(|object| ownership::is_token(object, policy)) {
         // Another program with the same finalizer has put it there.
@@ -320,7 +168,9 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     }
     let Some(local) = &observed.local else { return Next::Do(Step::CreateLocal) };
     let change = patch::local_change(remote, local, policy, &observed.clusters, &observed.server_result);
-    if let Some(change) = change.and_then(|change| change.without(&observed.contended)) {
+    if let Some(change) = change.and_then(|change| {
+        change.without(observed.is_contended(&Contended::Content), observed.is_contended(&Contended::Metadata))
+    }) {
         return Next::Do(Step::PatchLocal(change));
     }
     // While the content is contended, the local object's generation does not result from the remote content.
@@ -353,28 +203,30 @@ fn living(observed: &Observed, policy: &Policy, remote: &Object) -> Next {
     Next::Rest(Rest::InStep)
 }
 
-/// Whether writing the local status clears the status of a remote object whose pair was in step before. If the local cluster is
-/// suddenly another one, this is so for all objects at once.
-pub fn clears_status(remote: &Object, local: &Object, policy: &Policy) -> bool {
-    let is_blank = |status: &Option<CanonicalJson>| status.as_ref().is_none_or(|status| status.as_str() == "{}");
-    is_blank(&local.status)
-        && !is_blank(&remote.status)
-        && !remote.has_own_status
-        && ownership::has_notes(remote, policy)
-}
-
-/// The guarded change that the rules would make to a pair whose remote object exists. It follows from the two objects alone, before the
-/// section acts on any pair.
-pub fn change_to_existing(remote: &Object, local: &Object, policy: &Policy) -> Option<GuardedChange> {
-    let is_left_alone = |object: &Object| object.deleting || policy.marks.is_paused(object);
-    if is_left_alone(remote) || is_left_alone(local) {
-        return None;
+/// Ends the pair for good: removes our marks from both sides and deletes nothing. `local_gone`: the local cluster will never
+/// answer again.
+pub fn detach(observed: &Observed, policy: &Policy, local_gone: bool) -> Next {
+    if let Some(next) = left_out(observed, policy) {
+        return next;
     }
-    if ownership::existed_before(local, remote, policy) {
-        let differs = || patch::content_change(remote, local, policy, &ServerResult::default()).is_some();
-        return (policy.adopt == Adopt::Always && differs()).then_some(GuardedChange::Overwrite);
+    if observed.is_held_here(policy) {
+        return Next::Do(Step::RemoveFinalizer);
     }
-    (policy.write_back && clears_status(remote, local, policy)).then_some(GuardedChange::ClearStatus)
+    let notes_error = |remote: &Arc<Object>| remote.annotation(&policy.marks.sync_error).is_some();
+    if policy.write_back && observed.other_holder(policy).is_none() && observed.remote_object().is_some_and(notes_error)
+    {
+        return Next::Do(Step::NoteError(None));
+    }
+    if !local_gone {
+        let local = observed.local.as_deref().filter(|_| observed.other_source(policy).is_none());
+        if let Some(change) = local.and_then(|local| patch::release(local, policy)) {
+            return Next::Do(Step::ReleaseLocal(change));
+        }
+        if ending::owner_mark_is_ours(observed, policy) {
+            return Next::Do(Step::ReleaseNamespace);
+        }
+    }
+    Next::Rest(Rest::Gone)
 }
 
 /// The longest error that is noted, in characters.

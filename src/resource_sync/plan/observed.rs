@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::conflicts::Contended;
 use super::elsewhere::{Clusters, Elsewhere};
 use super::names::PairKey;
-use super::next::{Policy, Step};
 use super::observed_generation;
 use super::patch;
+use super::policy::Policy;
 use super::renewal::{Renewal, RenewedObject};
 use super::secrets::SecretView;
 use super::server_result::ServerResult;
+use super::step::{Contended, Step};
 use crate::cluster::{CanonicalJson, Object, ObjectKey, OwnedKeys, Written};
 use crate::guard::GuardedChange;
 use crate::resource_sync::config::ObservedGeneration;
@@ -150,12 +150,11 @@ impl Observed {
         self.contended.contains(what)
     }
 
-    /// The observation after a step: what a watch would show, as far as the reply tells.
+    /// Makes it the observation after a step: what a watch would show, as far as the reply tells.
     ///
     /// A write without a guard may reach an object that has changed since it was read. Its reply then has a newer version and
     /// generation than the known content, and these are not applied to it.
-    #[must_use]
-    pub fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
+    pub fn apply(&mut self, step: &Step, written: &Written, policy: &Policy) {
         match step {
             Step::AddFinalizer => {
                 let holder = self.holder_to_note(policy);
@@ -201,7 +200,7 @@ impl Observed {
             Step::CreateNamespace => {
                 let marks = &policy.marks;
                 let mut object = blank(ObjectKey::new("", Arc::clone(&self.pair.local.namespace)), written);
-                object.annotations = marks.of_namespace(&self.pair.local, &self.clusters.remote);
+                object.annotations = marks.of_namespace(&self.pair.local, self.clusters.remote.uid.as_ref());
                 object.owned = vec![OwnedKeys {
                     manager: Arc::clone(&policy.manager),
                     annotations: object.annotations.keys().cloned().collect(),
@@ -255,7 +254,6 @@ impl Observed {
                 }
             }
         }
-        self
     }
 
     fn note_generations(&mut self, remote_generation: i64, local_generation: i64, policy: &Policy) {

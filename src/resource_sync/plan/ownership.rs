@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::marks::{is_adopted_mark, is_released_mark};
-use super::next::Policy;
+use super::policy::Policy;
 use crate::cluster::Object;
 use crate::resource_sync::config::{Metadata, Unclaimed};
 use crate::state::is_state_object;

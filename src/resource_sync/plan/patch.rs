@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::conflicts::Contended;
 use super::elsewhere::Clusters;
 use super::marks::{is_adopted_mark, is_note, is_released_mark, stays_on_local};
-use super::next::Policy;
 use super::ownership::{self, is_ours};
-use super::server_result::{ServerResult, fingerprint};
+use super::policy::Policy;
+use super::server_result::{ServerResult, fingerprint, local_fingerprint, remove};
 use crate::cluster::built_in::restore;
 use crate::cluster::{CanonicalJson, Object, ObjectKey};
 use crate::resource_sync::config::{Metadata, SpecPointer};
@@ -37,12 +36,12 @@ impl LocalChange {
         self.content.is_none() && self.labels.is_empty() && self.annotations.is_empty()
     }
 
-    /// The change without its contended parts; `None` if nothing is left.
-    pub fn without(mut self, contended: &[Contended]) -> Option<Self> {
-        if contended.contains(&Contended::Content) {
+    /// The change without its content or its labels and annotations, where those are contended; `None` if nothing is left.
+    pub fn without(mut self, content: bool, metadata: bool) -> Option<Self> {
+        if content {
             self.content = None;
         }
-        if contended.contains(&Contended::Metadata) {
+        if metadata {
             self.labels.clear();
             self.annotations.clear();
         }
@@ -139,23 +138,6 @@ fn whole_content(wanted: &CanonicalJson, local: &Object) -> CanonicalJson {
 /// The operation that makes a JSON patch fail with a conflict if the object has changed since it was read.
 pub fn replace_version(object: &Object) -> Value {
     json!({"op": "replace", "path": "/metadata/resourceVersion", "value": &*object.resource_version})
-}
-
-/// Fingerprint of a local object's content without the local fields, which may change while the pair is in step.
-pub fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
-    if policy.local_fields.is_empty() {
-        return fingerprint(Some(content));
-    }
-    fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
-}
-
-/// A content without the local fields.
-pub fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
-    let mut value = content.value();
-    for pointer in local_fields {
-        remove(&mut value, pointer.segments());
-    }
-    value
 }
 
 /// The desired content of the local object, where it differs from the present one, and whether the effect of writing
@@ -362,23 +344,6 @@ fn set(target: &mut Value, segments: &[String], value: Value) {
         }
         // Where the remote object has a scalar or null and the local one a structure, the remote object wins.
         _ => {}
-    }
-}
-
-fn remove(target: &mut Value, segments: &[String]) {
-    let Some((last, parents)) = segments.split_last() else { return };
-    let mut current = target;
-    for segment in parents {
-        let child = match current {
-            Value::Object(map) => map.get_mut(segment),
-            Value::Array(items) => segment.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
-            _ => None,
-        };
-        let Some(child) = child else { return };
-        current = child;
-    }
-    if let Value::Object(map) = current {
-        map.remove(last);
     }
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::elsewhere::Clusters;
 use super::marks::NamespaceOwner;
-use super::next::Policy;
 use super::patch::{escape, replace_version};
+use super::policy::Policy;
 use crate::cluster::Object;
 
 /// Which object is renewed.

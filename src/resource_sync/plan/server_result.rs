@@ -5,21 +5,61 @@
 //! change nothing until the definition of the kind changes. That pair of contents is therefore remembered as the server's result
 //! until either side changes. Fields that the server did not keep ([`Unkept`]) are remembered with it. They are reported, and
 //! written again when the definition may have changed, hourly, and once after each start.
+//!
+//! Fields that a server *adds* (defaults) are not among them. The difference matters after a restart, when only the generations on
+//! the remote object show that two contents belong together: the server may have added a field, but a missing field may be kept by
+//! now, since the definition of the kind may have changed meanwhile.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::next::Policy;
+use serde_json::Value;
+
 use super::ownership::is_ours;
-use super::patch;
-use super::unkept::{self, Unkept};
+use super::policy::Policy;
 use crate::cluster::{CanonicalJson, Object, Written};
+use crate::resource_sync::config::SpecPointer;
 
 /// A hash of a content; 64 bits are enough to distinguish the few versions of one object.
 pub fn fingerprint(content: Option<&CanonicalJson>) -> u64 {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Fingerprint of a local object's content without the local fields, which may change while the pair is in step.
+pub(crate) fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64 {
+    if policy.local_fields.is_empty() {
+        return fingerprint(Some(content));
+    }
+    fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
+}
+
+/// A content without the local fields.
+fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
+    let mut value = content.value();
+    for pointer in local_fields {
+        remove(&mut value, pointer.segments());
+    }
+    value
+}
+
+/// Removes a field.
+pub(crate) fn remove(target: &mut Value, segments: &[String]) {
+    let Some((last, parents)) = segments.split_last() else { return };
+    let mut current = target;
+    for segment in parents {
+        let child = match current {
+            Value::Object(map) => map.get_mut(segment),
+            Value::Array(items) => segment.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+            _ => None,
+        };
+        let Some(child) = child else { return };
+        current = child;
+    }
+    if let Value::Object(map) = current {
+        map.remove(last);
+    }
 }
 
 /// Two contents that differ and are in step all the same.
@@ -115,11 +155,9 @@ impl ServerResult {
         if let (Some(write), Some(local)) = (&self.content.write, local)
             && is_of_write(write, local)
         {
-            self.content.unkept = write
-                .content
-                .as_ref()
-                .and_then(|written| unkept::of_content(written, &local.content, &policy.local_fields));
-            let local = patch::local_fingerprint(&local.content, policy);
+            self.content.unkept =
+                write.content.as_ref().and_then(|written| of_content(written, &local.content, &policy.local_fields));
+            let local = local_fingerprint(&local.content, policy);
             self.content.server_result = Some(Pair { remote: write.source, local });
             self.content.write = None;
         }
@@ -128,7 +166,7 @@ impl ServerResult {
         {
             let shown = fingerprint(remote.status.as_ref());
             let pair = Pair { remote: shown, local: write.source };
-            self.status.unkept = unkept::of_status(write.content.as_ref(), remote.status.as_ref());
+            self.status.unkept = of_status(write.content.as_ref(), remote.status.as_ref());
             // A status that is written to the wrong resource is accepted and changes nothing, like one that is pruned as a whole.
             if shown != write.source && write.before == Some(shown) {
                 (self.status.server_result, self.status.unconfirmed) = (None, Some(pair));
@@ -152,12 +190,12 @@ impl ServerResult {
         if let (false, Some(remote), Some(local)) = (self.known, remote, local)
             && remote.content != local.content
             && generations_agree(remote, local, policy)
-            && unkept::of_content(&remote.content, &local.content, &policy.local_fields).is_none()
+            && of_content(&remote.content, &local.content, &policy.local_fields).is_none()
         {
             self.known = true;
             self.content.server_result = Some(Pair {
                 remote: fingerprint(Some(&remote.content)),
-                local: patch::local_fingerprint(&local.content, policy),
+                local: local_fingerprint(&local.content, policy),
             });
         }
     }
@@ -250,4 +288,132 @@ fn generations_agree(remote: &Object, local: &Object, policy: &Policy) -> bool {
         && mark.is_none_or(|mark| *mark == *remote.uid)
         && noted(&policy.marks.remote_generation) == Some(remote.generation)
         && noted(&policy.marks.local_generation) == Some(local.generation)
+}
+
+/// How many fields of one object are named.
+const NAMED: usize = 5;
+
+/// The fields of one object that were not kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Unkept {
+    /// The first of them, as paths: `spec.rules[0].port`.
+    pub named: Vec<String>,
+    pub count: usize,
+}
+
+impl Unkept {
+    fn add(&mut self, path: &str) {
+        self.count += 1;
+        if self.named.len() < NAMED {
+            self.named.push(path.to_owned());
+        }
+    }
+
+    /// The fields in words: `spec.shape, spec.size and 3 more`.
+    pub fn list(&self) -> String {
+        let named = self.named.join(", ");
+        match self.count.saturating_sub(self.named.len()) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
+}
+
+/// The written fields that are missing in the object that the server shows, or have another value there; `None` if it kept
+/// everything. Local fields are ignored.
+pub(crate) fn of_content(
+    written: &CanonicalJson,
+    shown: &CanonicalJson,
+    local_fields: &[SpecPointer],
+) -> Option<Box<Unkept>> {
+    if written == shown {
+        return None;
+    }
+    of_value("", &without_local_fields(written, local_fields), &without_local_fields(shown, local_fields))
+}
+
+/// The written fields of a status that the server did not keep.
+pub(crate) fn of_status(written: Option<&CanonicalJson>, shown: Option<&CanonicalJson>) -> Option<Box<Unkept>> {
+    if written == shown {
+        return None;
+    }
+    let written = written?.value();
+    of_value("status", &written, &shown.map_or(Value::Null, CanonicalJson::value))
+}
+
+fn of_value(path: &str, written: &Value, shown: &Value) -> Option<Box<Unkept>> {
+    let mut unkept = Unkept::default();
+    compare(path, written, shown, &mut unkept);
+    (unkept.count > 0).then(|| Box::new(unkept))
+}
+
+fn compare(path: &str, written: &Value, shown: &Value, unkept: &mut Unkept) {
+    match (written, shown) {
+        (Value::Object(written), Value::Object(shown)) => {
+            for (field, value) in written {
+                let path = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
+                match shown.get(field) {
+                    Some(shown) => compare(&path, value, shown, unkept),
+                    None => unkept.add(&path),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(shown)) if written.len() == shown.len() => {
+            for (index, (value, shown)) in written.iter().zip(shown).enumerate() {
+                compare(&format!("{path}[{index}]"), value, shown, unkept);
+            }
+        }
+        _ if written == shown => {}
+        _ => unkept.add(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn unkept(written: &Value, shown: &Value) -> Vec<String> {
+        let [written, shown] = [written, shown].map(CanonicalJson::of);
+        of_content(&written, &shown, &[]).map(|unkept| unkept.named).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_added_is_kept_and_what_is_missing_or_changed_is_not() {
+        let written = json!({"spec": {"size": 1, "rules": [{"port": 1}, {"port": 2}], "tags": [], "note": null}});
+        for (shown, expected) in [
+            (
+                json!({"spec": {"size": 1, "rules": [{"port": 1, "kind": "x"}, {"port": 2}], "tags": [], "note": null, "colour": "grey"}, "more": 1}),
+                vec![],
+            ),
+            (
+                json!({"spec": {"size": 2, "rules": [{"port": 1}, {}], "tags": []}}),
+                vec!["spec.note", "spec.rules[1].port", "spec.size"],
+            ),
+            (
+                json!({"spec": {"size": 1, "rules": [{"port": 1}], "tags": null, "note": null}}),
+                vec!["spec.rules", "spec.tags"],
+            ),
+            (json!({}), vec!["spec"]),
+        ] {
+            assert_eq!(unkept(&written, &shown), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_fields_are_named_and_all_are_counted() {
+        let written = json!({"spec": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}});
+        let found = of_content(&CanonicalJson::of(&written), &CanonicalJson::of(&json!({"spec": {}})), &[]).unwrap();
+        assert_eq!((found.count, found.named.len()), (7, NAMED));
+        assert_eq!(found.list(), "spec.a, spec.b, spec.c, spec.d, spec.e and 2 more");
+    }
+
+    #[test]
+    fn a_status_that_is_dropped_whole_is_one_field() {
+        let status = CanonicalJson::of(&json!({"phase": "Ready"}));
+        assert_eq!(of_status(Some(&status), None).unwrap().list(), "status");
+        assert_eq!(of_status(None, Some(&status)), None, "the server's own");
+        assert_eq!(of_status(Some(&status), Some(&status)), None);
+    }
 }

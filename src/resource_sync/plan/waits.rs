@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::next::{Namespace, Observed, Policy, Rest, Step, UPLOAD_SECRET};
+use super::observed::{Namespace, Observed};
 use super::ownership::Unproven;
+use super::policy::Policy;
+use super::step::{Rest, Step, UPLOAD_SECRET};
 use crate::cluster::{Error, Object, ObjectKey, Retry};
 use crate::guard::GuardedChange;
 use crate::resource_sync::config::SyncConfig;

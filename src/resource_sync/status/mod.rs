@@ -15,14 +15,13 @@ use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::{Identification, ObjectKey};
 use crate::config::{ClusterName, SectionName};
 use crate::guard::{self, GuardedChange};
-use crate::resource_sync::metrics::{Direction, SyncMetrics};
+use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::elsewhere::Elsewhere;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::waits::Waits;
-use crate::resource_sync::run::index::phase::Mode;
 use crate::resource_sync::run::index::table::{Failure, Lags, Pair};
 use crate::resource_sync::run::index::unkept::UnkeptFields;
-use crate::resource_sync::run::reconcile::PairReconcilers;
+use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::Section;
 use crate::resource_sync::run::section::protection::NAMED;
 use crate::state::StateReport;
@@ -34,14 +33,13 @@ use queue_metrics::QueueMetrics;
 /// How many objects are listed by name.
 const MOST_LISTED: usize = 50;
 
-pub type SyncDispatcher = Dispatcher<PairReconcilers, QueueMetrics>;
+pub type SyncDispatcher = Dispatcher<Section, QueueMetrics>;
 
 /// A section as the admin server sees it.
 pub struct SyncReport {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
     queue: Arc<QueueMetrics>,
-    metrics: Arc<SyncMetrics>,
 }
 
 /// The section's part of `/status`.
@@ -162,13 +160,8 @@ struct AgedFailure {
 }
 
 impl SyncReport {
-    pub fn new(
-        section: Arc<Section>,
-        dispatcher: SyncDispatcher,
-        queue: Arc<QueueMetrics>,
-        metrics: Arc<SyncMetrics>,
-    ) -> Self {
-        Self { section, dispatcher, queue, metrics }
+    pub fn new(section: Arc<Section>, dispatcher: SyncDispatcher, queue: Arc<QueueMetrics>) -> Self {
+        Self { section, dispatcher, queue }
     }
 
     /// The clusters that the section needs now.
@@ -419,9 +412,9 @@ impl telemetry::Section for SyncReport {
         });
         guard::record_held(self.section.name(), &self.section.held_objects());
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
+        self.section.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
-            self.metrics.set_oldest_pending(direction, age.unwrap_or_default());
+            self.section.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }
     }
 

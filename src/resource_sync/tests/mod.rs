@@ -16,15 +16,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::actor::{Inbox, KeyInbox, Outcome, Reconciler, ReconcilerFactory, key_mailbox, mailbox};
+use crate::actor::{Inbox, KeyInbox, Outcome, Reconcile, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
 use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
-use crate::resource_sync::metrics::SyncMetrics;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::run::events::PairEvent;
-use crate::resource_sync::run::reconcile::{PairReconciler, PairReconcilers};
+use crate::resource_sync::run::section::events::PairEvent;
 use crate::resource_sync::run::section::run::Running;
 use crate::resource_sync::run::section::{Section, Watches};
 use crate::state::Keeping;
@@ -145,14 +143,9 @@ impl Harness {
         self.watches().remote.list(remotes).await;
     }
 
-    fn reconciler(&self, name: &str) -> PairReconciler {
-        let metrics = Arc::new(SyncMetrics::new(self.section.name()));
-        PairReconcilers::new(Arc::clone(&self.section), metrics).create(&pair(name))
-    }
-
-    /// One run by a new reconciler.
+    /// One run.
     async fn reconcile(&self, name: &str) -> Outcome {
-        self.reconciler(name).reconcile().await
+        self.section.reconcile(&pair(name)).await
     }
 
     /// The keys that wait for the dispatcher.

@@ -283,7 +283,8 @@ async fn examined_while_deleting(count: usize) -> usize {
         () = taken => {}
     }
     section.namespace_use.examined();
-    let observe = |name: &str| section.observe(&super::pair(name)).namespace_in_use;
+    let observe =
+        |name: &str| section.observe(&super::pair(name)).expect("nothing was written").observed.namespace_in_use;
     let mut version = 1_000;
     for (number, name) in names.iter().enumerate() {
         let is_last = number + 1 == count;
@@ -312,7 +313,7 @@ async fn how_many_objects_an_observation_evaluates_does_not_grow_with_the_namesp
 async fn nothing_is_indexed_while_no_pair_ends() {
     let harness = Harness::new("");
     harness.list(&[remote("a", 5)], &[local("a", 7)], &[namespace(8, "a", "databases")]).await;
-    harness.section.observe(&super::pair("a"));
+    harness.section.observe(&super::pair("a")).expect("nothing was written");
     harness.watches().remote.show(&remote("a", 9)).await;
     assert_eq!(harness.section.namespace_use.examined(), 0);
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Harness, OBJECTS, remote};
 use crate::actor::Outcome;
-use crate::resource_sync::run::index::phase::Mode;
+use crate::resource_sync::run::section::Mode;
 
 fn refusal(code: u16, reason: &str, message: &str) -> serde_json::Value {
     json!({"kind": "Status", "code": code, "reason": reason, "message": message})

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Harness, OBJECTS, local, pair, remote};
-use crate::actor::{Outcome, Reconciler};
+use crate::actor::Outcome;
 use crate::cluster::Cluster;
 use crate::resource_sync::run::index::table::Contention;
 
@@ -80,10 +80,9 @@ async fn credentials_that_change_while_it_is_asked_who_undoes_a_write_stop_it_an
         version += 10;
         (200, json!({"metadata": {"uid": "local-a", "resourceVersion": (version - 5).to_string(), "generation": 1}}))
     });
-    let mut reconciler = harness.reconciler("a");
     let (get, patch) = (format!("GET {OBJECTS}/a"), format!("PATCH {OBJECTS}/a"));
     for round in 1..=3 {
-        assert!(matches!(reconciler.reconcile().await, Outcome::Done));
+        assert!(matches!(harness.reconcile("a").await, Outcome::Done));
         assert_eq!(harness.edge.asked(), std::slice::from_ref(&patch), "write {round}");
         harness.watches().local.show(&undone(10 + 10 * round)).await;
     }
@@ -93,10 +92,10 @@ async fn credentials_that_change_while_it_is_asked_who_undoes_a_write_stop_it_an
             index.table.get(&pair("a")).and_then(|pair| pair.contention(now).map(Contention::cause))
         })
     };
-    assert!(matches!(reconciler.reconcile().await, Outcome::RetryAfter(_)));
+    assert!(matches!(harness.reconcile("a").await, Outcome::RetryAfter(_)));
     assert_eq!((harness.edge.asked(), cause()), (vec![get.clone()], None), "only the question");
     harness.list(&[ours], &[undone(50)], &[theirs()]).await;
-    assert!(matches!(reconciler.reconcile().await, Outcome::Done));
+    assert!(matches!(harness.reconcile("a").await, Outcome::Done));
     assert_eq!(harness.edge.asked(), [get, patch], "at once");
     assert_eq!(cause().as_deref(), Some("field manager stubborn on cluster edge keeps changing label app"));
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Harness, OBJECTS, local, pair, remote};
 use crate::actor::{Outcome, Scope};
 use crate::cluster::Cluster;
-use crate::resource_sync::run::index::phase::Mode;
+use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::requeue::run_requeue;
 
 #[tokio::test(start_paused = true)]

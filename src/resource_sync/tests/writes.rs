@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Harness, OBJECTS, key, local, namespace, pair, remote, terminating};
-use crate::actor::{Outcome, Reconciler};
+use crate::actor::Outcome;
 use crate::cluster::{ObjectKey, Written};
-use crate::resource_sync::run::events::PairEvent;
 use crate::resource_sync::run::index::expectations::Side;
-use crate::resource_sync::run::index::phase::Mode;
 use crate::resource_sync::run::index::table::Contention;
+use crate::resource_sync::run::section::Mode;
+use crate::resource_sync::run::section::events::PairEvent;
 
 pub(super) fn theirs() -> Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
@@ -118,7 +118,7 @@ async fn an_upload_during_the_first_list_of_secrets_is_awaited() {
     harness.list(&[remote("a", 5)], &[local("a", 7)], &[theirs()]).await;
     let written = Written { uid: "one".into(), resource_version: "30".into(), generation: 0 };
     let secrets = &harness.watches().remote_secrets[0];
-    let waits = || harness.section.wait_for_caches(&pair("a")).is_some();
+    let waits = || harness.section.observe(&pair("a")).is_err();
     secrets.begin(&[]).await;
     harness.section.index(|index| {
         let key = ObjectKey::new("team", "one");
@@ -197,16 +197,15 @@ async fn undone(of_ours: &Value, of_theirs: &Value, told: &str) {
         version += 10;
         (200, json!({"metadata": {"uid": "local-a", "resourceVersion": (version - 5).to_string(), "generation": 1}}))
     });
-    let mut reconciler = harness.reconciler("a");
     let patch = format!("PATCH {OBJECTS}/a");
     for round in 1..=4 {
-        assert!(matches!(reconciler.reconcile().await, Outcome::Done));
+        assert!(matches!(harness.reconcile("a").await, Outcome::Done));
         let looked_up = (round == 4).then(|| format!("GET {OBJECTS}/a"));
         let expected: Vec<_> = looked_up.into_iter().chain([patch.clone()]).collect();
         assert_eq!(harness.edge.asked(), expected, "write {round}");
         harness.watches().local.show(&undone(10 + 10 * round)).await;
     }
-    assert!(matches!(reconciler.reconcile().await, Outcome::RetryAfter(_)));
+    assert!(matches!(harness.reconcile("a").await, Outcome::RetryAfter(_)));
     assert!(harness.edge.asked().is_empty(), "the fifth write waits");
     let cause = harness.section.index(|index| {
         let now = tokio::time::Instant::now();

@@ -26,7 +26,7 @@ async fn one_key_never_runs_twice_at_once_and_no_request_of_a_hundred_thousand_i
         _ => Outcome::Done,
     });
     let backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(5));
-    let limits = Limits { permits: 16, waiting: 32, idle: Duration::from_millis(3), backoff };
+    let limits = Limits { permits: 16, waiting: 32, backoff };
     let rig = Arc::new(Rig::start(Arc::clone(&world), 64, limits));
     let senders = (0..SENDERS).map(|seed| {
         let rig = Arc::clone(&rig);
@@ -120,7 +120,7 @@ async fn a_request_during_a_run_runs_again_after_it_and_one_during_a_delay_at_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconciler_that_panics_is_dropped_and_its_key_retried_with_a_new_one() {
+async fn a_run_that_panics_is_retried_and_the_others_go_on() {
     let world = World::new(2, OPEN, |key, run| {
         assert!(key == 1 || run > 0, "the first run of key 0");
         Outcome::Done
@@ -132,24 +132,8 @@ async fn a_reconciler_that_panics_is_dropped_and_its_key_retried_with_a_new_one(
     rig.request(1).await;
     until("both are done", || rig.world.count("finished") == 2).await;
     assert!(began.elapsed() >= SECOND, "retried without back-off");
-    let probe = &rig.world.probes[0];
-    assert_eq!((probe.created.load(SeqCst), probe.dropped.load(SeqCst)), (2, 1));
+    assert_eq!(rig.world.starts(), [2, 1]);
     assert!(!rig.body.is_finished(), "the panic of a run ended the dispatcher");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reconciler_lives_on_between_runs_and_is_dropped_when_idle() {
-    let rig = Rig::start(World::new(1, OPEN, |_, _| Outcome::Done), 4, LIMITS);
-    let probe = &rig.world.probes[0];
-    for run in 1..=3 {
-        rig.request(0).await;
-        until("the run is done", || rig.world.count("finished") == run).await;
-        tokio::time::sleep(SECOND * 50).await;
-    }
-    assert_eq!((probe.created.load(SeqCst), probe.dropped.load(SeqCst)), (1, 0));
-    until("it was idle for a minute", || probe.dropped.load(SeqCst) == 1).await;
-    rig.request(0).await;
-    until("it is made anew", || probe.created.load(SeqCst) == 2).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +158,7 @@ async fn a_run_counts_as_work_in_hand_and_waiting_does_not() {
     let (mailbox, inbox) = key_mailbox(4);
     let (scope, _drain) = Scope::standalone("dispatcher");
     let world = World::new(1, 0, |_, _| Outcome::Done);
-    let dispatcher = Dispatcher::new(Arc::new(Arc::clone(&world)), Arc::new(Arc::clone(&world)), LIMITS);
+    let dispatcher = Dispatcher::new(Arc::clone(&world), Arc::new(Arc::clone(&world)), LIMITS);
     tokio::spawn(dispatcher.run(scope.clone(), inbox));
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(scope.longest_silence(Instant::now()), None);
@@ -193,8 +177,7 @@ async fn a_run_costs_the_dispatcher_one_wake_up_beside_that_of_its_request() {
     let (mailbox, inbox) = key_mailbox(4);
     let (scope, _drain) = Scope::standalone("dispatcher");
     let world = World::new(RUNS, OPEN, |_, _| Outcome::Done);
-    let limits = Limits { idle: Duration::MAX, ..LIMITS };
-    let dispatcher = Dispatcher::new(Arc::new(Arc::clone(&world)), Arc::new(Arc::clone(&world)), limits);
+    let dispatcher = Dispatcher::new(Arc::clone(&world), Arc::new(Arc::clone(&world)), LIMITS);
     let mut body = Box::pin(dispatcher.run(scope, inbox));
     let polls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&polls);

@@ -18,8 +18,6 @@ pub(super) struct Probe {
     pub(super) seen: AtomicU64,
     pub(super) running: AtomicUsize,
     pub(super) starts: AtomicUsize,
-    pub(super) created: AtomicUsize,
-    pub(super) dropped: AtomicUsize,
 }
 
 /// A world of keys. Runs take a permit of `gate` each, then end as `outcome` says.
@@ -65,11 +63,6 @@ impl World {
     }
 }
 
-pub(super) struct Worker {
-    world: Arc<World>,
-    key: usize,
-}
-
 /// Counts a run for as long as it lives, however it ends.
 struct Running<'a>(&'a World, usize);
 
@@ -91,31 +84,16 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Reconciler for Worker {
-    async fn reconcile(&mut self) -> Outcome {
-        let probe = &self.world.probes[self.key];
-        let _running = Running::enter(&self.world, self.key);
+impl Reconcile<usize> for World {
+    async fn reconcile(&self, key: &usize) -> Outcome {
+        let probe = &self.probes[*key];
+        let _running = Running::enter(self, *key);
         let run = probe.starts.fetch_add(1, SeqCst);
         let requested = probe.requested.load(SeqCst);
-        self.world.gate.acquire().await.expect("the gate is never closed").forget();
-        let outcome = (self.world.outcome)(self.key, run);
+        self.gate.acquire().await.expect("the gate is never closed").forget();
+        let outcome = (self.outcome)(*key, run);
         probe.seen.fetch_max(requested, SeqCst);
         outcome
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.world.probes[self.key].dropped.fetch_add(1, SeqCst);
-    }
-}
-
-impl ReconcilerFactory<usize> for Arc<World> {
-    type Reconciler = Worker;
-
-    fn create(&self, key: &usize) -> Worker {
-        self.probes[*key].created.fetch_add(1, SeqCst);
-        Worker { world: Arc::clone(self), key: *key }
     }
 }
 
@@ -137,17 +115,13 @@ impl Observe<usize> for Arc<World> {
     }
 }
 
-pub(super) const LIMITS: Limits = Limits {
-    permits: 4,
-    waiting: 100,
-    idle: Duration::from_mins(1),
-    backoff: Backoff { first: SECOND, cap: Duration::from_secs(8), jitter: 0.0 },
-};
+pub(super) const LIMITS: Limits =
+    Limits { permits: 4, waiting: 100, backoff: Backoff { first: SECOND, cap: Duration::from_secs(8), jitter: 0.0 } };
 
 pub(super) struct Rig {
     pub(super) world: Arc<World>,
     pub(super) mailbox: KeyMailbox<usize>,
-    pub(super) dispatcher: Dispatcher<Arc<World>, Arc<World>>,
+    pub(super) dispatcher: Dispatcher<World, Arc<World>>,
     pub(super) drain: CancellationToken,
     pub(super) body: JoinHandle<Result<(), BoxError>>,
 }
@@ -156,7 +130,7 @@ impl Rig {
     pub(super) fn start(world: Arc<World>, capacity: usize, limits: Limits) -> Self {
         let (mailbox, inbox) = key_mailbox(capacity);
         let (scope, drain) = Scope::standalone("dispatcher");
-        let dispatcher = Dispatcher::new(Arc::new(Arc::clone(&world)), Arc::new(Arc::clone(&world)), limits);
+        let dispatcher = Dispatcher::new(Arc::clone(&world), Arc::new(Arc::clone(&world)), limits);
         let body = tokio::spawn(dispatcher.clone().run(scope, inbox));
         Self { world, mailbox, dispatcher, drain, body }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{LOCAL_GENERATION, LOCAL_NAME, REMOTE_UID, Scene};
-use crate::resource_sync::plan::next::{Next, Rest};
 use crate::resource_sync::plan::patch::LocalChange;
+use crate::resource_sync::plan::step::{Next, Rest};
 
 fn content(change: &LocalChange) -> Value {
     change.content.as_ref().expect("a change of the content").value()
@@ -242,7 +242,7 @@ fn local_fields_may_have_any_name() {
 fn local_fields_are_set_when_the_object_is_made() {
     let mut scene = Scene::in_step(r#"local_fields = ["/spec/size"]"#);
     scene.local = Value::Null;
-    let step = crate::resource_sync::plan::next::Step::CreateLocal;
+    let step = crate::resource_sync::plan::step::Step::CreateLocal;
     assert_eq!(scene.next(), Next::Do(step.clone()));
     let after = scene.observed().after(&step, &crate::cluster::Written::default(), &scene.policy);
     assert_eq!(after.local.expect("the local object").content.value(), json!({"spec": {"size": 2}}));

@@ -7,8 +7,9 @@ use super::{FINALIZER, OWNER, Scene, object, terminating};
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::plan::elsewhere::{Clusters, KnownCluster};
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Next, Observed, Remote, Rest, Step};
+use crate::resource_sync::plan::observed::{Absence, Namespace, Observed, Remote};
 use crate::resource_sync::plan::patch;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 pub(super) const HOLDER: &str = "cloud.teleport.dev/sync-local-cluster";
 pub(super) const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
@@ -144,7 +145,7 @@ fn local_objects_and_namespaces_say_which_remote_cluster_they_are_from() {
         observed = observed.after(&step, &Written::default(), &scene.policy);
     }
     assert_eq!(source(&observed), Some("north/remote-uid"));
-    let next::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    let Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
     assert_eq!(object.annotation(SOURCE), Some("north"));
     // Objects without the mark get it in one write. An unknown identity is neither noted nor removed.
     let scene = Scene::in_step("");
@@ -265,6 +266,6 @@ fn who_takes_the_place_of_a_remote_cluster_says_so() {
     }
     assert_eq!(next::next(&observed, &scene.policy), Next::Rest(Rest::InStep));
     assert_eq!(source(&observed), Some("north/remote-uid"));
-    let next::Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
+    let Namespace::Present { object, .. } = &observed.namespace else { panic!("a namespace") };
     assert_eq!(object.annotation(SOURCE), Some("north"));
 }

@@ -8,9 +8,10 @@ use super::{ADOPTED, FINALIZER, LOCAL_NAME, OWNER, PAUSED, REMOTE_UID, Scene, ob
 use crate::guard::GuardedChange;
 use crate::resource_sync::plan::ending;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Next, Rest, Step};
+use crate::resource_sync::plan::observed::{Absence, Observed, Remote};
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::ownership::Unproven;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 const BOTH_FOUND_GONE: [Absence; 2] = [Absence::SeenTerminating, Absence::Confirmed];
 
@@ -226,7 +227,7 @@ fn unselected(keys: &str) -> Scene {
 }
 
 /// The steps of a pair until it rests.
-fn steps(scene: &Scene, decide: impl Fn(&next::Observed) -> Next) -> (Vec<&'static str>, next::Observed) {
+fn steps(scene: &Scene, decide: impl Fn(&Observed) -> Next) -> (Vec<&'static str>, Observed) {
     let (mut observed, mut steps) = (scene.observed(), Vec::new());
     while let Next::Do(step) = decide(&observed) {
         steps.push(step.name());
@@ -258,11 +259,11 @@ fn what_was_let_go_is_never_taken_for_what_never_was_ours() {
             scene
         };
         let (_, after) = steps(&scene, |observed| next::next(observed, &scene.policy));
-        let later = next::Observed { remote: next::Remote::Absent(Absence::Confirmed), ..after.clone() };
+        let later = Observed { remote: Remote::Absent(Absence::Confirmed), ..after.clone() };
         assert_eq!(next::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)), "{keys}");
         // When it is selected again, it is ours again.
         let again = Scene::in_step("").observed().remote;
-        let (mut observed, mut patched) = (next::Observed { remote: again, ..after }, false);
+        let (mut observed, mut patched) = (Observed { remote: again, ..after }, false);
         while let Next::Do(step) = next::next(&observed, &scene.policy) {
             patched |= matches!(step, Step::PatchLocal(_));
             observed = observed.after(&step, &crate::cluster::Written::default(), &scene.policy);
@@ -327,6 +328,6 @@ fn a_kept_object_keeps_its_namespace() {
     let (done, after) = steps(&scene, |observed| next::next(observed, &scene.policy));
     assert_eq!(done, ["remove_finalizer", "release_namespace", "release_local"]);
     // The remote object is deleted later. Neither the local object nor its namespace may be deleted then.
-    let later = next::Observed { remote: next::Remote::Absent(Absence::Confirmed), ..after };
+    let later = Observed { remote: Remote::Absent(Absence::Confirmed), ..after };
     assert_eq!(next::next(&later, &scene.policy), Next::Rest(Rest::Unclaimed(Unproven::Unmarked)));
 }

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 use super::{FINALIZER, LOCAL_GENERATION, REMOTE_GENERATION, REMOTE_UID, Scene, UPLOADED_HASH, object, terminating};
 use crate::cluster::{CanonicalJson, Written};
 use crate::resource_sync::plan::conflicts;
+use crate::resource_sync::plan::guard;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Namespace, Next, Rest, Step};
+use crate::resource_sync::plan::observed::{Namespace, Observed, Remote};
 use crate::resource_sync::plan::patch::LocalChange;
 use crate::resource_sync::plan::secrets::{RemoteSecret, SecretView};
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 fn written(generation: i64) -> Written {
     Written { uid: "new-uid".into(), resource_version: "99".into(), generation }
@@ -66,11 +68,11 @@ fn a_status_that_the_remote_s_own_controllers_write_stays_and_loses_nothing() {
         scene.local["status"] = status.clone();
         assert_ne!(scene.next(), Next::Rest(Rest::InStep), "{status}");
         let mut observed = scene.observed();
-        let next::Remote::Present(remote) = &mut observed.remote else { panic!("it is there") };
+        let Remote::Present(remote) = &mut observed.remote else { panic!("it is there") };
         Arc::make_mut(remote).has_own_status = true;
         assert_eq!(next::next(&observed, &scene.policy), Next::Rest(Rest::InStep), "{status}");
         let (remote, local) = (observed.remote_object().expect("remote"), observed.local.as_ref().expect("local"));
-        assert_eq!(next::change_to_existing(remote, local, &scene.policy), None);
+        assert_eq!(guard::change_to_existing(remote, local, &scene.policy), None);
     }
 }
 
@@ -148,10 +150,10 @@ fn a_terminating_namespace_is_waited_for() {
 fn a_cluster_scoped_kind_needs_no_namespace() {
     let mut scene = Scene::in_step("");
     scene.local = Value::Null;
-    let observed = next::Observed { namespace: Namespace::None, ..scene.observed() };
+    let observed = Observed { namespace: Namespace::None, ..scene.observed() };
     assert_eq!(next::next(&observed, &scene.policy), Next::Do(Step::CreateLocal));
     scene = Scene::remote_terminating("");
-    let observed = next::Observed { namespace: Namespace::None, ..scene.observed() };
+    let observed = Observed { namespace: Namespace::None, ..scene.observed() };
     assert_eq!(next::next(&observed, &scene.policy), Next::Do(Step::DeleteLocal));
 }
 
@@ -302,7 +304,10 @@ fn a_version_of_an_unguarded_write_guards_nothing() {
 /// What is ordered and what a step writes, by which repetitions are recognised.
 fn told_apart_by(scene: &Scene, step: &Step) -> (u64, Vec<conflicts::Effect>) {
     let observed = scene.observed();
-    (conflicts::order(&observed), conflicts::effects(step, &observed, &scene.policy))
+    (
+        conflicts::order(observed.remote_object().map(|remote| &**remote)),
+        conflicts::effects(step, &observed, &scene.policy),
+    )
 }
 
 #[test]

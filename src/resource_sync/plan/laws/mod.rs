@@ -27,14 +27,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cluster::object::Decoded;
-use crate::cluster::{Object, ObjectKey};
+use crate::cluster::{Object, ObjectKey, Written};
 use crate::guard::GuardedChange;
 use crate::resource_sync::plan::elsewhere::Clusters;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Namespace, Next, Observed, Policy, Remote};
+use crate::resource_sync::plan::observed::{Absence, Namespace, Observed, Remote};
+use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::plan::secrets::SecretView;
 use crate::resource_sync::plan::server_result::ServerResult;
+use crate::resource_sync::plan::step::{Next, Step};
 use crate::resource_sync::tests::parsed;
 
 const FINALIZER: &str = "cloud.teleport.dev/sync-local";
@@ -67,6 +69,15 @@ fn object(value: &Value) -> Object {
 
 fn shared(value: &Value) -> Option<Arc<Object>> {
     (!value.is_null()).then(|| Arc::new(object(value)))
+}
+
+impl Observed {
+    /// The observation after a step.
+    #[must_use]
+    fn after(mut self, step: &Step, written: &Written, policy: &Policy) -> Self {
+        self.apply(step, written, policy);
+        self
+    }
 }
 
 /// One pair as JSON, which a test can change; `Null` stands for a missing object.
@@ -193,7 +204,7 @@ impl Scene {
     /// The change that is asked for.
     fn change(&self) -> crate::resource_sync::plan::patch::LocalChange {
         match self.next() {
-            Next::Do(next::Step::PatchLocal(change)) => change,
+            Next::Do(Step::PatchLocal(change)) => change,
             other => panic!("a patch of the local object was expected, not {other:?}"),
         }
     }

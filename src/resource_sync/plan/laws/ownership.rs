@@ -6,9 +6,10 @@ use super::{ADOPTED, FINALIZER, LOCAL_NAME, MANAGER, OWNER, REMOTE_UID, Scene, o
 use crate::cluster::{ObjectKey, Written};
 use crate::guard::GuardedChange;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Next, Rest, Step};
+use crate::resource_sync::plan::observed::Absence;
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::ownership::Unproven;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 /// A pair whose remote object is certainly gone.
 fn orphan(keys: &str) -> Scene {

@@ -6,11 +6,12 @@ use serde_json::json;
 
 use super::{LOCAL_GENERATION, SYNC_ERROR, Scene};
 use crate::cluster::Written;
-use crate::resource_sync::plan::conflicts::Contended;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Next, Rest, Step};
+use crate::resource_sync::plan::observed::Absence;
 use crate::resource_sync::plan::patch;
 use crate::resource_sync::plan::patch::LocalChange;
+use crate::resource_sync::plan::step::Contended;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 /// A change that the local cluster has rejected.
 fn order() -> Step {

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::elsewhere::{HOLDER, SOURCE, below, held_by, note_of, noted, on};
 use super::{FINALIZER, Scene, object, terminating};
 use crate::cluster::Written;
-use crate::resource_sync::plan::conflicts::Contended;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Next, Observed, Rest, Step};
+use crate::resource_sync::plan::observed::Observed;
 use crate::resource_sync::plan::renewal::RenewedObject;
+use crate::resource_sync::plan::step::Contended;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 /// A finalizer that the section had before, or that another section has.
 const FORMER: &str = "cloud.teleport.dev/sync-former";

@@ -9,10 +9,11 @@ use super::object;
 use super::server::{Part, Refused, Sort, Who, is_deleting};
 use super::world::{NAMESPACE, World};
 use crate::cluster::Written;
-use crate::resource_sync::plan::next::{Namespace, Observed, Step};
+use crate::resource_sync::plan::observed::{Namespace, Observed};
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::patch;
 use crate::resource_sync::plan::patch::replace_version;
+use crate::resource_sync::plan::step::Step;
 
 impl World {
     /// The requests of `execute.rs`, to these servers.
@@ -75,7 +76,7 @@ impl World {
             }
             Step::NoteError(error) => self.note_error(name, &marks.sync_error, error.as_deref()),
             Step::CreateNamespace => {
-                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.pair.local, &observed.clusters.remote))}});
+                let body = json!({"metadata": {"annotations": labels_of(&marks.of_namespace(&observed.pair.local, observed.clusters.remote.uid.as_ref()))}});
                 self.local.create(Sort::Namespace, NAMESPACE, &body, Who::Towline)
             }
             Step::CreateLocal => {

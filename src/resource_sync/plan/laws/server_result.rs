@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{LOCAL_GENERATION, REMOTE_GENERATION, REMOTE_UID, Scene, object};
 use crate::cluster::Written;
-use crate::resource_sync::plan::next::{Next, Rest, Step};
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 fn written(uid: &str, version: &str, generation: i64) -> Written {
     Written { uid: uid.into(), resource_version: version.into(), generation }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::server::{Server, Sort, Traits};
 use super::watch::{Expected, Watch};
-use crate::resource_sync::plan::next::{Observed, Policy};
+use crate::resource_sync::plan::observed::Observed;
+use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::plan::server_result::ServerResult;
 use reconciler::owner;
 

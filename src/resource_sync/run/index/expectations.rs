@@ -1,7 +1,7 @@
 //! Our own writes that the caches do not show yet.
 //!
-//! A reconciler keeps no copy of them. If it is passivated or panics, the section must still know that the outcome of a write is
-//! unknown; the next reconciler would otherwise decide from an outdated cache.
+//! A run keeps no copy of them. If it panics or is aborted, the section must still know that the outcome of a write is unknown; the
+//! next run would otherwise decide from an outdated cache.
 //!
 //! Status sync has its own expectations, since it compares digests and never waits for a cache. Both share the rule itself:
 //! [`Store::has_caught_up`] with the version of the write, or [`Store::has_listed_since`] the reply.
@@ -14,8 +14,10 @@ use tokio::time::Instant;
 
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::{Namespace, Observed, Step};
+use crate::resource_sync::plan::observed::{Namespace, Observed, Remote};
+use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::plan::renewal::RenewedObject;
+use crate::resource_sync::plan::step::Step;
 
 /// How long a run waits for a cache to show our write. After that it sends a live GET.
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(5);
@@ -197,6 +199,44 @@ pub(crate) struct PairExpectations {
     secrets: Vec<(usize, Side, ObjectKey, Arc<str>)>,
 }
 
+/// Of which objects the outcome of our last write is unknown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unknown {
+    pub(crate) remote: bool,
+    pub(crate) local: bool,
+}
+
+/// The object that a step writes.
+enum Target {
+    Remote,
+    Local,
+    Namespace,
+}
+
+impl Target {
+    /// `None` for a secret.
+    fn of(step: &Step) -> Option<Self> {
+        Some(match step {
+            Step::AddFinalizer
+            | Step::RemoveFinalizer
+            | Step::WriteRemoteStatus
+            | Step::NoteGenerations { .. }
+            | Step::NoteError(_) => Self::Remote,
+            Step::AdoptLocal(_)
+            | Step::CreateLocal
+            | Step::PatchLocal(_)
+            | Step::ReleaseLocal(_)
+            | Step::DeleteLocal => Self::Local,
+            Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Self::Namespace,
+            Step::RenewMarks(renewal) => match renewal.place {
+                RenewedObject::Remote => Self::Remote,
+                RenewedObject::Namespace => Self::Namespace,
+            },
+            Step::UploadSecret(_) | Step::NoteSecretHash(_) => return None,
+        })
+    }
+}
+
 /// The side on which a secret was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -249,25 +289,15 @@ impl PairExpectations {
         self.secrets.clear();
     }
 
-    /// The expectations of the object that a step writes; `None` for a secret.
-    fn of(&mut self, step: &Step) -> Option<&mut Expected> {
-        match step {
-            Step::AddFinalizer
-            | Step::RemoveFinalizer
-            | Step::WriteRemoteStatus
-            | Step::NoteGenerations { .. }
-            | Step::NoteError(_) => Some(&mut self.remote),
-            Step::AdoptLocal(_)
-            | Step::CreateLocal
-            | Step::PatchLocal(_)
-            | Step::ReleaseLocal(_)
-            | Step::DeleteLocal => Some(&mut self.local),
-            Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => Some(&mut self.namespace),
-            Step::RenewMarks(renewal) => Some(match renewal.place {
-                RenewedObject::Remote => &mut self.remote,
-                RenewedObject::Namespace => &mut self.namespace,
-            }),
-            Step::UploadSecret(_) | Step::NoteSecretHash(_) => None,
+    pub(crate) fn unknown(&self) -> Unknown {
+        Unknown { remote: self.remote.unknown, local: self.local.unknown }
+    }
+
+    fn of(&mut self, target: &Target) -> &mut Expected {
+        match target {
+            Target::Remote => &mut self.remote,
+            Target::Local => &mut self.local,
+            Target::Namespace => &mut self.namespace,
         }
     }
 
@@ -275,34 +305,58 @@ impl PairExpectations {
     pub(crate) fn set_unknown(&mut self, step: &Step, unknown: bool) {
         // A namespace or a secret can simply be written again: the effect is the same, or the reply is a conflict.
         if !matches!(step, Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace)
-            && let Some(expected) = self.of(step)
+            && let Some(target) = Target::of(step)
         {
-            expected.unknown = unknown;
+            self.of(&target).unknown = unknown;
+        }
+    }
+
+    /// Records that a step was acknowledged: the caches have to show its result.
+    pub(crate) fn acknowledged(
+        &mut self,
+        step: &Step,
+        written: &Written,
+        observed: &Observed,
+        caches: &Caches<'_, Store>,
+        policy: &Policy,
+    ) {
+        self.set_unknown(step, false);
+        let Some(target) = Target::of(step) else { return };
+        // The watch does not show an object outside of the selector.
+        if !matches!(observed.remote, Remote::Present(_)) && matches!(step, Step::NoteError(_) | Step::RemoveFinalizer)
+        {
+            return;
+        }
+        let moment = match target {
+            Target::Remote => caches.remote.moment(),
+            Target::Local => caches.local.moment(),
+            Target::Namespace => caches.namespaces.moment(),
+        };
+        let expected = self.of(&target);
+        expected.wrote(written, moment);
+        match (step, &observed.remote, &observed.local, &observed.namespace) {
+            (Step::RemoveFinalizer, Remote::Present(remote), ..)
+                if remote.deleting
+                    && remote.finalizers.iter().all(|held| policy.marks.is_finalizer_on(remote, held)) =>
+            {
+                expected.expect_absence(&remote.uid);
+            }
+            (Step::DeleteLocal, _, Some(local), _) => expected.expect_end(&local.uid),
+            (Step::DeleteNamespace, .., Namespace::Present { object, .. }) => expected.expect_end(&object.uid),
+            _ => {}
         }
     }
 
     /// Records that a step was rejected because its object has changed or is gone: the cache has to show that first.
     pub(crate) fn refused(&mut self, step: &Step, observed: &Observed) {
-        let of_namespace = match &observed.namespace {
-            Namespace::Present { object, .. } => Some(object),
-            Namespace::None | Namespace::Missing => None,
+        let Some(target) = Target::of(step) else { return };
+        let acted_on = match (&target, &observed.namespace) {
+            (Target::Remote, _) => observed.remote_object(),
+            (Target::Local, _) => observed.local.as_ref(),
+            (Target::Namespace, Namespace::Present { object, .. }) => Some(object),
+            (Target::Namespace, Namespace::None | Namespace::Missing) => None,
         };
-        let acted_on = match step {
-            Step::CreateNamespace | Step::DeleteNamespace | Step::ReleaseNamespace => of_namespace,
-            Step::AdoptLocal(_)
-            | Step::CreateLocal
-            | Step::PatchLocal(_)
-            | Step::ReleaseLocal(_)
-            | Step::DeleteLocal => observed.local.as_ref(),
-            Step::RenewMarks(renewal) => match renewal.place {
-                RenewedObject::Remote => observed.remote_object(),
-                RenewedObject::Namespace => of_namespace,
-            },
-            _ => observed.remote_object(),
-        };
-        if let Some(expected) = self.of(step) {
-            expected.expect_another(acted_on.map(|object| &object.resource_version));
-        }
+        self.of(&target).expect_another(acted_on.map(|object| &object.resource_version));
     }
 
     /// Records that a secret was written.

@@ -1,19 +1,17 @@
 //! The records of a section's pairs: what the caches do not hold, and what is reported.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::pairs::Pairs;
 use crate::cluster::ObjectKey;
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::plan::conflicts::Contended;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::LeftOut;
 use crate::resource_sync::plan::server_result::ServerResult;
+use crate::resource_sync::plan::step::{Contended, LeftOut};
 use crate::resource_sync::plan::waits::Waits;
 use crate::telemetry::ObjectState as PairState;
 
@@ -53,6 +51,9 @@ impl Contention {
     }
 }
 
+/// When each secret of a pair was last written to the remote, by name.
+pub(crate) type Uploads = BTreeMap<Arc<str>, Instant>;
+
 #[derive(Debug)]
 pub(crate) struct Pair {
     /// The API servers' results of our writes.
@@ -80,8 +81,7 @@ pub(crate) struct Pair {
     /// The local object existed already when the section was about to create it, so that the pair was not in step before, whatever
     /// the remote object says.
     pub(crate) local_was_there: bool,
-    /// When each secret was last written to the remote, by name.
-    pub(crate) uploads: BTreeMap<Arc<str>, Instant>,
+    pub(crate) uploads: Uploads,
     /// When the fields that a server did not keep are written again. The first check that finds them sets it.
     pub(super) again_at: Option<Instant>,
     /// Hash of the fields that were reported last.
@@ -104,7 +104,7 @@ impl Pair {
             failing_since: None,
             holds_remote: false,
             local_was_there: false,
-            uploads: BTreeMap::new(),
+            uploads: Uploads::new(),
             again_at: None,
             told_unkept: None,
         }
@@ -385,6 +385,54 @@ impl Table {
     }
 }
 
+/// A map by key, grouped by namespace.
+#[derive(Debug)]
+pub(super) struct Pairs<P>(HashMap<Arc<str>, HashMap<PairKey, P>>);
+
+impl<P> Default for Pairs<P> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<P> Pairs<P> {
+    pub(crate) fn get_mut(&mut self, key: &PairKey) -> Option<&mut P> {
+        self.0.get_mut(&key.local.namespace)?.get_mut(key)
+    }
+
+    /// The pair of a key, created on first use.
+    pub(crate) fn get_or_insert_with(&mut self, key: &PairKey, make: impl FnOnce() -> P) -> &mut P {
+        self.0.entry(Arc::clone(&key.local.namespace)).or_default().entry(key.clone()).or_insert_with(make)
+    }
+
+    pub(crate) fn remove(&mut self, key: &PairKey) {
+        if let Some(pairs) = self.0.get_mut(&key.local.namespace) {
+            pairs.remove(key);
+            if pairs.is_empty() {
+                self.0.remove(&key.local.namespace);
+            }
+        }
+    }
+
+    /// The keys of one namespace, in no order.
+    pub(crate) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = &PairKey> {
+        self.0.get(namespace).into_iter().flat_map(HashMap::keys)
+    }
+
+    /// All pairs, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PairKey, &P)> {
+        self.0.values().flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&PairKey, &mut P)> {
+        self.0.values_mut().flatten()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &P> {
+        self.iter().map(|(_, pair)| pair)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -530,5 +578,19 @@ mod tests {
         assert_eq!(left(28, PairState::Deleting), 18);
         table.forget(&PairKey::alike("n", "27"), Instant::now());
         assert_eq!(table.failures(Instant::now()).len(), 17);
+    }
+
+    #[test]
+    fn a_namespace_without_pairs_leaves_nothing_behind() {
+        let mut pairs = Pairs::<u8>::default();
+        for (namespace, name) in [("a", "one"), ("a", "two"), ("b", "one")] {
+            *pairs.get_or_insert_with(&PairKey::alike(namespace, name), u8::default) += 1;
+        }
+        pairs.remove(&PairKey::alike("a", "one"));
+        assert_eq!(pairs.keys_in("a").collect::<Vec<_>>(), [&PairKey::alike("a", "two")]);
+        pairs.remove(&PairKey::alike("a", "two"));
+        pairs.remove(&PairKey::alike("c", "none"));
+        assert_eq!(pairs.iter().collect::<Vec<_>>(), [(&PairKey::alike("b", "one"), &1)]);
+        assert_eq!(pairs.0.len(), 1);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::expectations::{CATCH_UP, Cache, Caches, Expectations};
-use super::phase::Mode;
 use super::{Index, Shown};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
@@ -15,7 +14,7 @@ use crate::guard::GuardedChange;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::guard::PairChange;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::Policy;
+use crate::resource_sync::plan::policy::Policy;
 use crate::telemetry::ObjectState;
 
 fn object(name: &str, version: &str) -> Arc<Object> {
@@ -129,10 +128,9 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_change_that_is_no_longer_pending_
 }
 
 #[test]
-fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
+fn a_run_begins_with_nothing_but_the_clusters() {
     let (mut index, policy, now) = (Index::default(), policy(), Instant::now());
     let pair = PairKey::alike("n", "a");
-    index.phase.mode = Mode::Detaching;
     index.phase.begin(true, now);
     index.clusters.identities.local = Some("edge".into());
     index.table.ended(&pair, ObjectState::Failing, now, None, now);
@@ -148,7 +146,7 @@ fn a_run_begins_with_nothing_but_the_clusters_and_what_the_section_is_about() {
     index.left.secrets.push("gone".into());
 
     index.begin();
-    assert_eq!((index.phase.mode, index.clusters.identities.local.as_deref()), (Mode::Detaching, Some("edge")));
+    assert_eq!(index.clusters.identities.local.as_deref(), Some("edge"));
     assert!(!index.phase.is_noting() && index.phase.began.is_none());
     assert_eq!((index.table.keys().count(), index.guard.changes.waiting().len()), (0, 0));
     assert!(index.expectations.of(&pair).is_none() && index.requests.parked.keys().is_empty());

@@ -10,7 +10,7 @@ use super::table::{Pair, Table};
 use crate::cluster::ObjectKey;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::unkept::Unkept;
+use crate::resource_sync::plan::server_result::Unkept;
 
 /// How many objects with such fields the report names ...
 const UNKEPT_NAMED: usize = 20;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::cluster::Written;
     use crate::cluster::object::Decoded;
-    use crate::resource_sync::plan::next::Policy;
+    use crate::resource_sync::plan::policy::Policy;
 
     /// A pair of which the local server prunes a field.
     fn lossy(table: &mut Table, name: &str) {

@@ -1,101 +1,87 @@
-//! Conflicts with other writers: leaves contended parts out of the observation while they wait, counts rewrites, and reports
-//! the conflict.
+//! Conflicts: with other writers, who undo what we write, and with the local cluster, which rejects it. Contended parts are left
+//! out of the observation while they wait. Whoever ordered the object looks at the remote one, so rejections are noted there.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::PairReconciler;
-use super::execute::{namespaces, secret_kind};
-use crate::cluster::ObjectKey;
+use super::PairRun;
+use super::send::{namespaces, secret_kind};
+use crate::cluster::{Error, ObjectKey};
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::plan::conflicts::{Contended, Effect};
-use crate::resource_sync::plan::next::{Observed, Step};
+use crate::resource_sync::plan::conflicts::{self, Effect, effects};
+use crate::resource_sync::plan::next;
+use crate::resource_sync::plan::observed::Remote;
+use crate::resource_sync::plan::patch::desired_metadata;
 use crate::resource_sync::plan::renewal::RenewedObject;
-use crate::resource_sync::run::events::PairEvent;
-use crate::resource_sync::run::section::Section;
+use crate::resource_sync::plan::step::{Contended, Step};
+use crate::resource_sync::plan::waits::brief;
+use crate::resource_sync::run::index::Index;
+use crate::resource_sync::run::section::Mode;
+use crate::resource_sync::run::section::events::PairEvent;
 
-impl PairReconciler {
-    /// Leaves the parts of a step that another writer keeps undoing out of the observation, after a few rewrites. `None`: the
-    /// step may be sent; otherwise whether the plan knew of all of them, so that it has no step without them. `left` is how long
-    /// the first contended part of the run waits.
-    pub(crate) fn leave_out_conflicts(
-        &mut self,
-        effects: &[Effect],
-        observed: &mut Observed,
-        left: &mut Option<Duration>,
-    ) -> Option<bool> {
-        let now = Instant::now();
-        let mut is_stuck = None;
-        for effect in effects {
-            if let Some(wait) = self.conflicts.wait(effect, now) {
-                *left = Some(left.map_or(wait, |left| left.min(wait)));
-                let is_known = observed.is_contended(&effect.what);
-                is_stuck = Some(is_stuck.unwrap_or(true) && is_known);
-                if !is_known {
-                    observed.contended.push(effect.what.clone());
+/// Whether a step may be sent, as far as other writers are concerned.
+pub(super) enum Way {
+    /// It may, and these parts of it become contended with it, which has not been reported yet.
+    Free(Vec<Contended>),
+    /// Parts of it have to wait, and are left out of the observation now.
+    LeftOut,
+    /// Parts of it have to wait, and the plan has no step without them.
+    Stuck,
+}
+
+impl PairRun<'_> {
+    /// Whether the step with these effects may be sent at `now`.
+    pub(super) fn way(&mut self, effects: &[Effect], now: Instant) -> Way {
+        let (waits, conflicts) = self.section.index(|index| {
+            let mut waits = Vec::new();
+            let mut conflicts = Vec::new();
+            for effect in effects {
+                if let Some(wait) = index.conflicts.wait(self.key, effect, now) {
+                    waits.push((effect.what.clone(), wait));
+                } else if index.conflicts.would_contend(self.key, effect, now)
+                    && !index.table.is_told_as_contended(self.key, &effect.what, now)
+                {
+                    conflicts.push(effect.what.clone());
                 }
             }
+            (waits, conflicts)
+        });
+        if waits.is_empty() {
+            return Way::Free(conflicts);
         }
-        is_stuck
+        let mut way = Way::Stuck;
+        for (what, wait) in waits {
+            self.contended = Some(self.contended.map_or(wait, |left| left.min(wait)));
+            if !self.observed.is_contended(&what) {
+                self.observed.contended.push(what);
+                way = Way::LeftOut;
+            }
+        }
+        way
     }
 
-    /// What other writers do, for each part of a step that becomes contended with it at `now` and has not been reported yet. It asks a
-    /// cluster: afterwards the caller has to check anew whether the step may be sent.
-    pub(crate) async fn contenders(
-        &mut self,
-        section: &Section,
-        step: &Step,
-        effects: &[Effect],
-        observed: &Observed,
-        now: Instant,
-    ) -> Vec<(Contended, String)> {
+    /// What other writers do, for each of these parts of a step. It asks a cluster: afterwards the caller has to check anew
+    /// whether the step may be sent.
+    pub(super) async fn contenders(&self, step: &Step, conflicts: Vec<Contended>) -> Vec<(Contended, String)> {
         let mut found = Vec::new();
-        for effect in effects {
-            let what = &effect.what;
-            let is_conflict = self.conflicts.would_contend(effect, now) == Some(true);
-            if !is_conflict || section.index(|index| index.table.is_told_as_contended(&self.key, what, now)) {
-                continue;
-            }
-            let fields = what.fields(step, observed, section.policy());
+        for what in conflicts {
+            let fields = conflicts::fields(&what, step, &self.observed, self.section.policy());
             let deed = if fields.is_empty() { what.to_string() } else { format!("keeps changing {fields}") };
-            found.push((what.clone(), format!("{} {deed}", self.other_writer(section, what).await)));
+            let cause = format!("{} {deed}", self.other_writer(&what).await);
+            found.push((what, cause));
         }
         found
     }
 
-    /// Counts the rewrites in a step that is sent, and reports the contenders that were found at `now`. It decides by the same moment: a
-    /// contention that has expired since would be new here without a cause. The Event may be lost among many; the log and the report
-    /// have it in any case.
-    pub(crate) fn count_rewrites(
-        &mut self,
-        section: &Section,
-        effects: &[Effect],
-        observed: &Observed,
-        mut contenders: Vec<(Contended, String)>,
-        now: Instant,
-    ) {
-        for effect in effects {
-            let what = &effect.what;
-            let Some(is_conflict) = self.conflicts.sent(effect, now) else { continue };
-            self.metrics.contended_field();
-            let is_new = is_conflict && section.index(|index| index.table.contended(&self.key, what, now));
-            let contender = contenders.iter().position(|(contended, _)| contended == what).filter(|_| is_new);
-            let Some((what, cause)) = contender.map(|at| contenders.swap_remove(at)) else { continue };
-            tracing::warn!(section = %section.name(), key = %self.key, cause, "another writer keeps changing what the section writes");
-            let event = PairEvent::contended(&self.key.local, observed.local.as_deref(), &what, &cause);
-            section.index(|index| index.table.contender_found(&self.key, &what, cause));
-            section.emit_event(event);
-        }
-    }
-
     /// Who undoes our writes of this part. Until the next of them the other field managers own the part. The newest comes first:
     /// others may have created the object.
-    async fn other_writer(&self, section: &Section, what: &Contended) -> String {
+    async fn other_writer(&self, what: &Contended) -> String {
+        let (section, key) = (self.section, self.key);
         let (cluster, key, kind) = match what.direction() {
-            Direction::Status => (section.remote_cluster(), &self.key.remote, section.remote_kind()),
-            Direction::Spec => (section.local_cluster(), &self.key.local, section.local_kind()),
+            Direction::Status => (section.remote_cluster(), &key.remote, section.remote_kind()),
+            Direction::Spec => (section.local_cluster(), &key.local, section.local_kind()),
         };
         let has_subresource = kind.as_ref().is_some_and(|kind| kind.status_subresource);
         let subresources: &[&str] = match what {
@@ -125,5 +111,63 @@ impl PairReconciler {
             [] => format!("another field manager on cluster {}", cluster.name()),
             names => format!("field manager {} on cluster {}", names.join(", "), cluster.name()),
         }
+    }
+
+    /// Reports a step that a schema, an admission policy or a quota has rejected. Other errors, such as a missing permission
+    /// or one that passes by itself, are not reported here.
+    ///
+    /// The report is an annotation on the remote object, written once for each reason and slowly if reasons take turns, and an
+    /// Event where those are permitted. No decision depends on them: if the annotation can't be written, the failure still shows
+    /// in the log, in an Event on the local cluster and in `/status`. The plan removes the annotation later.
+    pub(super) async fn note_rejection(&mut self, step: &Step, error: &Error) {
+        let (section, key) = (self.section, self.key);
+        let Error::Rejected { code, message, .. } = error else { return };
+        let Remote::Present(remote) = &self.observed.remote else { return };
+        if !step.is_order() || section.mode() != Mode::Syncing {
+            return;
+        }
+        let remote = Arc::clone(remote);
+        // The text does not count: some webhooks word every refusal differently, and each write of the annotation triggers
+        // another reconcile, which tries the step again.
+        let reason = (self.order(), step.name(), *code);
+        let set_noted = |index: &mut Index| index.table.pair(key, Instant::now()).told_rejection = Some(reason);
+        if section.index(|index| index.table.get(key).is_some_and(|pair| pair.told_rejection == Some(reason))) {
+            return;
+        }
+        let message = brief(message);
+        let Some(note) = next::rejected(&self.observed, section.policy(), step, message) else {
+            section.index(set_noted);
+            return;
+        };
+        let effects = effects(&note, &self.observed, section.policy());
+        let asked_at = Instant::now();
+        // The next attempt of the step repeats this.
+        let Way::Free(conflicts) = self.way(&effects, asked_at) else { return };
+        let contenders = self.contenders(&note, conflicts).await;
+        // Credentials may have changed since the last step.
+        if !section.caches_match_sessions() {
+            return;
+        }
+        match self.send(&note, &effects, contenders, asked_at).await {
+            Ok(_) => {
+                section.index(set_noted);
+                section.emit_event(PairEvent::rejected(&remote, &section.config().local, step.name(), message));
+            }
+            // The next attempt of the step repeats this.
+            Err(error) => {
+                tracing::debug!(section = %section.name(), %key, %error, "failed to note the rejection on the remote object");
+            }
+        }
+    }
+
+    /// A hash of what the remote object asks for.
+    fn order(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        if let Some(remote) = self.observed.remote_object() {
+            (&remote.uid, remote.deleting, &remote.content).hash(&mut hasher);
+            let (policy, clusters) = (self.section.policy(), &self.observed.clusters);
+            desired_metadata(remote, &self.key.local, policy, clusters).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 }

@@ -1,43 +1,41 @@
-//! The reconciler of one pair: observes both sides, asks the plan for the next step, carries it out, and repeats this until
-//! the plan has no further step.
+//! One run of one pair: observes both sides, asks the plan for the next step, sends it, and repeats this until the plan has no
+//! further step.
 //!
-//! State it owns: how often it had to rewrite what another writer undid, which may be lost. Everything else that it learns
-//! goes to the section's index at once, and it keeps no copy: its own writes that the caches do not show yet, unknown
-//! outcomes, the state of the pair. Who sends to it: the dispatcher, one request at a time. What it sends: requests to the
-//! two clusters, and Events. It is dropped when idle and created again on demand, since all that matters is in the index and
-//! the caches.
+//! The dispatcher calls [`Section::reconcile`], never twice at once for one pair. A run keeps nothing beyond its end: everything
+//! that it learns goes to the section's index at once, so that a run which ends early, or panics, loses nothing.
+//!
+//! In the order of a run: `observe` reads the caches and the index, which is locked once for it; the plan decides ([`next()`]);
+//! `missing` asks for objects that the caches lack, and the guard for its permission; `conflicts` keeps back what another writer
+//! undoes again and again; `send` sends the request of a step and records its answer, with one lock for each; `finish` records
+//! how the run ended.
 
-mod acknowledged;
-mod confirm_status;
 mod conflicts;
-mod execute;
 mod finish;
 mod missing;
-mod notices;
-mod rejected;
+mod observe;
+mod send;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::actor::{Outcome, Reconciler, ReconcilerFactory};
-use crate::cluster::{Error, Identification};
-use crate::resource_sync::metrics::SyncMetrics;
-use crate::resource_sync::plan::conflicts::{ConflictTracker, Contended, effects, order};
+use crate::actor::{Outcome, Reconcile};
+use crate::cluster::{Error, Object};
+use crate::guard::Sending;
+use crate::resource_sync::plan::conflicts::effects;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Namespace, Next, Observed, Remote, Rest, Step};
+use crate::resource_sync::plan::observed::{Namespace, Observed};
 use crate::resource_sync::plan::renewal::RenewedObject;
-use crate::resource_sync::plan::waits::Waits;
-use crate::resource_sync::run::index::expectations::PairExpectations;
-use crate::resource_sync::run::index::phase::Mode;
-use crate::resource_sync::run::section::Section;
+use crate::resource_sync::plan::step::{Contended, Next, Rest, Step};
+use crate::resource_sync::run::section::{Mode, Section};
 use crate::telemetry::ObjectState as PairState;
-use execute::execute;
-use missing::{LISTING_RECHECK, is_selected};
+use conflicts::Way;
+use missing::LISTING_RECHECK;
+use observe::Seen;
 
 /// A pair that waits for another one to create or delete the namespace checks again after this, should its watch not show it
 /// before.
@@ -46,48 +44,27 @@ const NAMESPACE_PENDING: Duration = Duration::from_secs(1);
 /// different steps has no bound: a pair may have any number of secrets.
 const MOST_REPETITIONS: usize = 5;
 
-/// Makes the reconcilers of one section.
-pub struct PairReconcilers {
-    section: Arc<Section>,
-    metrics: Arc<SyncMetrics>,
-}
-
-impl PairReconcilers {
-    pub fn new(section: Arc<Section>, metrics: Arc<SyncMetrics>) -> Self {
-        Self { section, metrics }
-    }
-}
-
-impl ReconcilerFactory<PairKey> for PairReconcilers {
-    type Reconciler = PairReconciler;
-
-    fn create(&self, key: &PairKey) -> PairReconciler {
-        PairReconciler {
-            section: Arc::clone(&self.section),
-            metrics: Arc::clone(&self.metrics),
-            key: key.clone(),
-            permissions: 0,
-            observed_at: Instant::now(),
-            conflicts: ConflictTracker::default(),
-            failed: Vec::new(),
-        }
-    }
-}
-
-pub struct PairReconciler {
-    section: Arc<Section>,
-    pub(crate) metrics: Arc<SyncMetrics>,
-    pub(crate) key: PairKey,
-    /// How many denied permissions had been granted when this run began.
-    permissions: u64,
+/// A run of one pair.
+pub(crate) struct PairRun<'s> {
+    section: &'s Section,
+    key: &'s PairKey,
+    /// What is known of the pair by now.
+    observed: Observed,
     /// When this run observed the caches.
     observed_at: Instant,
-    pub(crate) conflicts: ConflictTracker,
-    /// The failures of this run that have not stopped it, the first of each step.
-    pub(crate) failed: Vec<(&'static str, Error)>,
+    /// The remote object that the cache showed then.
+    shown: Option<Arc<Object>>,
+    /// How many denied permissions had been granted when this run began.
+    permissions: u64,
+    /// The failures that have not stopped the run, the first of each step.
+    failed: Vec<(&'static str, Error)>,
+    /// The shortest wait of the parts that another writer keeps undoing.
+    contended: Option<Duration>,
+    /// A live GET has found no remote object.
+    absence_confirmed: bool,
 }
 
-/// How one reconcile ended.
+/// How a run ended.
 pub(crate) enum End {
     Rest(Rest),
     Held,
@@ -100,231 +77,164 @@ pub(crate) enum End {
     Circles,
 }
 
-impl Reconciler for PairReconciler {
-    async fn reconcile(&mut self) -> Outcome {
-        let section = Arc::clone(&self.section);
-        self.permissions = section.permissions();
-        self.failed.clear();
-        // The end of the last list requests every pair.
-        if !section.is_listed() {
-            return Outcome::Wait;
-        }
-        if !section.is_available() {
-            section.park(self.key.clone());
-            // The cluster may have come back just before the pair was parked.
-            if !section.is_available() {
-                return Outcome::Wait;
-            }
-        }
-        if !section.caches_match_sessions() {
-            return Outcome::RetryAfter(LISTING_RECHECK);
-        }
-        if let Some(outcome) = self.check_identity(&section) {
+impl Reconcile<PairKey> for Section {
+    async fn reconcile(&self, key: &PairKey) -> Outcome {
+        let permissions = self.permissions();
+        if let Some(outcome) = self.may_not_run(key) {
             return outcome;
         }
-        if section.mode() == Mode::DetachingLocalGone {
-            self.expect(&section, PairExpectations::forget_local);
-        }
-        if let Some(left) = section.wait_for_caches(&self.key) {
-            return Outcome::RetryAfter(left);
-        }
-        if let Some(end) = self.confirm_status(&section).await {
-            return self.finish(&section, &section.observe(&self.key), end);
-        }
-        self.observed_at = Instant::now();
-        let mut observed = section.observe(&self.key);
-        self.conflicts.ordered(order(&observed));
-        if let Err(error) = self.resolve_unknown(&section, &mut observed).await {
-            return self.finish(&section, &observed, End::Failed("read_after_unknown_outcome", error));
-        }
-        let (end, observed) = self.carry_out(&section, observed).await;
-        self.finish(&section, &observed, end)
+        let observed_at = Instant::now();
+        let Seen { observed, unknown } = match self.observe(key) {
+            Ok(seen) => seen,
+            Err(behind) => return Outcome::RetryAfter(behind),
+        };
+        let mut run = PairRun {
+            section: self,
+            key,
+            shown: observed.remote_object().cloned(),
+            observed,
+            observed_at,
+            permissions,
+            failed: Vec::new(),
+            contended: None,
+            absence_confirmed: false,
+        };
+        let end = match run.resolve(unknown).await {
+            Continue(()) => run.carry_out().await,
+            Break(end) => end,
+        };
+        run.finish(end)
     }
 }
 
-impl PairReconciler {
-    /// Parks the pair while the section may not act on its clusters: their identities are unknown, or raise an objection.
-    fn check_identity(&self, section: &Section) -> Option<Outcome> {
-        let waits = match section.identification() {
-            Identification::Clear => return None,
-            Identification::Unread | Identification::Undecided => None,
-            Identification::Held(objection) => Some(Waits::kept_back(objection.to_string(), section.config())),
-            Identification::Refused(objection) => Some(Waits::refused(objection.to_string())),
-        };
-        let state = if waits.is_some() { PairState::Held } else { PairState::Pending };
-        section.index(|index| index.table.ended(&self.key, state, self.observed_at, waits, Instant::now()));
-        section.park(self.key.clone());
-        // The identification may have changed just before the pair was parked.
-        Some(if section.identification() == Identification::Clear { Outcome::Retry } else { Outcome::Wait })
-    }
-
-    /// A write whose outcome is unknown is followed by a live GET before the next decision about that object.
-    async fn resolve_unknown(&self, section: &Section, observed: &mut Observed) -> Result<(), Error> {
-        let (remote_is_unknown, local_is_unknown) = section.index(|index| {
-            let expected = index.expectations.of(&self.key);
-            expected.map_or((false, false), |expected| (expected.remote.unknown, expected.local.unknown))
-        });
-        if remote_is_unknown && let Some(kind) = section.remote_kind() {
-            let live = section.remote_cluster().get_portable(&kind, &observed.pair.remote).await?;
-            let moment = section.watches().remote.store().moment();
-            let held = match &observed.remote {
-                Remote::Present(held) => Some(held),
-                Remote::Absent(_) => None,
-            };
-            // The cache does not count before it has come as far as the answer.
-            self.expect(section, |expected| match (&live, held) {
-                (Some(live), _) if is_selected(section, live) => {
-                    expected.remote.restart_at(&live.resource_version, moment);
-                }
-                (None, Some(held)) => expected.remote.restart_without(&held.uid),
-                _ => expected.remote.clear(),
-            });
-            observed.remote = match (live, &observed.remote) {
-                (Some(live), _) if is_selected(section, &live) => Remote::Present(Arc::new(live)),
-                (Some(live), _) => Remote::Absent(Absence::LeftSelector(Arc::new(live))),
-                (None, Remote::Present(held)) if held.deleting => Remote::Absent(Absence::SeenTerminating),
-                (None, Remote::Present(_)) => Remote::Absent(Absence::Unexplained),
-                (None, Remote::Absent(absence)) => Remote::Absent(absence.clone()),
-            };
-        }
-        if local_is_unknown
-            && section.mode() != Mode::DetachingLocalGone
-            && let Some(kind) = section.local_kind()
-        {
-            let live = section.local_cluster().get_portable(&kind, &self.key.local).await?;
-            let moment = section.watches().local.store().moment();
-            self.expect(section, |expected| match (&live, &observed.local) {
-                (Some(live), _) => expected.local.restart_at(&live.resource_version, moment),
-                (None, Some(held)) => expected.local.restart_without(&held.uid),
-                (None, None) => expected.local.clear(),
-            });
-            observed.local = live.map(Arc::new);
-        }
-        Ok(())
-    }
-
-    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
-    async fn carry_out(&mut self, section: &Section, mut observed: Observed) -> (End, Observed) {
-        let mut absence_confirmed = false;
-        // The shortest wait of the parts that another writer keeps undoing.
-        let mut contended: Option<Duration> = None;
+impl PairRun<'_> {
+    async fn carry_out(&mut self) -> End {
         let mut taken = BTreeMap::new();
         loop {
-            if !taken.is_empty() && section.mode() == Mode::Syncing {
-                section.look_at_namespace_again(&mut observed);
+            if !taken.is_empty() && self.section.mode() == Mode::Syncing {
+                self.section.look_at_namespace_again(&mut self.observed);
             }
-            let next = next(section, &observed);
+            let next = self.next();
             if recurs(&mut taken, &next) {
-                return (End::Circles, observed);
+                return End::Circles;
             }
-            let step = match next {
-                Next::Rest(rest) if self.may_have_left_the_selector(section, &observed, rest) => {
-                    match self.look_behind_the_selector(section, &mut observed).await {
-                        Ok(ControlFlow::Continue(())) => continue,
-                        Ok(ControlFlow::Break(end)) => return (end, observed),
-                        Err(error) => return (End::Failed("look_behind_selector", error), observed),
-                    }
-                }
-                Next::Rest(rest) => return (self.end_at(rest, contended), observed),
-                Next::ConfirmAbsence => {
-                    match self.confirm_absence(section, &mut observed, &mut absence_confirmed).await {
-                        Ok(ControlFlow::Continue(())) => continue,
-                        Ok(ControlFlow::Break(end)) => return (end, observed),
-                        Err(error) => return (End::Failed("confirm_absence", error), observed),
-                    }
-                }
-                Next::AskGuard(change) => match self.ask_guard(section, change, &mut observed) {
-                    ControlFlow::Continue(()) => continue,
-                    ControlFlow::Break(end) => return (end, observed),
-                },
-                Next::Do(step) => step,
+            let done = match next {
+                Next::Do(step) => self.take(step).await,
+                Next::Rest(rest) if self.may_have_left_the_selector(rest) => self.look_behind_the_selector().await,
+                Next::Rest(rest) => Break(self.end_at(rest)),
+                Next::ConfirmAbsence => self.confirm_absence().await,
+                Next::AskGuard(change) => self.ask_guard(change),
             };
-            if let Some(end) = self.may_not_send(section, &step, &observed) {
-                return (end, observed);
-            }
-            let effects = effects(&step, &observed, section.policy());
-            if let Some(is_stuck) = self.leave_out_conflicts(&effects, &mut observed, &mut contended) {
-                if is_stuck {
-                    return (self.end_at(Rest::Contended, contended), observed);
-                }
-                continue;
-            }
-            let asked_at = Instant::now();
-            let contenders = self.contenders(section, &step, &effects, &observed, asked_at).await;
-            let sending = match section.guarded_change_of(&step, &observed) {
-                None => None,
-                Some((_, count)) => match section.count_guarded_change(&self.key, count, &observed).await {
-                    Ok(sending) => Some(sending),
-                    Err(error) => {
-                        let section = section.name();
-                        tracing::debug!(%section, key = %self.key, %error, "waiting until the guard's count can be stored");
-                        return (End::Later(PairState::Held, Some(LISTING_RECHECK)), observed);
-                    }
-                },
-            };
-            // The question who undoes it takes its time, and so does the count.
-            if !section.caches_match_sessions() {
-                section.not_sent(sending);
-                return (End::Later(PairState::Pending, Some(LISTING_RECHECK)), observed);
-            }
-            self.will_send(section, &step);
-            self.count_rewrites(section, &effects, &observed, contenders, asked_at);
-            // If this run ends before the answer comes, the next run has to know that a write was sent.
-            self.expect(section, |expected| expected.set_unknown(&step, true));
-            let result = execute(section, &step, &observed).await;
-            let is_unknown = result.as_ref().is_err_and(Error::outcome_is_unknown);
-            self.expect(section, |expected| expected.set_unknown(&step, is_unknown));
-            match result {
-                Ok(written) => match self.acknowledged(section, &step, &effects, &written, observed).await {
-                    (None, after) => observed = after,
-                    (Some(end), after) => return (end, after),
-                },
-                Err(Error::Forbidden { .. }) if is_optional(&step) => {
-                    observed.contended.push(Contended::Marks(RenewedObject::Namespace));
-                }
-                // A failing secret stops neither the other secrets nor the spec.
-                Err(error) if matches!(step, Step::UploadSecret(_) | Step::NoteSecretHash(_)) => {
-                    if let Step::UploadSecret(name) | Step::NoteSecretHash(name) = &step
-                        && let Some(secret) = observed.secrets.iter_mut().find(|secret| secret.name == *name)
-                    {
-                        secret.fail();
-                    }
-                    if let Step::UploadSecret(name) = &step {
-                        // The retry is left to the back-off, and not to the refresh.
-                        section.index(|index| index.uploaded(&self.key, name, Instant::now()));
-                    }
-                    self.failed_without_end(&step, error);
-                }
-                // The remote has answered, and its answer stays the same until a person acts: the spec does not wait for that.
-                Err(error) if step == Step::WriteRemoteStatus && error.is_refusal() => {
-                    section.not_sent(sending);
-                    observed.contended.push(Contended::Status);
-                    self.failed_without_end(&step, error);
-                }
-                Err(error) => {
-                    if !error.outcome_is_unknown() {
-                        section.not_sent(sending);
-                    }
-                    if step == Step::WriteRemoteStatus && matches!(error, Error::NotServed { .. }) {
-                        // The kind may have lost its subresource: then discovery makes the watch list everything again.
-                        let _ = section.watches().remote.confirm_kind().await;
-                    }
-                    self.refused(section, &step, &error, &observed);
-                    self.note_rejection(section, &step, &error, &observed).await;
-                    return (End::Failed(step.name(), error), observed);
-                }
+            if let Break(end) = done {
+                return end;
             }
         }
     }
 
-    /// How a run ends that has no further step: with the first failure that did not end it, or with the shortest wait of a
-    /// contended part.
-    fn end_at(&mut self, rest: Rest, contended: Option<Duration>) -> End {
-        if !self.failed.is_empty() {
-            let (step, error) = self.failed.remove(0);
-            return End::Failed(step, error);
+    /// What the plan makes of the observation, in the section's mode.
+    fn next(&self) -> Next {
+        let policy = self.section.policy();
+        match self.section.mode() {
+            Mode::Syncing => next::next(&self.observed, policy),
+            Mode::Detaching => next::detach(&self.observed, policy, false),
+            Mode::DetachingLocalGone => next::detach(&self.observed, policy, true),
         }
-        contended.map_or(End::Rest(rest), End::Contended)
+    }
+
+    /// Takes a step, unless something speaks against it now, and folds it into the observation. The plan goes on, or the run ends.
+    async fn take(&mut self, step: Step) -> ControlFlow<End> {
+        if let Some(end) = self.may_not_send(&step) {
+            return Break(end);
+        }
+        let section = self.section;
+        let effects = effects(&step, &self.observed, section.policy());
+        let asked_at = Instant::now();
+        let contenders = match self.way(&effects, asked_at) {
+            Way::Free(conflicts) => self.contenders(&step, conflicts).await,
+            Way::LeftOut => return Continue(()),
+            Way::Stuck => return Break(self.end_at(Rest::Contended)),
+        };
+        let sending = match section.guarded_change_of(&step, &self.observed) {
+            None => None,
+            Some((_, count)) => match section.count_guarded_change(self.key, count, &self.observed).await {
+                Ok(sending) => Some(sending),
+                Err(error) => {
+                    tracing::debug!(section = %section.name(), key = %self.key, %error, "waiting until the guard's count can be stored");
+                    return Break(End::Later(PairState::Held, Some(LISTING_RECHECK)));
+                }
+            },
+        };
+        // The question who undoes it takes its time, and so does the count.
+        if !section.caches_match_sessions() {
+            section.not_sent(sending);
+            return Break(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
+        }
+        match self.send(&step, &effects, contenders, asked_at).await {
+            Err(error) => self.step_failed(step, error, sending).await,
+            Ok(written) => {
+                self.observed.apply(&step, &written, section.policy());
+                let end = if step == Step::WriteRemoteStatus { self.confirm_status().await } else { None };
+                end.map_or(Continue(()), Break)
+            }
+        }
+    }
+
+    /// How the run ends if the step must not be sent now; `None`: it may.
+    fn may_not_send(&self, step: &Step) -> Option<End> {
+        let (section, key) = (self.section, self.key);
+        if section.config().dry_run {
+            section.index(|index| index.table.planned(step.name()));
+            tracing::info!(section = %section.name(), %key, step = step.name(), "dry run");
+            return Some(End::Later(PairState::Pending, None));
+        }
+        // Credentials may have changed since the last step.
+        if !section.caches_match_sessions() {
+            return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
+        }
+        if *step == Step::CreateNamespace && !section.may_create_namespace(&key.local.namespace) {
+            return Some(End::Later(PairState::Pending, Some(NAMESPACE_PENDING)));
+        }
+        if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &self.observed.namespace)
+            && !section.may_delete_namespace(object, &self.observed)
+        {
+            return Some(End::Later(PairState::Deleting, Some(NAMESPACE_PENDING)));
+        }
+        None
+    }
+
+    /// A step failed. The run ends, unless the failure does not concern the steps after it.
+    async fn step_failed(&mut self, step: Step, error: Error, sending: Option<Sending<PairKey>>) -> ControlFlow<End> {
+        match (&step, &error) {
+            (Step::RenewMarks(renewal), Error::Forbidden { .. }) if renewal.place == RenewedObject::Namespace => {
+                self.observed.contended.push(Contended::Marks(RenewedObject::Namespace));
+                return Continue(());
+            }
+            // A failing secret stops neither the other secrets nor the spec.
+            (Step::UploadSecret(name) | Step::NoteSecretHash(name), _) => {
+                if let Some(secret) = self.observed.secrets.iter_mut().find(|secret| secret.name == *name) {
+                    secret.fail();
+                }
+                self.failed_without_end(&step, error);
+                return Continue(());
+            }
+            // The remote has answered, and its answer stays the same until a person acts: the spec does not wait for that.
+            (Step::WriteRemoteStatus, _) if error.is_refusal() => {
+                self.section.not_sent(sending);
+                self.observed.contended.push(Contended::Status);
+                self.failed_without_end(&step, error);
+                return Continue(());
+            }
+            // The kind may have lost its subresource: then discovery makes the watch list everything again.
+            (Step::WriteRemoteStatus, Error::NotServed { .. }) => {
+                let _ = self.section.watches().remote.confirm_kind().await;
+            }
+            _ => {}
+        }
+        if !error.outcome_is_unknown() {
+            self.section.not_sent(sending);
+        }
+        self.note_rejection(&step, &error).await;
+        Break(End::Failed(step.name(), error))
     }
 
     fn failed_without_end(&mut self, step: &Step, error: Error) {
@@ -333,50 +243,14 @@ impl PairReconciler {
         }
     }
 
-    /// Records what the index has to know even if the answer to a step is lost.
-    fn will_send(&self, section: &Section, step: &Step) {
-        if *step == Step::AddFinalizer {
-            section.index(|index| index.table.pair(&self.key, Instant::now()).holds_remote = true);
+    /// How a run ends that has no further step: with the first failure that did not end it, or with the shortest wait of a
+    /// contended part.
+    fn end_at(&mut self, rest: Rest) -> End {
+        if !self.failed.is_empty() {
+            let (step, error) = self.failed.remove(0);
+            return End::Failed(step, error);
         }
-    }
-
-    /// A step failed: records what the caches have to show first, and lets other pairs try what this one could not do.
-    fn refused(&self, section: &Section, step: &Step, error: &Error, observed: &Observed) {
-        if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
-            self.expect(section, |expected| expected.refused(step, observed));
-        }
-        if *step == Step::CreateLocal && matches!(error, Error::Conflict { exists: true, .. }) {
-            section.index(|index| index.table.pair(&self.key, Instant::now()).local_was_there = true);
-        }
-        match (step, &observed.namespace) {
-            (Step::CreateNamespace, _) => section.namespace_was_not_made(&self.key.local.namespace),
-            (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
-                section.namespace_was_not_deleted(object);
-            }
-            _ => {}
-        }
-    }
-
-    /// How the run ends if the step must not be sent now; `None`: it may.
-    fn may_not_send(&mut self, section: &Section, step: &Step, observed: &Observed) -> Option<End> {
-        if section.config().dry_run {
-            section.index(|index| index.table.planned(step.name()));
-            tracing::info!(section = %section.name(), key = %self.key, step = step.name(), "dry run");
-            return Some(End::Later(PairState::Pending, None));
-        }
-        // Credentials may have changed since the last step.
-        if !section.caches_match_sessions() {
-            return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
-        }
-        if *step == Step::CreateNamespace && !section.may_create_namespace(&self.key.local.namespace) {
-            return Some(End::Later(PairState::Pending, Some(NAMESPACE_PENDING)));
-        }
-        if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &observed.namespace)
-            && !section.may_delete_namespace(object, observed)
-        {
-            return Some(End::Later(PairState::Deleting, Some(NAMESPACE_PENDING)));
-        }
-        None
+        self.contended.map_or(End::Rest(rest), End::Contended)
     }
 }
 
@@ -385,18 +259,4 @@ fn recurs(taken: &mut BTreeMap<(&'static str, Option<Arc<str>>), usize>, next: &
     let repetitions = taken.entry(next.name()).or_default();
     *repetitions += 1;
     *repetitions > MOST_REPETITIONS
-}
-
-/// Whether the run continues if the step is forbidden.
-fn is_optional(step: &Step) -> bool {
-    matches!(step, Step::RenewMarks(renewal) if renewal.place == RenewedObject::Namespace)
-}
-
-/// What the plan makes of the observation, in the section's mode.
-fn next(section: &Section, observed: &Observed) -> Next {
-    match section.mode() {
-        Mode::Syncing => next::next(observed, section.policy()),
-        Mode::Detaching => next::detach(observed, section.policy(), false),
-        Mode::DetachingLocalGone => next::detach(observed, section.policy(), true),
-    }
 }

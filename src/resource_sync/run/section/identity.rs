@@ -4,20 +4,27 @@
 //! whole section is held: it writes nothing to either side until an operator approves. Where the UID can't be read or none
 //! is stored, the pairs decide: if many that were in step have no local object, the local cluster is another one, or was
 //! emptied.
+//!
+//! Another daemon that runs the same section, between the same clusters and under the same name, has the same field manager and
+//! writes the same marks, so its objects look like ours. There are two signs: the section's `ConfigMap` was written by another
+//! process (the store notices that), or a local object that this daemon is about to create exists already and has this section's
+//! marks. One such object may be the last write of the replica that ran the section before; several are another daemon's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Section;
+use super::{Mode, Section};
 use crate::cluster::{Cluster, Identification, Identity, Object, ObjectKey, Objection, Replaced, Seen};
 use crate::guard::{self, WINDOW};
 use crate::resource_sync::plan::elsewhere::{Clusters, Elsewhere, KnownCluster};
 use crate::resource_sync::plan::marks::NamespaceOwner;
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::run::index::clusters::FOR_GOOD;
-use crate::resource_sync::run::index::phase::Mode;
 use crate::state::Identities;
+
+/// For this long after a section was handed over, late writes of the previous holder may still appear.
+const HANDOVER: Duration = Duration::from_mins(1);
 
 impl Section {
     /// Whether the section may act now. `Unread` before its caches have been listed and its stored state has been read. The
@@ -132,7 +139,7 @@ impl Section {
         self.index(|index| self.clusters_by(&index.clusters.identities))
     }
 
-    fn clusters_by(&self, known: &Identities) -> Clusters {
+    pub(crate) fn clusters_by(&self, known: &Identities) -> Clusters {
         let view = |cluster: &Cluster, known: &Option<String>, former: &BTreeMap<String, u64>| {
             let uid = cluster.identity().uid().cloned().or_else(|| known.as_deref().map(Arc::from));
             let is_recent = |(_, when): &(&String, &u64)| seconds_now().saturating_sub(**when) < WINDOW.as_secs();
@@ -221,6 +228,27 @@ impl Section {
         self.state().change(|state| state.identities = identities);
         let keys: BTreeSet<&ObjectKey> = found.iter().map(|(key, _)| key).collect();
         Some(keys.len())
+    }
+
+    /// A local object existed already when this daemon was about to create it. Counts it, if it has this section's marks.
+    pub(crate) fn object_made_by_other_daemon(&self, local: &Object) {
+        if !ownership::is_ours(local, &self.policy) || ownership::is_adopted(local, &self.policy) {
+            return;
+        }
+        if self.fence.is_some() && self.began_within(HANDOVER) {
+            return;
+        }
+        if let Some(duplicate) = self.index(|index| index.duplicate.made_another(&local.key)) {
+            tracing::warn!(section = %self.name(), "{duplicate}");
+            // So that the other daemon notices this one at its next write of the state.
+            self.state().sign();
+        }
+    }
+
+    /// What says that another daemon runs the section; `None`: nothing does.
+    pub(crate) fn other_daemon(&self) -> Option<String> {
+        let written = || self.state().other().map(|other| format!("another daemon runs this section, too: {other}"));
+        self.index(|index| index.duplicate.seen()).or_else(written)
     }
 
     fn log_objection(&self, objection: &Objection) {

@@ -1,59 +1,50 @@
 //! One `[[sync]]` section: its caches, the index of what it knows about its pairs, and what requeues them.
 //!
 //! A watch event carries an object's key ([`Role`] says of which kind). `watch_events` translates it to the keys of pairs,
-//! records in the [`Index`] what the caches show, and requests a reconcile from the dispatcher; `peer_watch` does so for the
-//! watches of other sections. The section requests nothing before every cache that it decides from has finished its first
-//! list, and then requests every pair once (`run` begins and ends that). The actor in `requeue` requeues pairs that wait for a
-//! cluster or a permission, those that runs and watches request (`requests`), and those with something to write again
-//! (`rewrites`). `observe` collects what the plan needs to know about one pair.
+//! records in the [`Index`] what the caches show, and requests a reconcile from the dispatcher. The section requests nothing
+//! before every cache that it decides from has finished its first list, and then requests every pair once (`run` begins and ends
+//! that). The actor in `requeue` requeues pairs that wait for a cluster or a permission, those that runs and watches request, and
+//! those with something to write again.
 //!
-//! - `identity` checks that the section talks to the same two clusters as before, `protection` limits how many objects one
-//!   mistake can delete or overwrite.
+//! - `identity` checks that the section talks to the same two clusters as before, and that no other daemon runs it; `protection`
+//!   limits how many objects one mistake can delete or overwrite.
 //! - `namespaces` decides whether a local namespace is ours and may be deleted, with the help of the index `namespace_use`.
-//! - `approve` and `detach` are operators' commands, `obstacles` reports why the section can't decide, `other_daemon` detects
-//!   another daemon that runs the same section, and `settings` compares the configuration with that of the last run.
+//! - `events` writes Events.
+//! - `commands` are those of operators, and `settings` compares the configuration with that of the last run.
 
-mod approve;
-mod detach;
+mod commands;
+pub mod events;
 pub mod identity;
 mod namespace_use;
 mod namespaces;
-mod observe;
-mod obstacles;
-mod other_daemon;
-mod peer_watch;
 pub(crate) mod protection;
-mod requests;
 pub mod requeue;
-mod rewrites;
 pub(crate) mod run;
 mod settings;
 mod watch_events;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::actor::KeyMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Store, Watch, WatchSpec};
-use crate::config::SectionName;
+use crate::config::{ClusterName, SectionName};
 use crate::resource_sync::config::SyncConfig;
+use crate::resource_sync::metrics::{Direction, SyncMetrics};
 use crate::resource_sync::plan::names::{Mapping, PairKey};
-use crate::resource_sync::plan::next::Policy;
-use crate::resource_sync::run::events::{EventMailbox, PairEvent};
+use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::run::index::Index;
 use crate::resource_sync::run::index::expectations::Caches;
-use crate::resource_sync::run::index::phase::Mode;
 use crate::state::{Keeping, StateStore};
+use events::{EventMailbox, PairEvent};
 use namespace_use::NamespaceUse;
-use peer_watch::{PeerFollower, Side};
 use protection::Sources;
+pub(crate) use run::Mode;
 use run::Run;
-use watch_events::{Role, SectionFollower};
+use watch_events::{PeerFollower, Role, SectionFollower, Side};
 
 /// The default of `finalizer`, which suits a daemon that is the only one to follow the remote objects.
 const DEFAULT_FINALIZER: &str = "sync-local";
@@ -83,6 +74,9 @@ pub struct Section {
     /// Everything that the section knows. A lock and not an actor: watches, runs, the requeue actor and the report need the answer
     /// before they continue. It is held for one synchronous call ([`Section::index`]).
     index: Mutex<Index>,
+    /// A lock of its own because every question about the caches begins with it, those under the lock of the index included.
+    mode: Mutex<Mode>,
+    pub(crate) metrics: SyncMetrics,
     /// Wakes the requeue actor when the index has work for it.
     requeue: Notify,
     /// Which objects of this section may keep a local namespace. It has locks of its own because the trackers of the caches
@@ -128,6 +122,7 @@ impl Section {
         };
         let state = StateStore::new(&config, local_cluster.clone(), keeping);
         let mapping = Mapping::new(&config);
+        let metrics = SyncMetrics::new(&config.name);
         let namespace_use = NamespaceUse::over(watches.remote.store(), watches.local.store(), &mapping);
         Arc::new(Self {
             policy: Policy::new(&config),
@@ -139,6 +134,8 @@ impl Section {
             requests,
             events,
             index: Mutex::default(),
+            mode: Mutex::default(),
+            metrics,
             requeue: Notify::new(),
             sources: tokio::sync::Mutex::default(),
             peers: OnceLock::new(),
@@ -170,7 +167,7 @@ impl Section {
         specs.extend(watches.secrets.iter().map(|watch| follow(watch, Role::Secrets)));
         specs.extend(watches.remote_secrets.iter().map(|watch| follow(watch, Role::RemoteSecrets)));
         if self.fence.is_some() {
-            // A peer may run in another replica, and then its reconciler can't tell this process that a pair has ended.
+            // A peer may run in another replica, and then its runs can't tell this process that a pair has ended.
             for peer in self.others_here() {
                 for (watch, side) in [(&peer.watches.remote, Side::Remote), (&peer.watches.local, Side::Local)] {
                     let follower = PeerFollower { section: Arc::clone(self), peer: Arc::clone(&peer), side };
@@ -244,11 +241,11 @@ impl Section {
 
     /// Whether it syncs or is being detached.
     pub(crate) fn mode(&self) -> Mode {
-        self.index(|index| index.phase.mode)
+        *self.mode.lock()
     }
 
     pub(crate) fn set_mode(&self, mode: Mode) {
-        self.index(|index| index.phase.mode = mode);
+        *self.mode.lock() = mode;
     }
 
     /// The caches that it decides from.
@@ -302,23 +299,18 @@ impl Section {
             && (self.mode() == Mode::DetachingLocalGone || self.local_cluster().is_available())
     }
 
-    /// How long a run of the pair has to wait for the caches to show our own writes; `None`: they show them.
-    pub(crate) fn wait_for_caches(&self, key: &PairKey) -> Option<Duration> {
+    /// The caches that have to show our own writes.
+    pub(crate) fn caches(&self) -> Caches<'_, Store> {
         fn stores(watches: &[Arc<Watch>]) -> Vec<&Store> {
             watches.iter().map(|watch| watch.store()).collect()
         }
         let watches = &self.watches;
-        self.index(|index| {
-            // Most pairs have no outstanding expectation.
-            index.expectations.of(key)?;
-            let caches = Caches {
-                remote: watches.remote.store(),
-                local: watches.local.store(),
-                namespaces: watches.namespaces.store(),
-                secrets: [stores(&watches.remote_secrets), stores(&watches.secrets)],
-            };
-            index.expectations.wait(key, &caches, Instant::now())
-        })
+        Caches {
+            remote: watches.remote.store(),
+            local: watches.local.store(),
+            namespaces: watches.namespaces.store(),
+            secrets: [stores(&watches.remote_secrets), stores(&watches.secrets)],
+        }
     }
 
     /// Requests a reconcile; waits while the dispatcher has no room for another key.
@@ -360,22 +352,17 @@ impl Section {
         keys
     }
 
-    /// Sets a pair aside that waits for a cluster or a permission; the requeue actor requests it again.
-    pub(crate) fn park(&self, key: PairKey) {
-        self.index(|index| index.requests.parked.insert(key));
-    }
-
-    pub(crate) async fn unpark(&self) {
-        let parked = self.index(|index| index.requests.parked.seen());
-        for (key, added) in parked {
-            self.request(key.clone()).await;
-            self.index(|index| index.requests.parked.requested(&key, added));
-        }
-    }
-
     /// How many permissions that were denied have been granted since, on both sides.
     pub(crate) fn permissions(&self) -> u64 {
         self.remote_cluster().permissions() + self.local_cluster().permissions()
+    }
+
+    /// The cluster to which this direction writes.
+    pub(crate) fn written_to(&self, direction: Direction) -> &ClusterName {
+        match direction {
+            Direction::Spec => &self.config.local,
+            Direction::Status => &self.config.remote,
+        }
     }
 
     /// Emits an Event. A full mailbox drops and counts it.

@@ -9,7 +9,7 @@ use crate::cluster::{Object, ObjectKey};
 use crate::resource_sync::plan::ending;
 use crate::resource_sync::plan::marks::NamespaceOwner;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::{Namespace, Observed, Remote};
+use crate::resource_sync::plan::observed::{Namespace, Observed, Remote};
 use crate::resource_sync::plan::ownership;
 
 impl Section {
@@ -17,11 +17,6 @@ impl Section {
     /// requested when the watch shows it.
     pub(crate) fn may_create_namespace(&self, namespace: &Arc<str>) -> bool {
         self.index(|index| index.namespaces.may_create(namespace, Instant::now()))
-    }
-
-    /// Creating it failed: another pair may try.
-    pub(crate) fn namespace_was_not_made(&self, namespace: &Arc<str>) {
-        self.index(|index| index.namespaces.was_not_made(namespace));
     }
 
     /// Whether this pair is to delete the namespace. Of many pairs that end at once only one does; the others are requested
@@ -32,14 +27,9 @@ impl Section {
         self.index(|index| index.namespaces.may_delete(namespace, waits, Instant::now()))
     }
 
-    /// Deleting it failed, or its outcome is unknown: another pair may try.
-    pub(crate) fn namespace_was_not_deleted(&self, namespace: &Object) {
-        self.index(|index| index.namespaces.forget_deletion(&namespace.key.name));
-    }
-
-    /// Whether another pair has deleted the namespace in this run and waits until it is gone.
-    pub(crate) fn another_awaits_end_of(&self, namespace: &Object, pair: &PairKey) -> bool {
-        self.index(|index| index.namespaces.another_awaits_end_of(namespace, pair))
+    /// The local namespace of a pair.
+    pub(crate) fn namespace_of(&self, pair: &PairKey) -> Option<Arc<Object>> {
+        self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)))
     }
 
     /// Observes the namespace of an ending pair again between two steps, since other pairs may have begun or stopped to use it
@@ -52,7 +42,8 @@ impl Section {
         }
         let shown = self.watches.namespaces.store().get(&object.key).filter(|shown| shown.uid == object.uid);
         if let Some(object) = shown.filter(|shown| self.owns(shown)) {
-            observed.namespace_end_is_awaited = self.another_awaits_end_of(&object, &observed.pair);
+            observed.namespace_end_is_awaited =
+                self.index(|index| index.namespaces.another_awaits_end_of(&object, &observed.pair));
             observed.namespace_is_of_another = self.owner_in(&object).is_some_and(|owner| owner != observed.pair);
             observed.namespace = Namespace::Present { object, ours: true };
         }
@@ -68,8 +59,7 @@ impl Section {
 
     /// Requeues the pairs that own the namespace of a pair that has ended: they may have waited for it.
     pub(crate) fn requeue_namespace_owners(&self, pair: &PairKey) {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&pair.local.namespace)));
-        let Some(namespace) = namespace.filter(|namespace| !namespace.deleting) else { return };
+        let Some(namespace) = self.namespace_of(pair).filter(|namespace| !namespace.deleting) else { return };
         for section in self.sections_here() {
             if let Some(owner) = section.owner_in(&namespace)
                 && !(section.config.name == self.config.name && owner == *pair)

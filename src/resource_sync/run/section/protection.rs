@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::Section;
 use crate::cluster::{Error, Object, ObjectKey};
 use crate::guard::{self, Bounds, GuardedChange, HeldChanges, Sending};
-use crate::resource_sync::plan::ending;
-use crate::resource_sync::plan::guard::PairChange;
+use crate::resource_sync::plan::guard::{PairChange, guarded_change_of};
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next::{Absence, Namespace, Observed, Remote, Step};
+use crate::resource_sync::plan::observed::{Absence, Namespace, Observed, Remote};
 use crate::resource_sync::plan::ownership;
-use crate::resource_sync::run::events::PairEvent;
+use crate::resource_sync::plan::step::Step;
+use crate::resource_sync::run::section::events::PairEvent;
 use crate::state::NotDurable;
 
 /// A log line and the report name at most this many keys.
@@ -96,7 +96,7 @@ impl Section {
     /// The guarded change that a step makes, and how many objects it affects.
     pub(crate) fn guarded_change_of(&self, step: &Step, observed: &Observed) -> Option<(GuardedChange, usize)> {
         let locals = self.watches.local.store();
-        ending::guarded_change_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
+        guarded_change_of(step, observed, &self.policy, |namespace| locals.count_in_namespace(namespace))
     }
 
     /// Counts the request for a guarded change before it is sent, so that it counts even if its answer is lost or the process ends. An error:

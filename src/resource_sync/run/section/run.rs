@@ -12,9 +12,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::Section;
 use crate::cluster::{Demand, Watch};
+use crate::job::not_listed;
 use crate::resource_sync::run::index::Index;
-use crate::resource_sync::run::index::phase::Mode;
 use crate::state::Detached;
+use crate::telemetry::NotReady;
+
+/// What the section does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It keeps pairs in step.
+    #[default]
+    Syncing,
+    /// It removes our marks from both sides.
+    Detaching,
+    /// It removes our finalizer from the remote, because the local cluster is gone.
+    DetachingLocalGone,
+}
 
 /// What a section holds while it runs; the default is a section that does not run.
 #[derive(Default)]
@@ -183,5 +196,21 @@ impl Section {
     /// Whether this is the first call since the run began or reevaluates everything: all pairs are to be requested.
     pub(crate) fn begins_now(&self) -> bool {
         self.index(|index| index.phase.begins_now())
+    }
+
+    /// Why it can't decide yet.
+    pub fn not_ready_because(&self) -> Option<NotReady> {
+        let run = self.run.read();
+        let unlisted = not_listed(self.needed(), |watch| run.knows(watch));
+        unlisted.or_else(|| (!self.state_is_known()).then(|| self.state().waits_because()))
+    }
+
+    /// A watch that the section decides from and that keeps failing although its cluster answers: for how long, and why.
+    pub(crate) fn broken_watch(&self) -> Option<(Duration, String)> {
+        self.needed().into_iter().find_map(|watch| {
+            let (since, reason) = watch.broken()?;
+            let id = watch.id();
+            Some((since, format!("watch of {} in cluster {}: {reason}", id.what(), id.cluster)))
+        })
     }
 }

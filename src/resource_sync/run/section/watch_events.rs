@@ -1,5 +1,10 @@
 //! Watch events of a section: which pairs one affects, whether guarded changes of them are pending, and which reconciles it
 //! requests.
+//!
+//! The watches of its peers show when a namespace that the section made may be deleted. An owned namespace stays while an object of
+//! another section is in it. A peer that runs in this process requeues the owner when its pair has ended. For one that runs in
+//! another replica, the events of the peer's watches do, which this process follows. After a list the peer requeues the owners in
+//! either case (`Section::requeue_namespace_owners_of_peers`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,9 +17,8 @@ use crate::cluster::{Follower, Object, ObjectKey, Watch};
 use crate::guard::GuardedChange;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::ending;
-use crate::resource_sync::plan::guard::PairChange;
+use crate::resource_sync::plan::guard::{PairChange, change_to_existing};
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::plan::next;
 use crate::resource_sync::run::index::Shown;
 
 /// The role of a watch for a section.
@@ -103,7 +107,7 @@ impl Section {
             return None;
         }
         let change = match remote {
-            Some(remote) => next::change_to_existing(remote, local?, &self.policy)?,
+            Some(remote) => change_to_existing(remote, local?, &self.policy)?,
             None if self.watches.remote.store().absence(&key.remote).seen_terminating => return None,
             None => {
                 let namespace = self.owned_namespace_of(key);
@@ -117,8 +121,7 @@ impl Section {
 
     /// The local namespace of a pair, if it is ours and is not being deleted.
     fn owned_namespace_of(&self, key: &PairKey) -> Option<Arc<Object>> {
-        let namespace = self.watches.namespaces.store().get(&ObjectKey::new("", Arc::clone(&key.local.namespace)));
-        namespace.filter(|namespace| !namespace.deleting && self.owns(namespace))
+        self.namespace_of(key).filter(|namespace| !namespace.deleting && self.owns(namespace))
     }
 
     /// Compares what a watch shows of a pair with our last writes, at the very event that shows it, and updates the guard's
@@ -245,6 +248,56 @@ impl Follower for SectionFollower {
             // During the list the guard made no decisions.
             if self.role == Role::Remote {
                 section.requeue_pending_changes();
+            }
+        })
+    }
+}
+
+/// Which of a peer's watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Remote,
+    Local,
+}
+
+/// Passes the events of a peer's watch to a section.
+pub(super) struct PeerFollower {
+    pub(super) section: Arc<Section>,
+    pub(super) peer: Arc<Section>,
+    pub(super) side: Side,
+}
+
+impl PeerFollower {
+    fn pair_of(&self, key: &ObjectKey) -> Option<PairKey> {
+        match self.side {
+            Side::Remote => self.peer.mapping.pair_of_remote(key),
+            Side::Local => self.peer.mapping.pair_of_local(key),
+        }
+    }
+
+    /// The pair that made the namespace of a peer's object, if it is ending: a living pair keeps its namespace anyway.
+    fn ending_owner_beside(&self, key: &ObjectKey) -> Option<PairKey> {
+        let namespace = self.section.namespace_of(&self.pair_of(key)?)?;
+        let owner = self.section.owner_in(&namespace)?;
+        let remote = self.section.watches.remote.store().get(&owner.remote);
+        remote.is_none_or(|remote| remote.deleting).then_some(owner)
+    }
+}
+
+impl Follower for PeerFollower {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        match self.side {
+            Side::Remote => self.peer.mapping.covers_remote(key),
+            Side::Local => self.peer.mapping.covers_local(key),
+        }
+    }
+
+    fn changed<'a>(&'a self, _: &'a Watch, key: &'a ObjectKey) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.section.is_listed()
+                && let Some(owner) = self.ending_owner_beside(key)
+            {
+                self.section.request(owner).await;
             }
         })
     }

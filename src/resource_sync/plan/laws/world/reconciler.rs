@@ -10,9 +10,11 @@ use crate::resource_sync::plan::laws::server::{Refused, Sort};
 use crate::resource_sync::plan::marks::NamespaceOwner;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
-use crate::resource_sync::plan::next::{Absence, Namespace, Next, Observed, Policy, Remote, Rest, Step};
+use crate::resource_sync::plan::observed::{Absence, Namespace, Observed, Remote};
 use crate::resource_sync::plan::ownership;
+use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::plan::server_result::ServerResult;
+use crate::resource_sync::plan::step::{Next, Rest, Step};
 
 impl World {
     pub(super) fn has_caught_up(&mut self, name: &str) -> bool {

@@ -16,8 +16,8 @@ use crate::actor::{BoxError, Inbox, Mailbox, Scope};
 use crate::cluster::{AccessRequest, Cluster, FIELD_MANAGER, Object, ObjectKey, Verb, Watch};
 use crate::config::ClusterName;
 use crate::job::permission::EVENTS;
-use crate::resource_sync::plan::conflicts::Contended;
-use crate::resource_sync::plan::unkept::Unkept;
+use crate::resource_sync::plan::server_result::Unkept;
+use crate::resource_sync::plan::step::Contended;
 use crate::resource_sync::run::section::Section;
 
 /// How many Events may wait to be written. A section that fails as a whole needs no more of them to be understood.

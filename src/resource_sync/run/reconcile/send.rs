@@ -1,20 +1,178 @@
-//! Sends the request of a step. The plan has decided which; this module knows the cluster, the verb and the body.
+//! A step on its way: its request, and what the index records before it is sent and when it is answered. The plan has decided
+//! on the step; this module knows the cluster, the verb and the body.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
+use super::PairRun;
 use crate::cluster::{Error, Kind, Object, ObjectKey, Payload, Propagation, Request, Verb, Written};
 use crate::resource_sync::config::PropagationPolicy;
-use crate::resource_sync::plan::next::{Namespace, Observed, Step};
-use crate::resource_sync::plan::patch::{escape, replace_version};
+use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::plan::conflicts::{Effect, order};
+use crate::resource_sync::plan::observed::{Namespace, Observed};
+use crate::resource_sync::plan::patch::{desired_metadata, escape, replace_version};
 use crate::resource_sync::plan::renewal::{Renewal, RenewedObject};
 use crate::resource_sync::plan::secrets;
+use crate::resource_sync::plan::step::{Contended, Step};
+use crate::resource_sync::run::index::expectations::Side;
 use crate::resource_sync::run::section::Section;
+use crate::resource_sync::run::section::events::PairEvent;
+
+impl PairRun<'_> {
+    /// Sends a step. Before, the index records that it is sent: if this run ends before the answer comes, the next run has to know.
+    /// `contenders` are the other writers that were found at `asked_at`.
+    pub(super) async fn send(
+        &self,
+        step: &Step,
+        effects: &[Effect],
+        contenders: Vec<(Contended, String)>,
+        asked_at: Instant,
+    ) -> Result<Written, Error> {
+        self.sending(step, effects, contenders, asked_at);
+        let result = execute(self.section, step, &self.observed).await;
+        match &result {
+            Ok(written) => self.acknowledged(step, effects, written),
+            Err(error) => self.refused(step, error),
+        }
+        result
+    }
+
+    /// Records that a step is sent, counts the rewrites in it, and reports those who make them necessary. A conflict is decided by the
+    /// moment at which it was asked for: a contention that has expired since would be new here without a cause. The Event may be lost
+    /// among many; the log and the report have it in any case.
+    fn sending(&self, step: &Step, effects: &[Effect], mut contenders: Vec<(Contended, String)>, asked_at: Instant) {
+        let (section, key) = (self.section, self.key);
+        let mut rewrites = 0;
+        let found = section.index(|index| {
+            if *step == Step::AddFinalizer {
+                index.table.pair(key, asked_at).holds_remote = true;
+            }
+            index.expectations.change(key, |expected| expected.set_unknown(step, true));
+            let mut found = Vec::new();
+            for effect in effects {
+                let tracker = index.conflicts.of(key, || order(self.shown.as_deref()), asked_at);
+                let Some(is_conflict) = tracker.sent(effect, asked_at) else { continue };
+                rewrites += 1;
+                if is_conflict
+                    && index.table.contended(key, &effect.what, asked_at)
+                    && let Some(at) = contenders.iter().position(|(what, _)| *what == effect.what)
+                {
+                    let (what, cause) = contenders.swap_remove(at);
+                    index.table.contender_found(key, &what, cause.clone());
+                    found.push((what, cause));
+                }
+            }
+            found
+        });
+        (0..rewrites).for_each(|_| section.metrics.contended_field());
+        for (what, cause) in found {
+            tracing::warn!(section = %section.name(), %key, cause, "another writer keeps changing what the section writes");
+            section.emit_event(PairEvent::contended(&key.local, self.observed.local.as_deref(), &what, &cause));
+        }
+    }
+
+    /// Records what the caches have yet to show, and what the server may make of the write.
+    fn acknowledged(&self, step: &Step, effects: &[Effect], written: &Written) {
+        let (section, key, observed) = (self.section, self.key, &self.observed);
+        let (policy, caches) = (section.policy(), section.caches());
+        let lag = section.index(|index| {
+            let now = Instant::now();
+            for effect in effects {
+                index.conflicts.of(key, || order(self.shown.as_deref()), now).wrote(effect);
+            }
+            index.expectations.change(key, |expected| {
+                expected.acknowledged(step, written, observed, &caches, policy);
+                if let Some((index, side, secret)) = self.secret_of(step) {
+                    expected.wrote_secret(index, side, secret, written);
+                }
+            });
+            // The caches are read under the lock of the index, so that the watch event of this write is recorded either before
+            // this or after it.
+            match step {
+                Step::RemoveFinalizer => index.released(key, now),
+                Step::UploadSecret(name) => index.uploaded(key, name, now),
+                Step::WriteRemoteStatus if observed.local.is_some() => {
+                    let shown = caches.remote.get(&key.remote);
+                    let server_result = &mut index.table.pair(key, now).server_result;
+                    if let Some(remote) = observed.remote_object() {
+                        server_result.wrote_status(observed.status_to_write(policy), remote, written);
+                    }
+                    server_result.observe(shown.as_deref(), None, policy);
+                    return Some((Direction::Status, index.table.status_written(key, now)?));
+                }
+                Step::CreateLocal | Step::PatchLocal(_) => {
+                    let shown = caches.local.get(&key.local);
+                    let wrote_content = !matches!(step, Step::PatchLocal(change) if change.content.is_none());
+                    if let (true, Some(remote)) = (wrote_content, observed.remote_object()) {
+                        let server_result = &mut index.table.pair(key, now).server_result;
+                        server_result.wrote_content(remote, written);
+                        server_result.observe(None, shown.as_deref(), policy);
+                    }
+                    return Some((Direction::Spec, index.table.spec_written(key, now)?));
+                }
+                _ => {}
+            }
+            None
+        });
+        if let Some((direction, lag)) = lag {
+            section.metrics.written(direction, lag);
+        }
+        match (step, &observed.local, &observed.namespace) {
+            (Step::AdoptLocal(_), ..) => section.report_adoption(observed),
+            (Step::DeleteLocal, Some(local), _) => section.log_deletion(local, observed),
+            (Step::DeleteNamespace, _, Namespace::Present { object, .. }) => section.log_deletion(object, observed),
+            _ => {}
+        }
+    }
+
+    /// The secret that a step writes: the index of its name, and where it is.
+    fn secret_of(&self, step: &Step) -> Option<(usize, Side, ObjectKey)> {
+        let (section, key) = (self.section, self.key);
+        let (name, side, key) = match step {
+            Step::UploadSecret(name) => {
+                let on_remote = section.mapping().remote_secret_name(name);
+                (name, Side::Remote, ObjectKey::new(Arc::clone(&key.remote.namespace), on_remote))
+            }
+            Step::NoteSecretHash(name) => {
+                (name, Side::Local, ObjectKey::new(Arc::clone(&key.local.namespace), Arc::clone(name)))
+            }
+            _ => return None,
+        };
+        let index = section.config().secret_names.iter().position(|configured| **configured == **name)?;
+        Some((index, side, key))
+    }
+
+    /// A step failed: records what the caches have to show first, and lets other pairs try what this one could not do.
+    fn refused(&self, step: &Step, error: &Error) {
+        let (key, observed) = (self.key, &self.observed);
+        self.section.index(|index| {
+            index.expectations.change(key, |expected| {
+                expected.set_unknown(step, error.outcome_is_unknown());
+                if matches!(error, Error::Conflict { .. } | Error::NotFound { .. }) {
+                    expected.refused(step, observed);
+                }
+            });
+            match (step, &observed.namespace) {
+                (Step::CreateLocal, _) if matches!(error, Error::Conflict { exists: true, .. }) => {
+                    index.table.pair(key, Instant::now()).local_was_there = true;
+                }
+                // The retry is left to the back-off, and not to the refresh.
+                (Step::UploadSecret(name), _) => index.uploaded(key, name, Instant::now()),
+                (Step::CreateNamespace, _) => index.namespaces.was_not_made(&key.local.namespace),
+                (Step::DeleteNamespace, Namespace::Present { object, .. }) => {
+                    index.namespaces.forget_deletion(&object.key.name);
+                }
+                _ => {}
+            }
+        });
+    }
+}
 
 /// Carries out a step. The reply has the object's new version.
-pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed) -> Result<Written, Error> {
+async fn execute(section: &Section, step: &Step, observed: &Observed) -> Result<Written, Error> {
     let act = Act { section, observed };
     match step {
         Step::AddFinalizer => act.add_finalizer().await,
@@ -71,11 +229,11 @@ pub(crate) async fn execute(section: &Section, step: &Step, observed: &Observed)
     }
 }
 
-pub(crate) fn namespaces() -> Kind {
+pub(super) fn namespaces() -> Kind {
     Kind::core("Namespace", "namespaces", false)
 }
 
-pub(crate) fn secret_kind() -> Kind {
+pub(super) fn secret_kind() -> Kind {
     Kind::core("Secret", "secrets", true)
 }
 
@@ -214,7 +372,8 @@ impl Act<'_> {
     async fn create_namespace(&self) -> Result<Written, Error> {
         let local = &self.observed.pair.local;
         let key = ObjectKey::new("", Arc::clone(&local.namespace));
-        let annotations = map(self.section.policy().marks.of_namespace(local, &self.observed.clusters.remote));
+        let annotations =
+            map(self.section.policy().marks.of_namespace(local, self.observed.clusters.remote.uid.as_ref()));
         let body = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -236,12 +395,7 @@ impl Act<'_> {
         let remote = self.remote()?;
         let kind = self.local_kind()?;
         let key = &self.observed.pair.local;
-        let (labels, annotations) = crate::resource_sync::plan::patch::desired_metadata(
-            remote,
-            key,
-            self.section.policy(),
-            &self.observed.clusters,
-        );
+        let (labels, annotations) = desired_metadata(remote, key, self.section.policy(), &self.observed.clusters);
         let mut metadata = json!({"name": &*key.name, "labels": map(labels), "annotations": map(annotations)});
         if let (false, Some(metadata)) = (key.namespace.is_empty(), metadata.as_object_mut()) {
             metadata.insert("namespace".into(), json!(&*key.namespace));
