@@ -20,7 +20,8 @@ use crate::election::{Elected, Election};
 use crate::job::command::Exit;
 use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
-use crate::telemetry::{self, Admin, Section, Tree, VERSION};
+use crate::status::{Admin, Section, Tree, serve};
+use crate::telemetry::{self, VERSION};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
 /// on the same machine take, and saves the wake-ups between threads: a sixth of the CPU time of a paced load, measured.
@@ -231,7 +232,7 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (sections, tree, roles) = (self.sections.clone(), Arc::clone(&self.tree), Arc::clone(&self.roles));
+        let (tree, roles) = (Arc::clone(&self.tree), Arc::clone(&self.roles));
         let election = self.election.clone();
         let shown = |section: &Arc<dyn Section>| match &self.election {
             Some(election) => Elected::around(election, Arc::clone(section)),
@@ -248,10 +249,9 @@ impl AdminChild {
                     telemetry::cluster_new_credentials_fail(cluster.name(), cluster.has_credentials_fault());
                 }
                 for section in &reported {
-                    telemetry::section_well(section.name(), section.condition().well);
-                }
-                for section in &sections {
-                    section.refresh();
+                    let facts = section.facts();
+                    telemetry::section_well(section.name(), facts.condition(section.name()).well);
+                    section.refresh(&facts);
                     if election.is_none() {
                         telemetry::leader_election_master_status(section.name(), true);
                     }
@@ -269,7 +269,7 @@ impl AdminChild {
             admin_token_file: self.daemon.admin_token_file.clone(),
         };
         let stop = CancellationToken::new();
-        let server = telemetry::serve(listener, admin, stop.clone());
+        let server = serve(listener, admin, stop.clone());
         tokio::pin!(server);
         tokio::select! {
             () = &mut server => return Ok(()),

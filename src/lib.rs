@@ -62,6 +62,7 @@ mod lease;
 mod process;
 mod resource_sync;
 mod state;
+mod status;
 mod status_sync;
 mod syncset;
 mod telemetry;

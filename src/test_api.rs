@@ -156,11 +156,14 @@ pub mod syncset {
         };
     }
 }
+pub mod status {
+    pub use crate::status::{Admin, Facts, NotReady, ObjectState, Objects, Section, Tree, serve};
+}
 pub mod telemetry {
     pub use crate::telemetry::{
-        Admin, Condition, Facts, Metric, NotReady, Overview, Readiness, ReconcileResult, RestClientMetrics, Section,
-        Tree, VERSION, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail, db_query,
-        install_metrics, leader_election_master_status, render_families, section_well, serve, state_undone,
+        Metric, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
+        cluster_new_credentials_fail, db_query, install_metrics, leader_election_master_status, render_families,
+        section_well, state_undone,
     };
 }
 pub mod yaml {

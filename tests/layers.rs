@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["actor", "config", "http", "yaml"],
     &["telemetry"],
     &["amqp", "cluster", "db"],
+    &["status"],
     &["documents", "election", "state"],
     &["guard", "job"],
     // What runs jobs is given a list of them, and names none.

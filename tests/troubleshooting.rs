@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
 const WORDS: [(&str, &str, &str); 21] = [
-    ("telemetry", "impl ObjectState {", "fn as_str("),
-    ("telemetry", "impl ClusterState {", "fn as_str("),
+    ("status", "impl ObjectState {", "fn as_str("),
+    ("cluster", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
     ("db", "impl Error {", "fn kind("),
     ("documents", "impl ProblemKind {", "fn as_str("),
@@ -34,11 +34,8 @@ const WORDS: [(&str, &str, &str); 21] = [
 ];
 
 /// Enums whose variants are shown in snake case.
-const VARIANTS: [(&str, &str); 3] = [
-    ("telemetry", "pub enum SectionState {"),
-    ("telemetry", "pub enum Readiness {"),
-    ("actor", "pub enum ExitReason {"),
-];
+const VARIANTS: [(&str, &str); 3] =
+    [("status", "pub enum SectionState {"), ("status", "pub enum Readiness {"), ("actor", "pub enum ExitReason {")];
 
 /// Sentences with names in them: their parts are looked for.
 const SENTENCES: [(&str, &str); 12] = [

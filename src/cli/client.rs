@@ -16,7 +16,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::telemetry::{ReadToken, read_token};
+use crate::status::{ReadToken, read_token};
 
 /// Deadline for connecting: the daemon is near.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::client::Cluster;
 use super::identity::Identity;
-use crate::telemetry::{ClusterState, ClusterStatus};
+use crate::config::ClusterName;
 
 /// For so long after it became available again a cluster counts as settling.
 const SETTLING: Duration = Duration::from_mins(1);
@@ -24,6 +25,59 @@ pub enum Availability {
     Unavailable {
         reason: String,
     },
+}
+
+/// Whether a cluster can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterState {
+    /// Not known yet.
+    Starting,
+    Available,
+    Unreachable,
+    /// Its credentials can't be loaded, so no request is sent.
+    NoCredentials,
+    /// It answers but does not accept the credentials.
+    Unauthorized,
+}
+
+impl ClusterState {
+    /// Its name in `/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Available => "available",
+            Self::Unreachable => "unreachable",
+            Self::NoCredentials => "no_credentials",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+
+    /// Whether no problem is known.
+    pub fn is_fine(self) -> bool {
+        self.complaint().is_none()
+    }
+
+    /// The problem with a cluster that work waits for; `None` if no problem is known.
+    pub fn complaint(self) -> Option<&'static str> {
+        match self {
+            Self::Starting | Self::Available => None,
+            Self::Unreachable => Some("unreachable"),
+            Self::NoCredentials => Some("has no usable credentials"),
+            Self::Unauthorized => Some("does not accept the credentials"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// Its name in the configuration.
+    pub name: ClusterName,
+    pub state: ClusterState,
+    /// How long it has been in this state.
+    pub since: Duration,
+    /// Why it can't be used, or what is wrong with new credentials that are not in use.
+    pub reason: Option<String>,
 }
 
 /// The state that operators see, and since when.

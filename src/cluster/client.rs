@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::availability::{Availability, Seen};
+use super::availability::{Availability, ClusterState, Seen};
 use super::connection::Connection;
 use super::denied_permissions::DeniedPermissions;
 use super::fence::{Claim, Fence, Guard};
@@ -20,7 +20,6 @@ use super::identity::Identity;
 use super::limiter::Limiter;
 use super::reach::Reach;
 use crate::config::{ClusterConfig, ClusterName};
-use crate::telemetry::ClusterState;
 
 /// A connection, and which set of credentials it uses.
 #[derive(Clone)]

@@ -52,7 +52,9 @@ pub mod tool_marks;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
-pub use availability::Availability;
+#[cfg(test)]
+pub use availability::ClusterState;
+pub use availability::{Availability, ClusterStatus};
 pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;

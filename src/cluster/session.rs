@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::availability::Availability;
+use super::availability::{Availability, ClusterState};
 use super::client::{Cluster, Session};
 use super::connection::Connection;
 use super::credentials::{Change, CredentialCache, PROBE_DEADLINE, accepted};
@@ -18,7 +18,6 @@ use super::error::Error;
 use super::identity;
 use crate::actor::{Backoff, BoxError, Scope};
 use crate::config::ClusterConfig;
-use crate::telemetry::ClusterState;
 
 /// Back-off of probes: short at first, because most outages are restarts; the cap bounds how late their end is noticed.
 const PROBE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));

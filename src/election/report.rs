@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::Election;
 use super::section_lease::SectionLease;
 use crate::config::SectionName;
-use crate::telemetry::{self, Condition, Held, Overview, Readiness, Refused, Section, SectionState};
+use crate::status::{Facts, Held, NotReady, Purpose, Refused, Section};
+use crate::telemetry;
 
 /// Adds a section's election to the section's own report.
 pub struct Elected {
@@ -61,49 +62,32 @@ impl Section for Elected {
         self.section.job()
     }
 
-    /// A section that runs in another replica does not make this one unready.
-    fn readiness(&self) -> Readiness {
+    /// A section that runs in another replica does not make this one unready, and is neither well nor unwell here.
+    fn facts(&self) -> Facts {
+        let facts = self.section.facts();
         if self.lease.is_held() {
-            return self.section.readiness();
-        }
-        let elsewhere = self.holder().is_some_and(|holder| holder != self.election.identity);
-        if elsewhere && self.election.view.is_live() {
-            return Readiness::Ready;
-        }
-        let cluster = self.election.watch.cluster();
-        match self.lease.failure() {
-            _ if !cluster.is_available() => {
-                Readiness::Unreachable(format!("the election's cluster {} does not answer", cluster.name()))
-            }
-            Some(failure) => Readiness::NotReady(format!("failed to acquire the section's Lease: {failure}")),
-            None if self.election.view.is_live() => Readiness::NotReady("no replica runs the section now".into()),
-            None => Readiness::NotReady("this replica does not see the election's Leases yet".into()),
-        }
-    }
-
-    /// A section that runs in another replica is neither well nor unwell here.
-    fn condition(&self) -> Condition {
-        if self.lease.is_held() {
-            return self.section.condition();
-        }
-        match self.readiness() {
-            Readiness::Ready => {
-                let holder = self.holder().map(|holder| format!("runs in replica {holder}")).unwrap_or_default();
-                Condition::new(SectionState::Elsewhere, holder)
-            }
-            Readiness::Unreachable(reason) => Condition::new(SectionState::Blocked, reason),
-            Readiness::Held(reason) => Condition::new(SectionState::Held, reason),
-            Readiness::NotReady(reason) => Condition::new(SectionState::NotReady, reason),
-        }
-    }
-
-    fn overview(&self) -> Overview {
-        let overview = self.section.overview();
-        if self.lease.is_held() {
-            return overview;
+            return facts;
         }
         // What this process has counted belongs to an earlier term.
-        Overview { total: 0, in_step: 0, oldest_seconds: None, ..overview }
+        let mut elsewhere = Facts { flow: facts.flow, subject: facts.subject, ..Facts::default() };
+        let holder = self.holder().filter(|holder| *holder != self.election.identity);
+        let cluster = self.election.watch.cluster();
+        let is_live = self.election.view.is_live();
+        let not_ready = |reason: String| Some(NotReady { reason, unreachable: false });
+        match (holder, self.lease.failure()) {
+            (Some(holder), _) if is_live => elsewhere.purpose = Purpose::Elsewhere { holder: holder.to_string() },
+            _ if !cluster.is_available() => {
+                elsewhere.election = Some(format!("the election's cluster {} does not answer", cluster.name()));
+            }
+            (_, Some(failure)) => {
+                elsewhere.not_ready = not_ready(format!("failed to acquire the section's Lease: {failure}"));
+            }
+            (_, None) if is_live => elsewhere.not_ready = not_ready("no replica runs the section now".to_owned()),
+            (_, None) => {
+                elsewhere.not_ready = not_ready("this replica does not see the election's Leases yet".to_owned());
+            }
+        }
+        elsewhere
     }
 
     fn report(&self) -> Value {
@@ -116,8 +100,8 @@ impl Section for Elected {
         report
     }
 
-    fn refresh(&self) {
-        self.section.refresh();
+    fn refresh(&self, facts: &Facts) {
+        self.section.refresh(facts);
     }
 
     fn count(&self) -> BoxFuture<'_, ()> {

@@ -11,7 +11,7 @@ use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::db;
 use crate::documents::{ConnectionState, Purpose, SchemaState};
-use crate::telemetry::{self, Condition, Facts, NotReady, Overview, Readiness};
+use crate::status::{self, Facts, NotReady, ObjectState, Objects};
 
 pub(super) struct HubReport(pub(super) Arc<Hub>);
 
@@ -54,18 +54,9 @@ impl HubReport {
         let awaited = self.0.config.listen.filter(|_| self.0.listening.borrow().is_none());
         awaited.and_then(|address| not_ready(format!("the API does not listen on {address} yet"), false))
     }
-
-    fn facts(&self) -> Facts {
-        Facts {
-            database: self.outage().map(|failure| full_text(&failure)),
-            failing: self.faulty_files().or_else(|| self.unusable_broker()),
-            not_ready: self.not_ready(),
-            ..Facts::default()
-        }
-    }
 }
 
-impl telemetry::Section for HubReport {
+impl status::Section for HubReport {
     fn name(&self) -> &SectionName {
         &self.0.config.name
     }
@@ -74,19 +65,17 @@ impl telemetry::Section for HubReport {
         HUB
     }
 
-    fn readiness(&self) -> Readiness {
-        self.facts().readiness()
-    }
-
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
+    fn facts(&self) -> Facts {
         let api = self.0.listening.borrow().map_or_else(|| "no API".to_owned(), |address| address.to_string());
-        let watches = self.0.watchers.count();
-        let subject = "watches".to_owned();
-        Overview { flow: format!("{api}→database"), subject, total: watches, in_step: watches, oldest_seconds: None }
+        Facts {
+            flow: format!("{api}→database"),
+            subject: "watches".to_owned(),
+            objects: Objects::counted([(ObjectState::InStep, self.0.watchers.count())]),
+            database: self.outage().map(|failure| full_text(&failure)),
+            failing: self.faulty_files().or_else(|| self.unusable_broker()),
+            not_ready: self.not_ready(),
+            ..Facts::default()
+        }
     }
 
     fn report(&self) -> Value {
@@ -129,7 +118,7 @@ impl telemetry::Section for HubReport {
         })
     }
 
-    fn refresh(&self) {
+    fn refresh(&self, _facts: &Facts) {
         self.0.metrics.set_watchers(self.0.watchers.count());
     }
 }

@@ -16,9 +16,9 @@ use super::run::caches::Caches;
 use super::run::crd;
 use super::run::follower::{Changed, Source, SourceFollower};
 use super::run::kinds::{self, SECRET, id_of_projects};
+use super::run::latest::LatestState;
 use super::run::poster::{Deliver, Poster};
 use super::run::reconciler::{Ask, Reconciler};
-use super::run::shown::Shown;
 use super::status::InventoryReport;
 use crate::actor::{ChildSpec, Inbox, KeyInbox, KeyMailbox, key_mailbox, mailbox};
 use crate::cluster::{Verb, Watch, WatchId, WatchRegistry, WatchSpec};
@@ -183,10 +183,10 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
     let poster = Arc::new(Poster::new(&config, fence.clone(), Arc::clone(&metrics)));
     let (post, posts) = mailbox(POSTS);
     let (ask, asks) = mailbox(ASKS);
-    let shown = Arc::new(Shown::default());
+    let latest = Arc::new(LatestState::default());
     let followed: Vec<Arc<Watch>> = caches.all().cloned().collect();
     let report =
-        InventoryReport::new(Arc::clone(&config), Arc::clone(&shown), metrics, Arc::clone(&projects), followed, ask);
+        InventoryReport::new(Arc::clone(&config), Arc::clone(&latest), metrics, Arc::clone(&projects), followed, ask);
     let reconciler = Reconciler {
         settings: config.settings(),
         storage: config.helm_driver,
@@ -196,7 +196,7 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
         caches,
         poster: post,
         token: poster.token_changes(),
-        shown,
+        latest,
     };
     WiredInventory { reconciler: Arc::new(reconciler), poster, keys: inbox, asks, posts, report: Arc::new(report) }
 }

@@ -9,18 +9,18 @@ use tokio::sync::oneshot;
 use super::config::InventoryConfig;
 use super::metrics::InventoryMetrics;
 use super::plan::index::Summary;
+use super::run::latest::{LatestState, ProjectState};
 use super::run::reconciler::Ask;
-use super::run::shown::{ProjectState, Shown};
 use crate::actor::Mailbox;
 use crate::cluster::{ObjectKey, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
-use crate::telemetry::{self, Condition, Facts, Overview, Readiness, Refused};
+use crate::status::{self, Facts, ObjectState, Objects, Refused};
 
 /// The inventory as the admin server sees it.
 pub(super) struct InventoryReport {
     config: Arc<InventoryConfig>,
-    shown: Arc<Shown>,
+    latest: Arc<LatestState>,
     metrics: Arc<InventoryMetrics>,
     projects: Arc<Watch>,
     watches: Vec<Arc<Watch>>,
@@ -30,25 +30,13 @@ pub(super) struct InventoryReport {
 impl InventoryReport {
     pub(super) fn new(
         config: Arc<InventoryConfig>,
-        shown: Arc<Shown>,
+        latest: Arc<LatestState>,
         metrics: Arc<InventoryMetrics>,
         projects: Arc<Watch>,
         watches: Vec<Arc<Watch>>,
         asks: Mailbox<Ask>,
     ) -> Self {
-        Self { config, shown, metrics, projects, watches, asks }
-    }
-
-    fn facts(&self) -> Facts {
-        let state = self.shown.state();
-        let collects = state.project == ProjectState::Counts;
-        let watches = std::iter::once(&self.projects).chain(self.watches.iter().filter(|_| collects));
-        Facts {
-            clusters: vec![self.projects.cluster().status()],
-            failing: state.summary.undelivered.clone().or_else(|| state.summary.status_failure.clone()),
-            not_ready: not_listed(watches, |_| true),
-            ..Facts::default()
-        }
+        Self { config, latest, metrics, projects, watches, asks }
     }
 
     /// Asks the reconciler, which answers while it runs here.
@@ -68,7 +56,7 @@ fn release(text: &str) -> Result<ObjectKey, Refused> {
     Ok(ObjectKey::new(namespace, name))
 }
 
-impl telemetry::Section for InventoryReport {
+impl status::Section for InventoryReport {
     fn name(&self) -> &SectionName {
         &self.config.name
     }
@@ -77,33 +65,29 @@ impl telemetry::Section for InventoryReport {
         "inventory"
     }
 
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
-        let state = self.shown.state();
-        let Summary { releases, pending, oldest_since, .. } = &state.summary;
-        Overview {
+    /// An API that does not answer, or refuses what it is sent, does not make the process unready.
+    fn facts(&self) -> Facts {
+        let state = self.latest.state();
+        let collects = state.project == ProjectState::Counts;
+        let watches = std::iter::once(&self.projects).chain(self.watches.iter().filter(|_| collects));
+        let Summary { releases, pending, oldest_since, undelivered, status_failure, .. } = &state.summary;
+        let in_step = releases.saturating_sub(*pending);
+        let mut objects =
+            Objects::counted([(ObjectState::InStep, in_step), (ObjectState::Pending, releases - in_step)]);
+        objects.oldest = oldest_since.map(|since| since.elapsed());
+        Facts {
             flow: format!("{}→{}", self.config.cluster, self.config.api_url.place()),
             subject: "releases".to_owned(),
-            total: *releases,
-            in_step: releases.saturating_sub(*pending),
-            oldest_seconds: oldest_since.map(|since| since.elapsed().as_secs_f64()),
-        }
-    }
-
-    /// An API that does not answer, or refuses what it is sent, does not make the process unready.
-    fn readiness(&self) -> Readiness {
-        let facts = self.facts();
-        match (facts.readiness(), facts.failing) {
-            (Readiness::Ready, Some(failing)) => Readiness::Unreachable(failing),
-            (readiness, _) => readiness,
+            objects,
+            clusters: vec![self.projects.cluster().status()],
+            undelivered: undelivered.clone().or_else(|| status_failure.clone()),
+            not_ready: not_listed(watches, |_| true),
+            ..Facts::default()
         }
     }
 
     fn report(&self) -> Value {
-        let state = self.shown.state();
+        let state = self.latest.state();
         // A struct of plain values always serializes.
         let mut report = serde_json::to_value(&state.summary).unwrap_or(Value::Null);
         if let Some(fields) = report.as_object_mut() {
@@ -116,8 +100,8 @@ impl telemetry::Section for InventoryReport {
         report
     }
 
-    fn refresh(&self) {
-        self.metrics.set(&self.shown.state().summary);
+    fn refresh(&self, _facts: &Facts) {
+        self.metrics.set(&self.latest.state().summary);
     }
 
     fn resync<'s>(&'s self, name: Option<&'s str>) -> BoxFuture<'s, Result<Value, Refused>> {

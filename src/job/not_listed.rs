@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{Listed, Watch};
-use crate::telemetry::NotReady;
+use crate::status::NotReady;
 
 /// Why these watches have not listed, with a list that fails before one that is in progress; `None` if all have. `knows`
 /// tells whether the section has already taken up a list that has ended: each run begins with lists of its own.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use crate::telemetry::brief;
+use crate::status::brief;
 
 /// The placeholder of an empty cell.
 pub const NOTHING: &str = "-";

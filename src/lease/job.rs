@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::config::LeaseConfig;
 use super::metrics;
 use super::run::credentials;
+use super::run::latest::LatestState;
 use super::run::readiness::{ObjectFollower, PodState, SecretState};
 use super::run::renewal::Target;
 use super::run::renewer::Renewer;
-use super::run::shown::Shown;
 use super::status::LeaseReport;
 use crate::actor::ChildSpec;
 use crate::cluster::{
@@ -231,15 +231,15 @@ impl Shared {
         });
         let holder = config.pod.as_ref().map_or(holder, |pod| &pod.name).to_owned();
         let target = Arc::new(Target::new(config.clone(), holder, fence));
-        let shown = Arc::new(Shown::new(config));
-        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), sources.clone());
+        let latest = Arc::new(LatestState::new(config));
+        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&latest), sources.clone());
         let demands = match &target.fence {
             // Demands that exist before anything starts share one list.
             None => sources.iter().map(|watch| watch.demand(None)).collect(),
             Some(_) => Vec::new(),
         };
         let started = self.started;
-        let renewer = Renewer { target, started, secret: secret_state, pod, shown, sources, _demands: demands };
+        let renewer = Renewer { target, started, secret: secret_state, pod, latest, sources, _demands: demands };
         WiredLease { renewer: Arc::new(renewer), report: Arc::new(report) }
     }
 }

@@ -6,25 +6,27 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::Instant;
 
+use super::run::latest::{LatestState, LeaseState, Obstacle};
 use super::run::renewal::Target;
-use super::run::shown::{LeaseState, Obstacle, Shown};
-use crate::cluster::Watch;
+use crate::cluster::{ClusterStatus, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
-use crate::telemetry::{self, ClusterStatus, Condition, Facts, Overview, Readiness};
+use crate::status::{self, Facts, ListedObject, ObjectState, Objects};
 
 /// A lease as the admin server sees it.
 pub struct LeaseReport {
     target: Arc<Target>,
-    shown: Arc<Shown>,
+    latest: Arc<LatestState>,
     /// The watches of the Secret and the pod. Both must have listed before anything is decided.
     watches: Vec<Arc<Watch>>,
+    began: Instant,
 }
 
-/// The section's part of `/status`.
+/// The keys of `/status` that only sections of this job have.
 #[derive(Debug, Serialize)]
-struct Report {
+struct OwnKeys {
     lease: String,
     held: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,8 +54,8 @@ struct Failing {
 }
 
 impl LeaseReport {
-    pub(super) fn new(target: Arc<Target>, shown: Arc<Shown>, watches: Vec<Arc<Watch>>) -> Self {
-        Self { target, shown, watches }
+    pub(super) fn new(target: Arc<Target>, latest: Arc<LatestState>, watches: Vec<Arc<Watch>>) -> Self {
+        Self { target, latest, watches, began: Instant::now() }
     }
 
     /// Whether the lease is valid on the hub. `renewTime` is as far in the past as this machine's clock is behind.
@@ -63,26 +65,28 @@ impl LeaseReport {
         state.holding.is_some_and(|sent| sent.elapsed().saturating_add(behind) < self.target.config.duration)
     }
 
-    fn build(&self) -> Report {
-        let state = self.shown.state();
+    /// Why the lease is not held.
+    fn reason(&self, state: &LeaseState) -> String {
+        let failed = || state.failing.as_ref().map(|failed| failed.error.clone());
+        let fault = || state.clock_fault(self.target.config.duration);
+        let obstacle = state.obstacle.reason().map(str::to_owned);
+        obstacle.or_else(failed).or_else(fault).unwrap_or_else(|| "not renewed yet".to_owned())
+    }
+
+    fn own_keys(&self) -> OwnKeys {
+        let state = self.latest.state();
         let held = self.is_held(&state);
         let failing = state.failing.as_ref();
-        let fault = state.clock_fault(self.target.config.duration);
-        let reason = || {
-            let obstacle = state.obstacle.reason().map(str::to_owned);
-            let failed = || failing.map(|failed| failed.error.clone());
-            obstacle.or_else(failed).or_else(|| fault.clone()).or(Some("not renewed yet".to_owned()))
-        };
-        Report {
+        OwnKeys {
             lease: self.target.key.to_string(),
             held,
-            not_held_because: if held { None } else { reason() },
+            not_held_because: (!held).then(|| self.reason(&state)),
             holder: self.target.holder.clone(),
             seconds_since_renewal: state.acknowledged.map(|at| at.elapsed().as_secs_f64()),
             seconds_since_new_credentials: state.credentials_since.map(|at| at.elapsed().as_secs()),
             credentials_fault: state.credentials_fault.clone(),
             clock_skew_seconds: state.skew.map(|skew| skew.as_secs_f64()),
-            clock_fault: fault.clone(),
+            clock_fault: state.clock_fault(self.target.config.duration),
             renewals: state.renewals,
             failures: state.failures,
             failing: failing.map(|failed| Failing {
@@ -92,31 +96,9 @@ impl LeaseReport {
             }),
         }
     }
-
-    fn facts(&self) -> Facts {
-        let state = self.shown.state();
-        let reason = || state.obstacle.reason().map(str::to_owned);
-        let (failing, waiting) = match (state.obstacle, &state.credentials_fault, &state.failing) {
-            (Obstacle::Credentials, Some(fault), _) => (Some(fault.clone()), None),
-            (Obstacle::Secret | Obstacle::Credentials, _, _) => (reason(), None),
-            (Obstacle::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
-            (Obstacle::Nothing, _, None) => (state.clock_fault(self.target.config.duration), None),
-            (Obstacle::Verification | Obstacle::PodMissing | Obstacle::PodNotReady, _, _) => (None, reason()),
-            (Obstacle::Watch, _, _) => (None, None),
-        };
-        drop(state);
-        let mut clusters: Vec<ClusterStatus> = Vec::new();
-        for watch in &self.watches {
-            let status = watch.cluster().status();
-            if clusters.iter().all(|other| other.name != status.name) {
-                clusters.push(status);
-            }
-        }
-        Facts { clusters, failing, waiting, not_ready: not_listed(&self.watches, |_| true), ..Facts::default() }
-    }
 }
 
-impl telemetry::Section for LeaseReport {
+impl status::Section for LeaseReport {
     fn name(&self) -> &SectionName {
         &self.target.config.name
     }
@@ -125,40 +107,58 @@ impl telemetry::Section for LeaseReport {
         "lease"
     }
 
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
-        let state = self.shown.state();
-        let held = self.is_held(&state);
-        Overview {
-            flow: format!("{}→hub", self.target.config.cluster),
-            subject: "leases".to_owned(),
-            total: 1,
-            in_step: usize::from(held),
-            oldest_seconds: state.acknowledged.filter(|_| !held).map(|at| at.elapsed().as_secs_f64()),
-        }
-    }
-
     /// A lease that is not renewed because its pod is not ready counts as ready: the process may be a container of that
     /// pod. For the same reason, a hub that is unreachable or refuses the credentials does not make the process
     /// unready.
-    fn readiness(&self) -> Readiness {
-        let facts = self.facts();
-        match (facts.readiness(), facts.failing) {
-            (Readiness::Ready, Some(failing)) => Readiness::Unreachable(failing),
-            (readiness, _) => readiness,
+    fn facts(&self) -> Facts {
+        let state = self.latest.state();
+        let reason = || state.obstacle.reason().map(str::to_owned);
+        let (undelivered, waiting) = match (state.obstacle, &state.credentials_fault, &state.failing) {
+            (Obstacle::Credentials, Some(fault), _) => (Some(fault.clone()), None),
+            (Obstacle::Secret | Obstacle::Credentials, _, _) => (reason(), None),
+            (Obstacle::Nothing, _, Some(failed)) => (Some(failed.error.clone()), None),
+            (Obstacle::Nothing, _, None) => (state.clock_fault(self.target.config.duration), None),
+            (Obstacle::Verification | Obstacle::PodMissing | Obstacle::PodNotReady, _, _) => (None, reason()),
+            (Obstacle::Watch, _, _) => (None, None),
+        };
+        let is = match (self.is_held(&state), &undelivered) {
+            (true, _) => ObjectState::InStep,
+            (false, Some(_)) => ObjectState::Failing,
+            (false, None) => ObjectState::Pending,
+        };
+        let lease = (&self.target.key, (), is, Some(state.acknowledged.unwrap_or(self.began)));
+        let mut objects = Objects::of(std::iter::once(lease), Instant::now(), |key, (), is, since| ListedObject {
+            cause: self.reason(&state),
+            ..ListedObject::new(key, is, since)
+        });
+        objects.oldest = state.acknowledged.filter(|_| is != ObjectState::InStep).map(|at| at.elapsed());
+        drop(state);
+        let mut clusters: Vec<ClusterStatus> = Vec::new();
+        for watch in &self.watches {
+            let status = watch.cluster().status();
+            if clusters.iter().all(|other| other.name != status.name) {
+                clusters.push(status);
+            }
+        }
+        Facts {
+            flow: format!("{}→hub", self.target.config.cluster),
+            subject: "leases".to_owned(),
+            objects,
+            clusters,
+            undelivered,
+            waiting,
+            not_ready: not_listed(&self.watches, |_| true),
+            ..Facts::default()
         }
     }
 
     fn report(&self) -> Value {
         // A struct of plain values always serializes.
-        serde_json::to_value(self.build()).unwrap_or(Value::Null)
+        serde_json::to_value(self.own_keys()).unwrap_or(Value::Null)
     }
 
-    fn refresh(&self) {
-        let held = self.is_held(&self.shown.state());
-        self.shown.set_held(held);
+    fn refresh(&self, _facts: &Facts) {
+        let held = self.is_held(&self.latest.state());
+        self.latest.set_held(held);
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::config::SectionName;
-use crate::telemetry::{self, Metric, ObjectState};
+use crate::status::ObjectState;
+use crate::telemetry::{self, Metric};
 
 /// Objects, by `section` and `state`.
 const SYNC_OBJECTS: &str = "towline_sync_objects";

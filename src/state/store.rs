@@ -14,7 +14,8 @@ use super::content::{Document, SectionState, Unreadable};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
-use crate::telemetry::{NotReady, state_undone};
+use crate::status::NotReady;
+use crate::telemetry::state_undone;
 
 /// How often a write is attempted at once, if the object has changed each time since it was read.
 const ATTEMPTS: usize = 5;

@@ -6,14 +6,12 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::run::database::Listener;
-use super::run::poller::{FamilyReport, Poller, SectionContext};
-use crate::cluster::Identity;
+use super::run::poller::{FamilyReport, Poller, SectionContext, clearing_is_held};
+use crate::cluster::{ClusterStatus, Identity};
 use crate::config::SectionName;
 use crate::guard::{self, HeldChanges};
 use crate::state::remembered;
-use crate::telemetry::{
-    self, ClusterStatus, Condition, Facts, Held, HeldObject, NotReady, Overview, Readiness, Refused,
-};
+use crate::status::{self, Facts, Held, HeldObject, NotReady, Refused};
 
 /// The report of status sync for the admin server.
 pub struct StatusSyncReport {
@@ -55,41 +53,21 @@ impl StatusSyncReport {
         }
         held
     }
-
-    fn facts(&self) -> Facts {
-        let objection = self.objection();
-        let mut facts = Facts { clusters: self.hub().into_iter().collect(), ..Facts::default() };
-        let held = self.held_changes();
-        for poller in &self.pollers {
-            let report = poller.report();
-            let family = poller.family().as_str();
-            if let Some((_, error)) = &report.failure {
-                facts.database.get_or_insert_with(|| format!("{family}: {error}"));
-            }
-            if let Some((_, error)) = &report.write_failure {
-                facts.failing.get_or_insert_with(|| format!("{family}: {error}"));
-            }
-            facts.not_ready = facts.not_ready.or_else(|| not_ready(poller, &report, objection.is_some()));
-        }
-        facts.held = match objection {
-            Some(objection) => Some(format!("{objection}; waits for `towline approve {}`", self.name)),
-            None => (!held.is_empty()).then(|| guard::waits_for_approval(guard::in_words(&held), &self.name)),
-        };
-        facts
-    }
 }
 
-/// Why no pass of a family can begin, or that its first pass is in progress. A held section is reported as held instead.
+/// Why no pass of a family can begin, or that its first pass is in progress or has failed. A held section is reported as held instead.
 fn not_ready(poller: &Poller, report: &FamilyReport, is_held: bool) -> Option<NotReady> {
     let is_first = !is_held && report.passes == 0 && report.failure.is_none();
     let first_pass = || NotReady {
         reason: format!("the first pass of {} is in progress", poller.family().as_str()),
         unreachable: false,
     };
-    poller.not_ready_because().or_else(|| is_first.then(first_pass))
+    let failed = report.failure.as_ref().filter(|_| report.passes == 0);
+    let failed = || failed.map(|(_, error)| NotReady { reason: error.clone(), unreachable: false });
+    poller.not_ready_because().or_else(|| is_first.then(first_pass)).or_else(failed)
 }
 
-impl telemetry::Section for StatusSyncReport {
+impl status::Section for StatusSyncReport {
     fn name(&self) -> &SectionName {
         &self.name
     }
@@ -98,41 +76,40 @@ impl telemetry::Section for StatusSyncReport {
         "status_sync"
     }
 
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
-        let reports = || self.pollers.iter().map(|poller| poller.report());
-        let total: usize = reports().map(|report| report.objects).sum();
-        let waiting: usize = reports().flat_map(|report| report.waiting.into_values()).sum();
-        let oldest = reports().filter_map(|report| report.oldest_pending).min();
-        Overview {
-            flow: format!("database→{}", self.hub().map(|cluster| cluster.name.to_string()).unwrap_or_default()),
+    fn facts(&self) -> Facts {
+        let hub = self.hub();
+        let mut facts = Facts {
+            flow: format!("database→{}", hub.as_ref().map(|cluster| cluster.name.to_string()).unwrap_or_default()),
             subject: match self.pollers.as_slice() {
                 [one] => one.family().as_str().to_owned(),
                 many => format!("{} families", many.len()),
             },
-            total,
-            in_step: total.saturating_sub(waiting),
-            oldest_seconds: oldest.map(|since| since.elapsed().as_secs_f64()),
-        }
-    }
-
-    fn readiness(&self) -> Readiness {
-        let objection = self.objection();
-        let mut unreachable = None;
+            clusters: hub.into_iter().collect(),
+            objection: self.objection(),
+            ..Facts::default()
+        };
+        let held = self.held_changes();
         for poller in &self.pollers {
             let report = poller.report();
-            match (not_ready(poller, &report, objection.is_some()), &report.failure) {
-                (Some(NotReady { reason, unreachable: true }), _) => unreachable = Some(reason),
-                (Some(NotReady { reason, .. }), _) => return Readiness::NotReady(reason),
-                (None, Some((_, error))) if report.passes == 0 => return Readiness::NotReady(error.clone()),
-                (None, _) => {}
+            let family = poller.family().as_str();
+            let mut rows = report.objects.clone();
+            rows.oldest = report.oldest_pending.map(|since| since.elapsed());
+            facts.objects.append(rows);
+            if let Some((_, error)) = &report.failure {
+                facts.database.get_or_insert_with(|| format!("{family}: {error}"));
             }
+            if let Some((_, error)) = &report.write_failure {
+                facts.failing.get_or_insert_with(|| format!("{family}: {error}"));
+            }
+            // What is not ready for another reason than a hub that does not answer comes first.
+            let not_ready = not_ready(poller, &report, facts.objection.is_some());
+            facts.not_ready = match (facts.not_ready.take(), not_ready) {
+                (Some(first), Some(other)) if first.unreachable && !other.unreachable => Some(other),
+                (first, other) => first.or(other),
+            };
         }
-        let held = || objection.map_or(Readiness::Ready, Readiness::Held);
-        unreachable.map_or_else(held, Readiness::Unreachable)
+        facts.held = (!held.is_empty()).then(|| guard::waits_for_approval(guard::in_words(&held), &self.name));
+        facts
     }
 
     fn report(&self) -> Value {
@@ -160,7 +137,7 @@ impl telemetry::Section for StatusSyncReport {
         report
     }
 
-    fn refresh(&self) {
+    fn refresh(&self, _facts: &Facts) {
         self.pollers.iter().for_each(|poller| poller.refresh());
         guard::record_held(&self.name, &self.held_changes());
     }
@@ -190,7 +167,7 @@ impl telemetry::Section for StatusSyncReport {
             objects.extend(poller.held().into_iter().map(|(key, change)| HeldObject {
                 key: key.to_string(),
                 kind: change.as_str(),
-                reason: format!("its rows in the database are gone, like those of many others of {family}"),
+                reason: clearing_is_held(family),
             }));
         }
         let held = Held { because: self.objection(), objects };

@@ -16,7 +16,7 @@ use super::run::dispatch::Dispatcher;
 use super::run::store::PassStore;
 use super::run::work::Worker;
 use super::status::SyncsetReport;
-use super::status::overview::Overview;
+use super::status::counter::Counter;
 use crate::actor::ChildSpec;
 use crate::cluster::kubeconfig;
 use crate::config::fault::{Fault, Problem};
@@ -133,7 +133,7 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     let dispatcher = dispatcher.over(shared.broker.clone());
     let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
-    let overview = Overview::new(&shared, metrics);
+    let counter = Counter::new(&shared, metrics);
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
         let queue = WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone());
         let database = shared.database.clone();
@@ -143,8 +143,8 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
             .advise(Arc::new(move |text: &str| Some(kubeconfig::of_user(text.as_bytes(), allowed).err()?.to_string())));
         mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
     }
-    let report = SyncsetReport::new(config.name.clone(), overview.clone());
+    let report = SyncsetReport::new(config.name.clone(), counter.clone());
     // The dispatcher waits for its claim, which nobody is granted before the schema is there.
-    let children = move || vec![dispatcher.clone().child(), overview.clone().child(), worker.clone().child()];
+    let children = move || vec![dispatcher.clone().child(), counter.clone().child(), worker.clone().child()];
     wiring.add(Arc::new(report), ChildSpec::supervisor("syncsets", children));
 }

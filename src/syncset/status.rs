@@ -1,11 +1,14 @@
 //! What the admin server shows of syncsets.
 
-pub mod overview;
+pub mod counter;
+
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::config::SYNCSETS;
 use super::metrics::SyncsetMetrics;
@@ -17,8 +20,9 @@ use super::run::dispatch::{DispatchError, SuspendedSyncset};
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::guard;
-use crate::telemetry::{self, Condition, Facts, Family, Held, NotReady, ObjectState, Readiness, Refused, SectionState};
-use overview::{Latest, Overview};
+use crate::status::{self, Facts, Held, ListedObject, NotReady, ObjectState, Objects, Refused};
+use crate::telemetry::Family;
+use counter::{Counter, Latest};
 
 /// Names in the section's message.
 const MOST_NAMES: usize = 3;
@@ -29,20 +33,20 @@ const NOT_COUNTED: &str = "the clusters have not been counted yet";
 
 pub(super) struct SyncsetReport {
     name: SectionName,
-    overview: Overview,
+    counter: Counter,
 }
 
 impl SyncsetReport {
-    pub(super) fn new(name: SectionName, overview: Overview) -> Self {
-        Self { name, overview }
+    pub(super) fn new(name: SectionName, counter: Counter) -> Self {
+        Self { name, counter }
     }
 }
 
 impl SyncsetReport {
     async fn approve_named(&self, name: Option<&str>) -> Result<Value, Refused> {
-        let approved = dispatch::approve(self.overview.database(), name).await;
+        let approved = dispatch::approve(self.counter.database(), name).await;
         let approved = approved.map_err(|error| refused("approve deletions", error))?;
-        self.overview.count_again();
+        self.counter.count_again();
         if approved.is_empty() {
             let reason = match name {
                 None => "no deletions are held".to_owned(),
@@ -66,39 +70,53 @@ fn refused(step: &'static str, error: DispatchError) -> Refused {
     }
 }
 
-/// What was counted, as the condition of a section is made of it.
+/// What was counted, as the condition of a section is made of it. Some clusters never answer, and no operator of Towline has to act: they
+/// do not make the section unwell, unless there are no others.
 fn facts(latest: &Latest) -> Facts {
-    let objects = |counted: &Counted| {
-        let states = [
-            (ObjectState::InStep, SyncState::InStep),
-            (ObjectState::Pending, SyncState::Due),
-            (ObjectState::Failing, SyncState::Failing),
-            (ObjectState::Held, SyncState::Held),
-            (ObjectState::Paused, SyncState::Paused),
-        ];
-        states.map(|(object, state)| (object, counted.of(state))).into()
+    let (flow, subject) = ("hub→clusters".to_owned(), "clusters".to_owned());
+    let facts = Facts { flow, subject, database: latest.failure.clone(), ..Facts::default() };
+    let Some(counted) = &latest.counted else {
+        let reason = NOT_COUNTED.to_owned();
+        return Facts { not_ready: Some(NotReady { reason, unreachable: false }), ..facts };
     };
-    let reason = NOT_COUNTED.to_owned();
+    // Which clusters these changes concern is not known yet.
+    let is_behind = counted.dispatcher.cursor < counted.dispatcher.newest;
     Facts {
-        database: latest.failure.clone(),
-        not_ready: latest.counted.is_none().then_some(NotReady { reason, unreachable: false }),
-        held: latest.counted.as_ref().filter(|counted| !counted.suspended.is_empty()).map(because),
-        failing: latest.counted.as_ref().and_then(refused_kubeconfigs),
-        waiting: latest.counted.as_ref().filter(|counted| no_cluster_answers(counted)).map(|_| NO_CLUSTER.to_owned()),
-        objects: latest.counted.as_ref().map(objects).unwrap_or_default(),
-        ..Facts::default()
+        objects: objects(counted),
+        held: (!counted.suspended.is_empty()).then(|| because(counted)),
+        failing: refused_kubeconfigs(counted),
+        waiting: no_cluster_answers(counted).then(|| NO_CLUSTER.to_owned()),
+        pending: is_behind.then(|| "changes are being dispatched".to_owned()),
+        ..facts
     }
 }
 
-/// The names of some held syncsets.
+/// The clusters by state, and of what is not in step as much as was read from the database.
+fn objects(counted: &Counted) -> Objects {
+    let mut objects = Objects::counted(counted.states.iter().map(|(state, count)| (state.of_object(), *count)));
+    objects.oldest = counted.oldest;
+    let held = counted.suspended.iter().take(MOST_HELD).map(held);
+    let failures = counted.failures.iter().map(failure);
+    objects.not_in_step = held.chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
+    let all = counted.suspended.len() + counted.of(SyncState::Failing) + counted.of(SyncState::Unreachable);
+    objects.more = all.saturating_sub(objects.not_in_step.len());
+    objects
+}
+
+/// The names of some held syncsets: of those that an approval helps, if there are any.
 fn because(counted: &Counted) -> String {
-    let mut names: Vec<String> = counted.suspended.iter().take(MOST_NAMES).map(SuspendedSyncset::label).collect();
-    let others = counted.suspended.len() - names.len();
+    let approvable = counted.suspended.iter().filter(|suspended| suspended.cause != Cause::Unreadable);
+    let (chosen, is_approvable) = match approvable.collect::<Vec<_>>() {
+        none if none.is_empty() => (counted.suspended.iter().collect(), false),
+        some => (some, true),
+    };
+    let mut names: Vec<String> = chosen.iter().take(MOST_NAMES).map(|suspended| suspended.label()).collect();
+    let others = chosen.len() - names.len();
     if others > 0 {
         names.push(format!("{others} others"));
     }
     let names = names.join(", ");
-    if counted.suspended.iter().all(|suspended| suspended.cause == Cause::Unreadable) {
+    if !is_approvable {
         return format!("deletions are held of {names}");
     }
     guard::waits_for_approval(format_args!("deletions of {names}"), SYNCSETS)
@@ -119,50 +137,16 @@ fn no_cluster_answers(counted: &Counted) -> bool {
     served > 0 && counted.of(SyncState::Unreachable) == served
 }
 
-/// Some clusters never answer, and no operator of Towline has to act: they are counted and do not make the section unwell, unless there
-/// are no others.
-fn condition(latest: &Latest) -> Condition {
-    let mut condition = Condition::of(&facts(latest));
-    let is_behind = |counted: &Counted| counted.dispatcher.cursor < counted.dispatcher.newest;
-    // Which clusters these changes concern is not known yet.
-    if condition.state > SectionState::Pending && latest.counted.as_ref().is_some_and(is_behind) {
-        let separator = if condition.message.is_empty() { "" } else { "; " };
-        let message = format!("changes are being dispatched{separator}{}", condition.message);
-        condition = Condition::new(SectionState::Pending, message);
-    }
-    let unreachable = latest.counted.as_ref().map(|counted| counted.of(SyncState::Unreachable)).unwrap_or_default();
-    if unreachable > 0 {
-        let separator = if condition.message.is_empty() { "" } else { ", " };
-        condition.message = format!("{}{separator}{unreachable} unreachable", condition.message);
-    }
-    condition
-}
-
-fn row(latest: &Latest) -> telemetry::Overview {
-    let counted = latest.counted.clone().unwrap_or_default();
-    telemetry::Overview {
-        flow: "hub→clusters".to_owned(),
-        subject: "clusters".to_owned(),
-        total: counted.states.values().sum(),
-        in_step: counted.of(SyncState::InStep),
-        oldest_seconds: counted.oldest.map(|age| age.as_secs_f64()),
-    }
-}
-
 fn report(latest: &Latest) -> Value {
     let Some(counted) = &latest.counted else { return json!({}) };
     let states: Map<String, Value> =
         counted.states.iter().map(|(state, clusters)| (state.as_str().to_owned(), json!(clusters))).collect();
     let (dispatcher, work) = (&counted.dispatcher, &counted.work);
-    let held = counted.suspended.iter().take(MOST_HELD).map(held);
-    let failures = counted.failures.iter().map(failure);
-    let silent = counted.unreachable.iter().map(unreachable);
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
         "held_syncsets": counted.suspended.len(),
         "refused_kubeconfigs": counted.refused,
-        "not_in_step": held.chain(failures).chain(silent).collect::<Vec<_>>(),
         "dispatcher": {
             "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
             "lag_seconds": dispatcher.lag.unwrap_or_default().as_secs_f64(),
@@ -174,34 +158,40 @@ fn report(latest: &Latest) -> Value {
     })
 }
 
-/// As the reports of all jobs list what is not in step.
-fn held(held: &SuspendedSyncset) -> Value {
-    let since = held.since.map(|since| Timestamp::now().duration_since(since).as_secs().max(0));
+fn held(held: &SuspendedSyncset) -> ListedObject {
     let cause = format!("would delete on {} of {} clusters: {}", held.clusters, held.tracks, held.cause.reason());
-    json!({"key": held.label(), "state": "held", "for_seconds": since, "cause": cause, "next_step": held.remedy()})
+    let since = held.since.and_then(instant_of);
+    ListedObject { cause, next_step: Some(held.remedy()), ..ListedObject::new(held.label(), ObjectState::Held, since) }
 }
 
-fn failure(failing: &FailingSyncset) -> Value {
+fn failure(failing: &FailingSyncset) -> ListedObject {
     let FailingSyncset { cluster, syncset, reason, message, age } = failing;
-    let cause = format!("{syncset}: {message}");
-    let next_step = Reason::of_name(reason).map(Reason::next_step);
-    json!({"key": cluster, "state": "failing", "for_seconds": age.as_secs(), "syncset": syncset, "reason": reason, "cause": cause,
-        "next_step": next_step})
-}
-
-fn unreachable(silent: &UnreachableCluster) -> Value {
-    let UnreachableCluster { cluster, condition } = silent;
-    let mut shown = json!({"key": cluster, "state": "unreachable"});
-    if let (Some((reason, message, since)), Some(fields)) = (condition, shown.as_object_mut()) {
-        fields.insert("for_seconds".to_owned(), json!(Timestamp::now().duration_since(*since).as_secs().max(0)));
-        fields.insert("reason".to_owned(), json!(reason.as_str()));
-        fields.insert("cause".to_owned(), json!(message));
-        fields.insert("next_step".to_owned(), json!(reason.next_step()));
+    ListedObject {
+        cause: format!("{syncset}: {message}"),
+        next_step: Reason::of_name(reason).map(|reason| reason.next_step().to_owned()),
+        also: Map::from_iter([("syncset".to_owned(), json!(syncset)), ("reason".to_owned(), json!(reason))]),
+        ..ListedObject::new(cluster, ObjectState::Failing, Instant::now().checked_sub(*age))
     }
-    shown
 }
 
-impl telemetry::Section for SyncsetReport {
+fn unreachable(silent: &UnreachableCluster) -> ListedObject {
+    let shown = ListedObject::new(&silent.cluster, ObjectState::Unreachable, None);
+    let Some((reason, message, since)) = &silent.condition else { return shown };
+    ListedObject {
+        since: instant_of(*since),
+        cause: message.clone(),
+        next_step: Some(reason.next_step().to_owned()),
+        also: Map::from_iter([("reason".to_owned(), json!(reason.as_str()))]),
+        ..shown
+    }
+}
+
+fn instant_of(since: Timestamp) -> Option<Instant> {
+    let age = Duration::try_from(Timestamp::now().duration_since(since)).unwrap_or_default();
+    Instant::now().checked_sub(age)
+}
+
+impl status::Section for SyncsetReport {
     fn name(&self) -> &SectionName {
         &self.name
     }
@@ -210,33 +200,22 @@ impl telemetry::Section for SyncsetReport {
         SYNCSETS
     }
 
-    fn readiness(&self) -> Readiness {
-        facts(&self.overview.latest()).readiness()
-    }
-
-    fn condition(&self) -> Condition {
-        condition(&self.overview.latest())
-    }
-
-    fn overview(&self) -> telemetry::Overview {
-        row(&self.overview.latest())
+    fn facts(&self) -> Facts {
+        facts(&self.counter.latest())
     }
 
     fn report(&self) -> Value {
-        report(&self.overview.latest())
+        report(&self.counter.latest())
     }
 
-    /// The gauges are set when the clusters are counted.
-    fn refresh(&self) {}
-
     fn count(&self) -> BoxFuture<'_, ()> {
-        self.overview.count_now().boxed()
+        self.counter.count_now().boxed()
     }
 
     /// From the database: what was counted is some seconds old, and an approval is for what is held now.
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         async {
-            let held = dispatch::suspended(self.overview.database()).await;
+            let held = dispatch::suspended(self.counter.database()).await;
             let held = held.map_err(|error| refused("list held deletions", error))?;
             Ok(Held { because: None, objects: held.iter().map(SuspendedSyncset::as_object).collect() })
         }
@@ -252,20 +231,18 @@ impl telemetry::Section for SyncsetReport {
     }
 
     fn families(&self) -> Vec<Family> {
-        self.overview.latest().applied.as_ref().map(SyncsetMetrics::families).unwrap_or_default()
+        self.counter.latest().applied.as_ref().map(SyncsetMetrics::families).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use uuid::Uuid;
 
     use super::*;
     use crate::documents::Counts;
+    use crate::status::{Condition, SectionState};
     use crate::syncset::run::counts::DispatcherState;
-    use crate::telemetry::SectionState;
 
     fn counted() -> Counted {
         let states = [
@@ -318,7 +295,8 @@ mod tests {
 
     #[test]
     fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
-        let shown = report(&latest(Counted { suspended: vec![monitoring()], ..counted() }));
+        let latest = latest(Counted { suspended: vec![monitoring()], ..counted() });
+        let (shown, objects) = (report(&latest), facts(&latest).objects);
         assert_eq!(
             shown,
             json!({
@@ -326,33 +304,40 @@ mod tests {
                 "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
                 "held_syncsets": 1,
                 "refused_kubeconfigs": 0,
-                "not_in_step": [
-                    {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
-                        "cause": "would delete on 12 of 20 clusters: most of its objects there would be deleted",
-                        "next_step": "take the change back, or `towline approve syncsets monitoring`"},
-                    {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
-                        "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
-                        "next_step": "grant the right to the account of the kubeconfig"},
-                ],
                 "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
                 "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
             })
         );
-        let row = row(&latest(counted()));
-        assert_eq!((row.in_step, row.total, row.oldest_seconds), (6, 21, Some(1.5)));
+        assert_eq!(
+            json!(objects.not_in_step),
+            json!([
+                    {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
+                    "cause": "would delete on 12 of 20 clusters: most of its objects there would be deleted",
+                    "next_step": "take the change back, or `towline approve syncsets monitoring`"},
+                {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
+                    "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
+                    "next_step": "grant the right to the account of the kubeconfig"},
+            ])
+        );
+        let in_step = objects.count(ObjectState::InStep);
+        assert_eq!((in_step, objects.total(), objects.oldest), (6, 21, Some(Duration::from_millis(1500))));
+    }
+
+    fn condition(latest: &Latest) -> Condition {
+        facts(latest).condition(&"syncsets".parse().expect("a name"))
     }
 
     #[test]
     fn what_an_operator_has_to_do_makes_the_section_unwell_and_clusters_that_do_not_answer_do_not() {
         let mut counted = Counted { states: [(SyncState::InStep, 6), (SyncState::Unreachable, 2)].into(), ..counted() };
         let of = |counted: &Counted| condition(&latest(counted.clone()));
-        assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched, 2 unreachable"));
+        assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched; 2 unreachable"));
         let paused = Counted { states: [(SyncState::InStep, 6), (SyncState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&paused), Condition::new(SectionState::Pending, "changes are being dispatched; 1 paused"));
         counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
         let refused = Counted { refused: 1, ..counted.clone() };
-        assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused, 2 unreachable"));
+        assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused; 2 unreachable"));
         let alone = Counted { states: [(SyncState::Unreachable, 2), (SyncState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
         counted.states.insert(SyncState::Failing, 3);
@@ -360,6 +345,18 @@ mod tests {
         counted.suspended = vec![monitoring(); 5];
         let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
             2 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
+        assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        // An approval does not help the others.
+        for suspended in &mut counted.suspended[1..] {
+            (suspended.cause, suspended.name) = (Cause::Unreadable, "unreadable".to_owned());
+        }
+        let message =
+            "deletions of SelectorSyncSet monitoring wait for `towline approve syncsets`; 3 failing, 2 unreachable";
+        assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        counted.suspended.truncate(3);
+        counted.suspended.remove(0);
+        let message =
+            "deletions are held of SelectorSyncSet unreadable, SelectorSyncSet unreadable; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
         let failed = Latest { failure: Some("refused".to_owned()), ..latest(counted) };
         assert_eq!(condition(&failed).state, SectionState::Blocked);

@@ -17,6 +17,7 @@ use towline::test_api::inventory::InventoryMetrics;
 use towline::test_api::jobs::JOBS;
 use towline::test_api::lease::LeaseMetrics;
 use towline::test_api::resource_sync::{Direction, SyncMetrics};
+use towline::test_api::status::{Admin, Tree, serve};
 use towline::test_api::status_sync::StatusSyncMetrics;
 use towline::test_api::syncset::dispatch::{DispatchObserver, Turn};
 use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
@@ -24,7 +25,7 @@ use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, ReconcileEnd, WorkObserver};
 use towline::test_api::syncset::{Applied, Counted, SelectorApplied, SyncState, SyncsetMetrics};
 use towline::test_api::telemetry::{
-    self, Admin, ReconcileResult, RestClientMetrics, Tree, WorkqueueMetrics, actors, cluster_available,
+    self, ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available,
     cluster_new_credentials_fail, db_query, leader_election_master_status, section_well, state_undone,
 };
 
@@ -72,7 +73,7 @@ async fn scrape() -> String {
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(telemetry::serve(listener, admin, CancellationToken::new()));
+    let server = tokio::spawn(serve(listener, admin, CancellationToken::new()));
     let mut stream = TcpStream::connect(address).await.expect("the server listens");
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.expect("the server reads");
     let mut answer = String::new();

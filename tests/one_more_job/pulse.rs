@@ -18,7 +18,8 @@ use towline::test_api::config::{ClusterName, SectionName};
 use towline::test_api::job::check::{Surroundings, say};
 use towline::test_api::job::permission::{Kinds, Permission};
 use towline::test_api::job::{Job, Reading, Role, Sections, Wiring};
-use towline::test_api::telemetry::{Condition, Facts, Metric, NotReady, Overview, Readiness, Section};
+use towline::test_api::status::{Facts, NotReady, ObjectState, Objects, Section};
+use towline::test_api::telemetry::Metric;
 
 const BEATS_TOTAL: &str = "towline_pulse_beats_total";
 
@@ -131,11 +132,6 @@ impl Pulse {
     fn beats(&self) -> u64 {
         self.beats.load(Ordering::Relaxed)
     }
-
-    fn facts(&self) -> Facts {
-        let not_ready = NotReady { reason: "no beat has been written yet".to_owned(), unreachable: false };
-        Facts { not_ready: (self.beats() == 0).then_some(not_ready), ..Facts::default() }
-    }
 }
 
 impl Section for Pulse {
@@ -147,22 +143,18 @@ impl Section for Pulse {
         "pulse"
     }
 
-    fn readiness(&self) -> Readiness {
-        self.facts().readiness()
-    }
-
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
-        let flow = format!("→{}", self.config.file.display());
-        Overview { flow, subject: "beats".to_owned(), total: 1, in_step: 1, oldest_seconds: None }
+    fn facts(&self) -> Facts {
+        let not_ready = NotReady { reason: "no beat has been written yet".to_owned(), unreachable: false };
+        Facts {
+            flow: format!("→{}", self.config.file.display()),
+            subject: "beats".to_owned(),
+            objects: Objects::counted([(ObjectState::InStep, 1)]),
+            not_ready: (self.beats() == 0).then_some(not_ready),
+            ..Facts::default()
+        }
     }
 
     fn report(&self) -> Value {
         json!({ "beats": self.beats() })
     }
-
-    fn refresh(&self) {}
 }

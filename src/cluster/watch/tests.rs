@@ -7,9 +7,9 @@ use tokio::task::JoinHandle;
 use super::scripted::Script;
 use super::*;
 use crate::actor::Scope;
+use crate::cluster::ClusterState;
 use crate::cluster::{Availability, Listed, ObjectKey};
 use crate::config::ResourceId;
-use crate::telemetry::ClusterState;
 
 const WITHIN: Duration = Duration::from_hours(1);
 

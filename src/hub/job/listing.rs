@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::documents::Kind;
 use crate::job::output::{NOTHING, one_line, or_nothing};
-use crate::telemetry::brief;
+use crate::status::brief;
 
 /// Characters that are shown of a message, unless the table is wide: as many as `towline failures` shows.
 const MESSAGE: usize = 140;

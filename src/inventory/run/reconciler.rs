@@ -29,9 +29,9 @@ use super::caches::{Caches, Homes, Owners};
 use super::follower::Changed;
 use super::ignored::Marks;
 use super::kinds;
+use super::latest::{LatestState, ProjectState};
 use super::poster::{Deliver, Delivered};
 use super::record;
-use super::shown::{ProjectState, Shown};
 use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope};
 use crate::cluster::{
     Cluster, Demand, FIELD_MANAGER, Fence, Listed, ObjectKey, Payload, Request, Watch, full_text, is_at_least,
@@ -73,7 +73,7 @@ pub struct Reconciler {
     pub caches: Caches,
     pub poster: Mailbox<Deliver>,
     pub token: watch::Receiver<u64>,
-    pub shown: Arc<Shown>,
+    pub latest: Arc<LatestState>,
 }
 
 /// What has ended.
@@ -280,7 +280,7 @@ impl Run {
             (ProjectState::Counts, View::Complete) => "collecting",
             (ProjectState::Counts, _) => "listing",
         });
-        self.reconciler.shown.observed(state, self.index.as_ref().map(Index::summary));
+        self.reconciler.latest.observed(state, self.index.as_ref().map(Index::summary));
     }
 
     /// Finds the project that counts.
@@ -300,7 +300,7 @@ impl Run {
             }
             _ => {
                 self.last_written = None;
-                self.reconciler.shown.prunes(false);
+                self.reconciler.latest.prunes(false);
                 self.index = Some(Index::new(self.reconciler.settings.clone(), project, rand::random()));
                 self.indexes += 1;
                 self.everything = true;
@@ -326,7 +326,7 @@ impl Run {
         }
         let remembered = Remembered::of(&project.status());
         let has_hash = remembered.entries.values().any(|entry| !entry.sent_hash.is_empty());
-        self.reconciler.shown.prunes(index.has_written_hashes() && !has_hash);
+        self.reconciler.latest.prunes(index.has_written_hashes() && !has_hash);
     }
 
     /// Gives ignored projects their condition.

@@ -10,6 +10,7 @@ use crate::hub::HubMetrics;
 use crate::inventory::InventoryMetrics;
 use crate::lease::LeaseMetrics;
 use crate::resource_sync::{Direction, SyncMetrics};
+use crate::status::ObjectState;
 use crate::status_sync::{StatusSyncMetrics, WriteOutcome};
 use crate::syncset::SyncsetMetrics;
 use crate::syncset::plan::guard::Cause;
@@ -20,9 +21,9 @@ use crate::syncset::run::counts::{Counted, DispatcherState, SyncState};
 use crate::syncset::run::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use crate::syncset::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::telemetry::{
-    Metric, MetricKind, ObjectState, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors,
-    cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
-    render_families, render_process, section_well, state_undone,
+    Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
+    cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder, render_families,
+    render_process, section_well, state_undone,
 };
 
 const SECTION: &[&str] = &["databases"];

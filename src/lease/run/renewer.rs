@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use super::super::plan::renewals::{Action, Observed, Plan, Secret, Timing};
 use super::super::plan::steps::{Found, Method};
+use super::latest::{LatestState, Obstacle};
 use super::readiness::{PodState, SecretState};
 use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
-use super::shown::{Obstacle, Shown};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::{Demand, DynamicCluster, Error, Urgency, Watch};
 
@@ -31,7 +31,7 @@ pub struct Renewer {
     /// The state of the pod; `None` where no pod gates the lease.
     pub pod: Option<watch::Receiver<PodState>>,
     /// What operators see of it.
-    pub shown: Arc<Shown>,
+    pub latest: Arc<LatestState>,
     /// The watches of the Secret and the pod.
     pub sources: Vec<Arc<Watch>>,
     /// Keeps the watches running where the section is not elected.
@@ -41,7 +41,7 @@ pub struct Renewer {
 /// The state of one run.
 struct RenewerState {
     target: Arc<Target>,
-    shown: Arc<Shown>,
+    latest: Arc<LatestState>,
     secret: watch::Receiver<SecretState>,
     pod: Option<watch::Receiver<PodState>>,
     plan: Plan,
@@ -70,7 +70,7 @@ impl Renewer {
     pub async fn run(self: Arc<Self>, scope: Scope) -> Result<(), BoxError> {
         let mut state = RenewerState {
             target: Arc::clone(&self.target),
-            shown: Arc::clone(&self.shown),
+            latest: Arc::clone(&self.latest),
             secret: self.secret.clone(),
             pod: self.pod.clone(),
             plan: Plan::new(Timing::new(&self.target.config, self.started)),
@@ -134,11 +134,11 @@ impl RenewerState {
             self.detached = None;
         }
         if self.current.as_ref().is_some_and(|hub| observed.secret == Secret::Valid(hub.fingerprint())) {
-            self.shown.uses_the_secret();
+            self.latest.uses_the_secret();
         }
         let obstacle = self.obstacle(&secret, pod);
         scope.set_state(obstacle.state());
-        self.shown.observed(obstacle, self.plan.acknowledged().filter(|_| ready && self.current.is_some()), &secret);
+        self.latest.observed(obstacle, self.plan.acknowledged().filter(|_| ready && self.current.is_some()), &secret);
         next.until
     }
 
@@ -180,18 +180,18 @@ impl RenewerState {
         let chance = rand::rng().random();
         self.plan.renewed(sent, outcome.as_ref().copied().map_err(failure), Instant::now(), chance);
         match outcome {
-            Ok(()) => self.shown.renewed(skew),
+            Ok(()) => self.latest.renewed(skew),
             // The section's own lease has expired. Even if an earlier request of this renewal was sent, its effect is
             // for the next holder to find.
             Err(Error::LeaseExpired(_)) => {}
-            Err(error) => self.shown.failed(&error),
+            Err(error) => self.latest.failed(&error),
         }
     }
 
     fn detached_ended(&mut self, renewed: &Renewed) {
         if renewed.outcome.is_ok() {
             self.plan.detached_succeeded(renewed.sent);
-            self.shown.renewed(renewed.skew);
+            self.latest.renewed(renewed.skew);
         }
     }
 
@@ -205,13 +205,13 @@ impl RenewerState {
                 self.method = Method::Patch;
                 self.found = found;
                 self.is_refused = false;
-                self.shown.took_over();
+                self.latest.took_over();
             }
             // The Secret no longer has these credentials, or the request was not sent.
             Ok(_) | Err(Error::LeaseExpired(_)) => {}
             Err(error) => {
                 self.is_refused = true;
-                self.shown.rejected(&error);
+                self.latest.rejected(&error);
             }
         }
     }
@@ -233,7 +233,7 @@ impl RenewerState {
 /// However a run ends, the lease is no longer held by it.
 impl Drop for RenewerState {
     fn drop(&mut self) {
-        self.shown.stopped();
+        self.latest.stopped();
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
     use crate::lease::config::LeaseConfig;
     use crate::lease::run::credentials::{self, Error as Fault};
     use crate::lease::status::LeaseReport;
-    use crate::telemetry::Section;
+    use crate::status::Section;
 
     fn renewer() -> (RenewerState, LeaseReport) {
         let config = LeaseConfig {
@@ -287,13 +287,13 @@ mod tests {
             renew_interval: Duration::from_secs(20),
             startup_delay: Duration::ZERO,
         };
-        let shown = Arc::new(Shown::new(&config));
+        let latest = Arc::new(LatestState::new(&config));
         let plan = Plan::new(Timing::new(&config, Instant::now()));
         let target = Arc::new(Target::new(config, "host".to_owned(), None));
-        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&shown), Vec::new());
+        let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&latest), Vec::new());
         let state = RenewerState {
             target,
-            shown,
+            latest,
             secret: watch::channel(SecretState::Unknown).1,
             pod: None,
             plan,
@@ -312,8 +312,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_not_held_after_its_renewer_has_ended() {
         let (state, report) = renewer();
-        state.shown.renewed(None);
-        state.shown.observed(Obstacle::Nothing, Some(Instant::now()), &SecretState::Unknown);
+        state.latest.renewed(None);
+        state.latest.observed(Obstacle::Nothing, Some(Instant::now()), &SecretState::Unknown);
         assert_eq!(report.report()["held"], true);
         drop(state);
         let told = report.report();

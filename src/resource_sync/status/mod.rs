@@ -4,7 +4,6 @@ pub mod queue_metrics;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::actor::{Dispatcher, Snapshot};
-use crate::cluster::{Identification, ObjectKey};
+use crate::cluster::{ClusterStatus, Identification, ObjectKey};
 use crate::config::{ClusterName, SectionName};
 use crate::guard::{self, GuardedChange};
 use crate::resource_sync::metrics::Direction;
@@ -25,13 +24,11 @@ use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::Section;
 use crate::resource_sync::run::section::protection::NAMED;
 use crate::state::StateReport;
-use crate::telemetry::{
-    self, ClusterStatus, Condition, Facts, Held, HeldObject, ObjectState, Overview, Purpose, Readiness, Refused,
-};
+use crate::status::{self, Facts, Held, HeldObject, ListedObject, ObjectState, Objects, Purpose, Refused};
 use queue_metrics::QueueMetrics;
 
-/// How many objects are listed by name.
-const MOST_LISTED: usize = 50;
+/// How many objects are named that are never synced.
+const MOST_NAMED: usize = 50;
 
 pub type SyncDispatcher = Dispatcher<Section, QueueMetrics>;
 
@@ -42,15 +39,13 @@ pub struct SyncReport {
     queue: Arc<QueueMetrics>,
 }
 
-/// The section's part of `/status`.
+/// The keys of `/status` that only sections of this job have.
 #[derive(Debug, Serialize)]
-struct Report {
+struct OwnKeys {
     mode: &'static str,
     remote: ClusterName,
     local: ClusterName,
     resource: String,
-    /// Pairs by state.
-    objects: BTreeMap<&'static str, usize>,
     queue: Snapshot,
     /// Age in seconds of the oldest change that is not written to the other side.
     oldest_unsynced_seconds: Oldest,
@@ -73,14 +68,6 @@ struct Report {
     /// How many steps a dry run would have carried out, by step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     planned: BTreeMap<&'static str, u64>,
-    /// For how long it has been unknown whether objects are in step, because a cluster does not answer or a watch is broken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    objects_unknown_for_seconds: Option<u64>,
-    /// The objects that fail or have waited for too long, the most urgent and oldest first.
-    not_in_step: Vec<NotInStep>,
-    /// How many more there are.
-    #[serde(skip_serializing_if = "is_zero")]
-    not_in_step_more: usize,
     /// Fields that an API server does not keep as they were written.
     #[serde(skip_serializing_if = "Option::is_none")]
     unkept: Option<UnkeptReport>,
@@ -94,11 +81,6 @@ struct Report {
     failures: Vec<AgedFailure>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
 #[derive(Debug, Serialize)]
 struct LeftOutReport {
     objects: usize,
@@ -110,21 +92,6 @@ struct LeftOutReport {
 struct LeftOutObject {
     key: ObjectKey,
     reason: &'static str,
-}
-
-/// An object that fails or waits.
-#[derive(Debug, Default, Serialize)]
-struct NotInStep {
-    key: String,
-    state: &'static str,
-    for_seconds: u64,
-    cause: String,
-    next_step: String,
-    /// What triggers the next attempt, where that is not a delay.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    retry: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_in_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -174,136 +141,78 @@ impl SyncReport {
         clusters
     }
 
-    /// The facts that decide the section's condition.
-    fn facts(&self) -> Facts {
-        let now = Instant::now();
-        let section = &self.section;
-        let clusters = self.clusters();
-        let not_ready = section.not_ready_because();
-        let broken = section.broken_watch();
-        let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
-        let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
-        let (refused, held) = match section.identification() {
-            Identification::Refused(objection) => (Some(objection.to_string()), None),
-            Identification::Held(objection) => {
-                (None, Some(format!("{objection}; waits for `towline approve {}`", section.name())))
-            }
-            Identification::Clear | Identification::Unread | Identification::Undecided => {
-                (None, section.what_is_held())
-            }
-        };
-        let (objects, failing, waiting) = section.index(|index| {
+    /// The pairs, and what the first of those that are listed waits for.
+    fn objects(&self, clusters: &[ClusterStatus], now: Instant) -> (Objects, Option<String>) {
+        let unanswered = unanswered(clusters);
+        let mut waiting = None;
+        let objects = self.section.index(|index| {
             let table = &index.table;
-            let listed = table.not_in_step(now, MOST_LISTED);
-            let sentence = listed.iter().find_map(|(key, pair, ..)| pair.waits.as_ref()?.sentence(&key.local));
-            (table.states(now), table.failures(now).into_iter().next().map(|(_, failure)| failure), sentence)
+            let rows = table.pairs().map(|(key, pair)| {
+                let (state, since) = pair.shown(now);
+                (key, pair, state, Some(since))
+            });
+            let mut objects = Objects::of(rows, now, |key, pair, state, since| {
+                let sentence = || pair.waits.as_ref()?.sentence(&key.local);
+                waiting = waiting.take().or_else(sentence);
+                self.listed(key, pair, state, since, unanswered)
+            });
+            let Lags { spec, status } = table.oldest_pending(now);
+            objects.oldest = spec.max(status).max(table.longest_failing(now));
+            objects
         });
-        let is_failing = objects.get(&ObjectState::Failing).is_some_and(|count| *count > 0);
-        Facts {
-            clusters,
-            refused,
-            held,
-            failing: section.other_daemon().or_else(|| {
-                failing.filter(|_| is_failing).map(|failure| format!("{}: {}", failure.key, failure.reason))
-            }),
-            waiting,
-            broken_watch: broken.map(|(_, reason)| reason),
-            // Before the first list nothing was known.
-            unknown_for: unknown_for.filter(|_| not_ready.is_none()),
-            not_ready,
-            objects,
-            purpose: match section.mode() {
-                Mode::Syncing if section.config().dry_run => Purpose::DryRun,
-                Mode::Syncing => Purpose::Work,
-                Mode::Detaching | Mode::DetachingLocalGone if section.left_to_detach() == 0 => Purpose::Detached,
-                Mode::Detaching | Mode::DetachingLocalGone => Purpose::Detaching,
-            },
-            ..Facts::default()
-        }
+        (objects, waiting)
     }
 
-    /// The objects that fail or have waited for too long, as far as they are listed, and how many more there are.
-    fn not_in_step(&self, now: Instant) -> (Vec<NotInStep>, usize) {
-        let unanswered = self.unanswered();
-        self.section.index(|index| {
-            let all = index.table.not_in_step(now, usize::MAX);
-            let more = all.len().saturating_sub(MOST_LISTED);
-            let listed = all.into_iter().take(MOST_LISTED);
-            (
-                listed.map(|(key, pair, state, age)| self.entry(key, pair, state, age, unanswered.as_ref())).collect(),
-                more,
-            )
-        })
-    }
-
-    /// A cluster that does not answer.
-    fn unanswered(&self) -> Option<ClusterName> {
-        self.clusters().into_iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.name)
-    }
-
-    /// What is known of an object that is not in step.
-    fn entry(
+    /// An object, described where it is not in step.
+    fn listed(
         &self,
         key: &PairKey,
         pair: &Pair,
         state: ObjectState,
-        age: Duration,
+        since: Option<Instant>,
         unanswered: Option<&ClusterName>,
-    ) -> NotInStep {
-        let now = Instant::now();
+    ) -> ListedObject {
+        let (now, object) = (Instant::now(), ListedObject::new(key, state, since));
         let waits = match (&pair.waits, state) {
+            (_, ObjectState::InStep) => return object,
             (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
             _ => match pair.contention(now).filter(|_| unanswered.is_none()) {
                 Some(contention) => Waits::contended(contention.cause()),
                 None => Waits::pending(unanswered.map(ClusterName::as_str)),
             },
         };
-        NotInStep {
-            key: key.to_string(),
-            state: state.as_str(),
-            for_seconds: age.as_secs(),
+        ListedObject {
             cause: waits.cause,
-            next_step: waits.next_step,
+            next_step: Some(waits.next_step),
             retry: waits.retry,
-            retry_in_seconds: self.queue.retried_in(key, now).map(|left| left.as_secs().max(1)),
+            retry_at: self.queue.retried_in(key, now).map(|left| now + left),
+            ..object
         }
     }
 
     /// The state of an object, by its key on either side, whether it is listed or not. Two objects of the two sides may have one key.
-    fn of_object(&self, name: &str) -> Vec<NotInStep> {
-        let (now, unanswered) = (Instant::now(), self.unanswered());
+    fn of_object(&self, name: &str) -> Vec<ListedObject> {
+        let (now, clusters) = (Instant::now(), self.clusters());
         self.section.index(|index| {
             let is_meant = |key: &PairKey| key.local.to_string() == name || key.remote.to_string() == name;
             let pairs = index.table.pairs().filter(|(key, _)| is_meant(key));
             let of = |(key, pair): (&PairKey, &Pair)| {
                 let (state, since) = pair.shown(now);
-                let age = now.saturating_duration_since(since);
-                if state == ObjectState::InStep {
-                    NotInStep {
-                        key: key.to_string(),
-                        state: state.as_str(),
-                        for_seconds: age.as_secs(),
-                        ..NotInStep::default()
-                    }
-                } else {
-                    self.entry(key, pair, state, age, unanswered.as_ref())
-                }
+                self.listed(key, pair, state, Some(since), unanswered(&clusters))
             };
             pairs.map(of).collect()
         })
     }
 
-    fn build(&self) -> Report {
+    fn own_keys(&self) -> OwnKeys {
         let now = Instant::now();
         let section = &self.section;
-        let (objects, oldest, failures, planned, totals, unkept) = section.index(|index| {
+        let (oldest, failures, planned, totals, unkept) = section.index(|index| {
             let table = &index.table;
             let (totals, unkept) = (table.unkept_totals(), table.unkept());
-            (table.states(now), table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
+            (table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
         });
-        let (not_in_step, not_in_step_more) = self.not_in_step(now);
-        let (left_out, left_out_objects) = section.index(|index| index.table.left_out(MOST_LISTED));
-        let facts = self.facts();
+        let (left_out, left_out_objects) = section.index(|index| index.table.left_out(MOST_NAMED));
         let bounds = section.bounds();
         let (held, held_first) = section.index(|index| {
             let held = index.guard.changes.held(bounds, now);
@@ -313,7 +222,7 @@ impl SyncReport {
         let Lags { spec, status } = oldest;
         let (changed_settings, left_secrets) =
             section.index(|index| (index.left.settings.clone(), index.left.secrets.clone()));
-        Report {
+        OwnKeys {
             mode: match section.mode() {
                 Mode::Syncing if section.config().dry_run => "dry_run",
                 Mode::Syncing => "syncing",
@@ -323,7 +232,6 @@ impl SyncReport {
             remote: section.config().remote.clone(),
             local: section.config().local.clone(),
             resource: section.config().resource.to_string(),
-            objects: objects.into_iter().map(|(state, count)| (state.as_str(), count)).collect(),
             queue: self.dispatcher.snapshot(),
             oldest_unsynced_seconds: Oldest {
                 spec: spec.map(|age| age.as_secs_f64()),
@@ -336,9 +244,6 @@ impl SyncReport {
             stored_state: section.state().report(),
             changed_settings,
             planned,
-            objects_unknown_for_seconds: facts.unknown_for.map(|since| since.as_secs()),
-            not_in_step,
-            not_in_step_more,
             unkept: (totals.objects > 0).then(|| UnkeptReport {
                 objects: totals.objects,
                 fields: totals.spec + totals.status,
@@ -363,7 +268,12 @@ impl SyncReport {
     }
 }
 
-impl telemetry::Section for SyncReport {
+/// The first of the clusters that does not answer.
+fn unanswered(clusters: &[ClusterStatus]) -> Option<&ClusterName> {
+    clusters.iter().find(|cluster| !cluster.state.is_fine()).map(|cluster| &cluster.name)
+}
+
+impl status::Section for SyncReport {
     fn name(&self) -> &SectionName {
         self.section.name()
     }
@@ -372,47 +282,61 @@ impl telemetry::Section for SyncReport {
         "sync"
     }
 
-    fn readiness(&self) -> Readiness {
-        match (self.facts().readiness(), self.section.identification()) {
-            (Readiness::Ready, Identification::Held(objection)) => Readiness::Held(objection.to_string()),
-            (readiness, _) => readiness,
-        }
-    }
-
-    fn condition(&self) -> Condition {
-        Condition::of(&self.facts())
-    }
-
-    fn overview(&self) -> Overview {
-        let config = self.section.config();
+    fn facts(&self) -> Facts {
         let now = Instant::now();
-        let (states, oldest, failing) = self.section.index(|index| {
-            let table = &index.table;
-            (table.states(now), table.oldest_pending(now), table.longest_failing(now))
-        });
-        Overview {
+        let section = &self.section;
+        let config = section.config();
+        let clusters = self.clusters();
+        let (objects, waiting) = self.objects(&clusters, now);
+        let not_ready = section.not_ready_because();
+        let broken = section.broken_watch();
+        let unanswered = clusters.iter().filter(|cluster| !cluster.state.is_fine()).map(|cluster| cluster.since);
+        let unknown_for = unanswered.chain(broken.as_ref().map(|(since, _)| *since)).max();
+        let (mut refused, mut objection, mut held) = (None, None, None);
+        match section.identification() {
+            Identification::Refused(by) => refused = Some(by.to_string()),
+            Identification::Held(by) => objection = Some(by.to_string()),
+            Identification::Clear | Identification::Unread | Identification::Undecided => held = section.what_is_held(),
+        }
+        let failure = || {
+            let failures = section.index(|index| index.table.failures(now));
+            let first = failures.into_iter().next().filter(|_| objects.count(ObjectState::Failing) > 0);
+            first.map(|(_, failure)| format!("{}: {}", failure.key, failure.reason))
+        };
+        Facts {
             flow: format!("{}→{}", config.remote, config.local),
             subject: config.resource.plural.clone(),
-            total: states.values().sum(),
-            in_step: states.get(&ObjectState::InStep).copied().unwrap_or_default(),
-            oldest_seconds: oldest.spec.max(oldest.status).max(failing).map(|age| age.as_secs_f64()),
+            failing: section.other_daemon().or_else(failure),
+            objects,
+            clusters,
+            refused,
+            objection,
+            held,
+            waiting,
+            broken_watch: broken.map(|(_, reason)| reason),
+            // Before the first list nothing was known.
+            unknown_for: unknown_for.filter(|_| not_ready.is_none()),
+            not_ready,
+            purpose: match section.mode() {
+                Mode::Syncing if config.dry_run => Purpose::DryRun,
+                Mode::Syncing => Purpose::Work,
+                Mode::Detaching | Mode::DetachingLocalGone if section.left_to_detach() == 0 => Purpose::Detached,
+                Mode::Detaching | Mode::DetachingLocalGone => Purpose::Detaching,
+            },
+            ..Facts::default()
         }
     }
 
     fn report(&self) -> Value {
         // A struct of plain values always serializes.
-        serde_json::to_value(self.build()).unwrap_or(Value::Null)
+        serde_json::to_value(self.own_keys()).unwrap_or(Value::Null)
     }
 
-    fn refresh(&self) {
-        let now = Instant::now();
-        let (states, oldest) = self.section.index(|index| {
-            let table = &index.table;
-            (table.states(now), table.oldest_pending(now))
-        });
+    fn refresh(&self, facts: &Facts) {
+        let oldest = self.section.index(|index| index.table.oldest_pending(Instant::now()));
         guard::record_held(self.section.name(), &self.section.held_objects());
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.section.metrics.set_objects(|state| states.get(&state).copied().unwrap_or_default());
+        self.section.metrics.set_objects(|state| facts.objects.count(state));
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.section.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::absences::not_found;
 use super::{Harness, LOCAL_NAME, NAMESPACE, OBJECTS, local, namespace, remote};
 use crate::actor::Outcome;
-use crate::telemetry::ObjectState;
+use crate::status::ObjectState;
 
 const SOURCE: &str = "cloud.teleport.dev/sync-remote-cluster";
 
@@ -84,8 +84,10 @@ async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
     });
     assert!(matches!(harness.reconcile("a").await, Outcome::Done));
     assert_eq!(harness.edge.asked(), [format!("PATCH {NAMESPACE}")]);
-    let states = harness.section.index(|index| index.table.states(tokio::time::Instant::now()));
-    assert_eq!(states.get(&ObjectState::InStep), Some(&1), "{states:?}");
+    let now = tokio::time::Instant::now();
+    let states: Vec<ObjectState> =
+        harness.section.index(|index| index.table.pairs().map(|(_, pair)| pair.shown(now).0).collect());
+    assert_eq!(states, [ObjectState::InStep]);
 }
 
 /// Every pair whose object is gone could delete the empty namespace. It is one namespace, and the approval of the objects was one of

@@ -118,6 +118,26 @@ impl Waiting {
             Self::Leaving => "leaving",
         }
     }
+
+    /// What it waits for.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::Absent => "its object is not on the hub",
+            Self::Ambiguous => "several rows of `spec` have its name, and none has the UID of the object",
+            Self::Foreign => "an object of another owner has the name",
+            Self::Leaving => "an object that is being deleted, or whose owner is gone, has the name",
+        }
+    }
+
+    /// What an operator can do.
+    pub fn next_step(self) -> Option<&'static str> {
+        match self {
+            Self::Absent => None,
+            Self::Ambiguous => Some("remove the wrong rows"),
+            Self::Foreign => Some("delete that object"),
+            Self::Leaving => Some("check its finalizers"),
+        }
+    }
 }
 
 /// What the caches show for one hub object.

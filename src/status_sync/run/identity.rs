@@ -21,7 +21,7 @@ use crate::cluster::{Cluster, Error, Identification, Identity, Objection, Replac
 use crate::config::SectionName;
 use crate::db::Database;
 use crate::state::{Identities, StateStore};
-use crate::telemetry::NotReady;
+use crate::status::NotReady;
 
 /// What this process knows of the hub.
 #[derive(Default)]

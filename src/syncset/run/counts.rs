@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, WorkQueue};
+use crate::status::ObjectState;
 use crate::syncset::plan::action::{Action, ClusterFacts, PAUSES};
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
@@ -36,6 +37,18 @@ pub enum SyncState {
 }
 
 impl SyncState {
+    /// The state as the reports of all jobs name it.
+    pub fn of_object(self) -> ObjectState {
+        match self {
+            Self::Paused => ObjectState::Paused,
+            Self::Unreachable => ObjectState::Unreachable,
+            Self::Failing => ObjectState::Failing,
+            Self::Held => ObjectState::Held,
+            Self::Due => ObjectState::Pending,
+            Self::InStep => ObjectState::InStep,
+        }
+    }
+
     pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
 
     /// Its name in `/status` and in metrics.

@@ -37,7 +37,7 @@ use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::plan::server_result::ServerResult;
 use crate::resource_sync::plan::waits::Waits;
 use crate::state::{GuardState, Identities};
-use crate::telemetry::ObjectState;
+use crate::status::ObjectState;
 
 use clusters::KnownClusters;
 use expectations::Expectations;
@@ -60,7 +60,7 @@ pub(crate) struct Left {
 }
 
 /// A pair as a watch event shows it.
-pub(crate) struct Shown<'o> {
+pub(crate) struct ChangedPair<'o> {
     /// The remote object in the cache.
     pub(crate) remote: Option<&'o Object>,
     /// The local object in the cache.
@@ -120,7 +120,7 @@ impl Index {
     }
 
     /// Records a watch event of a pair. Returns whether the guard may allow other changes now.
-    pub(crate) fn shown(&mut self, key: &PairKey, shown: &Shown<'_>, policy: &Policy, now: Instant) -> bool {
+    pub(crate) fn shown(&mut self, key: &PairKey, shown: &ChangedPair<'_>, policy: &Policy, now: Instant) -> bool {
         let freed = self.register(key, shown.pending, now);
         if shown.remote.is_some() {
             self.guard.came_back(key);

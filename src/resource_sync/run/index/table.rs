@@ -13,7 +13,7 @@ use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::server_result::ServerResult;
 use crate::resource_sync::plan::step::{Contended, LeftOut};
 use crate::resource_sync::plan::waits::Waits;
-use crate::telemetry::ObjectState as PairState;
+use crate::status::ObjectState as PairState;
 
 /// A contention is over when nothing of the pair had to be written again for this long.
 const CALM: Duration = Duration::from_mins(1);
@@ -307,33 +307,6 @@ impl Table {
         *self.planned.entry(step).or_default() += 1;
     }
 
-    /// How many pairs are in each state.
-    pub(crate) fn states(&self, now: Instant) -> BTreeMap<PairState, usize> {
-        let mut states: BTreeMap<_, _> = PairState::ALL.into_iter().map(|state| (state, 0)).collect();
-        for pair in self.pairs.values() {
-            *states.entry(pair.shown(now).0).or_default() += 1;
-        }
-        states
-    }
-
-    /// The pairs that fail or have waited for too long, with the age of their state: the most urgent and oldest first, at most
-    /// `most`.
-    pub(crate) fn not_in_step(&self, now: Instant, most: usize) -> Vec<(&PairKey, &Pair, PairState, Duration)> {
-        let mut found: Vec<_> = self
-            .pairs
-            .iter()
-            .filter_map(|(key, pair)| {
-                let (state, since) = pair.shown(now);
-                let age = now.saturating_duration_since(since);
-                let (rank, after) = state.listed_after()?;
-                (age >= after).then_some((rank, age, key, pair, state))
-            })
-            .collect();
-        found.sort_by(|one, other| (one.0, other.1, one.2).cmp(&(other.0, one.1, other.2)));
-        found.truncate(most);
-        found.into_iter().map(|(_, age, key, pair, state)| (key, pair, state, age)).collect()
-    }
-
     /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
         let oldest = |direction: Direction| {
@@ -450,7 +423,7 @@ mod tests {
         table.pair(&key, start).status_since = Some(start);
         table.ended(&key, PairState::InStep, start, None, start);
         assert_eq!(table.oldest_pending(start), Lags::default());
-        assert_eq!(table.states(start)[&PairState::InStep], 1);
+        assert_eq!(table.pair(&key, start).shown(start).0, PairState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
@@ -464,9 +437,9 @@ mod tests {
         assert_eq!(table.pair(&key, start).shown(start), (PairState::Pending, changed));
         // One that had looked before does not know of it.
         table.ended(&key, PairState::InStep, start, None, start);
-        assert_eq!(table.states(start)[&PairState::Pending], 1);
+        assert_eq!(table.pair(&key, start).shown(start).0, PairState::Pending);
         table.ended(&key, PairState::InStep, changed, None, changed);
-        assert_eq!((table.states(start)[&PairState::Pending], table.states(start)[&PairState::InStep]), (0, 1));
+        assert_eq!(table.pair(&key, start).shown(start).0, PairState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
@@ -524,32 +497,6 @@ mod tests {
         }
         table.ended(&key, PairState::InStep, start, None, start);
         assert_eq!(table.longest_failing(start), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_fails_or_waits_is_listed_the_most_urgent_and_oldest_first_and_healthy_ones_never() {
-        let mut table = Table::default();
-        let start = Instant::now();
-        let states = [
-            ("step", PairState::InStep),
-            ("going", PairState::Deleting),
-            ("paused", PairState::Paused),
-            ("failing", PairState::Failing),
-            ("held", PairState::Held),
-            ("moving", PairState::Pending),
-        ];
-        for (name, state) in states {
-            table.ended(&PairKey::alike("n", name), state, start, None, start);
-        }
-        let listed = |table: &Table, after: u64, most: usize| -> Vec<String> {
-            let found = table.not_in_step(start + Duration::from_secs(after), most);
-            found.into_iter().map(|(key, ..)| key.local.name.to_string()).collect()
-        };
-        // What is paused comes last: nobody has to act.
-        assert_eq!(listed(&table, 0, 9), ["held", "failing", "paused"]);
-        assert_eq!(listed(&table, 10, 9), ["held", "failing", "moving", "paused"]);
-        assert_eq!(listed(&table, 60, 9), ["held", "failing", "going", "moving", "paused"]);
-        assert_eq!(listed(&table, 60, 2), ["held", "failing"]);
     }
 
     #[tokio::test(start_paused = true)]

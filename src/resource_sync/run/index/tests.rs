@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::expectations::{CATCH_UP, Cache, Caches, Expectations};
-use super::{Index, Shown};
+use super::{ChangedPair, Index};
 use crate::cluster::object::Decoded;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store, Written};
 use crate::guard::GuardedChange;
@@ -15,7 +15,7 @@ use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::guard::PairChange;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::policy::Policy;
-use crate::telemetry::ObjectState;
+use crate::status::ObjectState;
 
 fn object(name: &str, version: &str) -> Arc<Object> {
     let text = format!(
@@ -109,7 +109,7 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_change_that_is_no_longer_pending_
     let (mut index, policy, start) = (Index::default(), policy(), Instant::now());
     let (one, two) = (PairKey::alike("n", "one"), PairKey::alike("n", "two"));
     let local = object("one", "5");
-    let gone = Shown {
+    let gone = ChangedPair {
         remote: None,
         local: Some(&local),
         pending: Some(PairChange { change: GuardedChange::Delete, own: true, to_namespace_only: false }),
@@ -122,7 +122,7 @@ fn what_a_watch_shows_is_noted_in_one_go_and_a_change_that_is_no_longer_pending_
     let later = start + Duration::from_secs(3);
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)));
     index.guard.changes.confirm(&two, GuardedChange::Delete);
-    let back = Shown { remote: Some(&local), pending: None, ..gone };
+    let back = ChangedPair { remote: Some(&local), pending: None, ..gone };
     assert!(index.shown(&one, &back, &policy, later), "the other one may go now");
     assert_eq!(index.table.oldest_pending(later).spec, Some(Duration::from_secs(3)), "since the first change");
 }

@@ -18,7 +18,7 @@ use crate::resource_sync::run::index::table::Failure;
 use crate::resource_sync::run::index::unkept::UnkeptFields;
 use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::events::PairEvent;
-use crate::telemetry::ObjectState as PairState;
+use crate::status::ObjectState as PairState;
 
 /// A pair that waits for the end of a terminating namespace checks again after this, should its watch not show it before.
 const NAMESPACE_RECHECK: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use crate::resource_sync::plan::observed::{Absence, Remote};
 use crate::resource_sync::plan::step::Rest;
 use crate::resource_sync::run::index::expectations::CATCH_UP;
 use crate::resource_sync::run::section::Section;
-use crate::telemetry::ObjectState as PairState;
+use crate::status::ObjectState as PairState;
 
 /// A run that can't decide before the end of a list is repeated after this.
 pub(crate) const LISTING_RECHECK: Duration = Duration::from_secs(1);

@@ -32,7 +32,7 @@ use crate::resource_sync::plan::observed::{Namespace, Observed};
 use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::plan::step::{Contended, Next, Rest, Step};
 use crate::resource_sync::run::section::{Mode, Section};
-use crate::telemetry::ObjectState as PairState;
+use crate::status::ObjectState as PairState;
 use conflicts::Way;
 use missing::LISTING_RECHECK;
 use observe::Seen;

@@ -21,7 +21,7 @@ use crate::resource_sync::run::index::expectations::{PairExpectations, Unknown};
 use crate::resource_sync::run::index::table::Uploads;
 use crate::resource_sync::run::section::requeue::SECRET_REFRESH;
 use crate::resource_sync::run::section::{Mode, Section};
-use crate::telemetry::ObjectState as PairState;
+use crate::status::ObjectState as PairState;
 
 /// What a run begins with.
 pub(crate) struct Seen {

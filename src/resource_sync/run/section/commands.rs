@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Mode, Section};
 use crate::cluster::{Identification, Objection};
 use crate::state::{Detached, NotDurable, remembered};
-use crate::telemetry::{NotReady, Refused};
+use crate::status::{NotReady, Refused};
 
 /// Why an approval of the clusters is lost when the process ends.
 const UNKNOWN: &str = "the UID of the local cluster's namespace kube-system can't be read";

@@ -15,7 +15,7 @@ use crate::cluster::{Demand, Watch};
 use crate::job::not_listed;
 use crate::resource_sync::run::index::Index;
 use crate::state::Detached;
-use crate::telemetry::NotReady;
+use crate::status::NotReady;
 
 /// What the section does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::ending;
 use crate::resource_sync::plan::guard::{PairChange, change_to_existing};
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::run::index::Shown;
+use crate::resource_sync::run::index::ChangedPair;
 
 /// The role of a watch for a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Section {
             // Read again under the lock of the index, so that a write of ours is recorded either before this event or after
             // it.
             let (remote, local) = cached();
-            let shown = Shown { remote: remote.as_deref(), local: local.as_deref(), pending, direction };
+            let shown = ChangedPair { remote: remote.as_deref(), local: local.as_deref(), pending, direction };
             index.shown(key, &shown, &self.policy, Instant::now())
         })
     }

@@ -22,10 +22,10 @@ use super::reporter::Reporter;
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identification, Identity, ObjectKey, Watch};
 use crate::guard::GuardedChange;
+use crate::status::NotReady;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::{GATHER, PassSchedule, family_spec};
 use crate::status_sync::run::database::Statements;
-use crate::telemetry::NotReady;
 
 /// Back-off of a pass that failed.
 pub(super) const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
@@ -147,7 +147,7 @@ impl Poller {
                     PassSchedule::after_failure(ended, delay)
                 }
             };
-            reporter.pass_ended(&state, ended - begun);
+            reporter.pass_ended(&state, &self.context.guard, ended - begun);
             scope.set_state(if state.last_pass == PassOutcome::Held { "held" } else { "waiting" });
             wait_for_next_pass(&self.context, &scope, &mut state, &mut schedule, &mut wakes).await;
         }
@@ -233,7 +233,7 @@ async fn wait_for_next_pass(
             }
         };
         *schedule = retry.map_or(*schedule, |at| schedule.retried(ended, at));
-        reporter.update(state);
+        reporter.update(state, &context.guard);
     }
 }
 

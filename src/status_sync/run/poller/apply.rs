@@ -234,8 +234,8 @@ impl<'p> Apply<'p> {
         }
         let failed = outcome.written.iter().rev().find_map(|write| Some((write, write.result.as_ref().err()?)));
         if let Some((write, error)) = failed {
-            entry.record_failure(now, matches!(error.retry(), Retry::Backoff | Retry::After(_)));
-            reporter.write_failed(write, error);
+            let failure = reporter.write_failed(write, error);
+            entry.record_failure(now, matches!(error.retry(), Retry::Backoff | Retry::After(_)), failure);
             return;
         }
         let has_corrected = entry.conflict.record_applied(wrote, now, self.context.shared.interval);
@@ -258,7 +258,7 @@ impl<'p> Apply<'p> {
         }
         if now.saturating_duration_since(self.updated) >= UPDATE_EVERY {
             self.updated = now;
-            reporter.update(self.state);
+            reporter.update(self.state, &self.context.guard);
         }
     }
 }

@@ -11,11 +11,11 @@ use super::hub_watches::HubWatches;
 use super::reporter::Reporter;
 use crate::cluster::Fence;
 use crate::db::Database;
+use crate::status::NotReady;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::FamilySpec;
 use crate::status_sync::run::database::Statements;
 use crate::status_sync::run::identity::HubIdentification;
-use crate::telemetry::NotReady;
 
 /// The parts that all pollers of a section share.
 pub struct SectionContext {

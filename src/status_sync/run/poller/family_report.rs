@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::guard::HeldChanges;
+use crate::status::Objects;
 use crate::status_sync::plan::Sample;
 
 /// Shorter waits for the database are usual, and do not count for the freshness.
@@ -17,8 +18,8 @@ const USUAL_ANSWER: Duration = Duration::from_secs(5);
 pub struct FamilyReport {
     /// Rows of `status` at the last pass.
     pub rows: i64,
-    /// Rows of `spec`.
-    pub objects: usize,
+    /// Rows of `spec`, by state.
+    pub objects: Objects,
     /// Writes so far.
     pub written: u64,
     /// Rows of `spec` whose status is not written, by reason.
@@ -64,7 +65,7 @@ impl FamilyReport {
     pub fn to_json(&self) -> Value {
         let mut report = json!({
             "rows": self.rows,
-            "objects": self.objects,
+            "objects": self.objects.total(),
             "written": self.written,
             "waiting": self.waiting,
             "bad_rows": self.bad_rows,

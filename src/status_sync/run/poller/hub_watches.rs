@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::{Availability, Cluster, Demand, Fence, Listed, ObjectKey, Store, Watch};
 use crate::job::not_listed;
-use crate::telemetry::NotReady;
+use crate::status::NotReady;
 
 pub(super) struct HubWatches {
     /// The kind that the family writes.

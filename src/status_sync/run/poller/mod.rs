@@ -33,6 +33,7 @@ pub use actor::Poller;
 pub use context::SectionContext;
 pub use family_report::FamilyReport;
 pub(in crate::status_sync) use follower::KeyFollower;
+pub(in crate::status_sync) use table::clearing_is_held;
 
 #[cfg(test)]
 mod run_tests;

@@ -50,7 +50,7 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     let may_clear = !(state.is_first_pass && rows == 0 && !*shared.any_rows.borrow());
     let names = state.table.names();
     let due = state.table.due(names, context.hub.hub_objects(), context.hub.targets(), now, shared.interval);
-    context.reporter.update(state);
+    context.reporter.update(state, &context.guard);
     let mut apply = Apply::new(context, scope, state);
     if may_clear {
         apply.clear(due.without_rows).await;
@@ -100,7 +100,7 @@ async fn wait_for_identification(
             return Err(Stopped::HubUnknown);
         }
         identification.compared(context.family, state.table.compare(context.hub.hub_objects()));
-        context.reporter.update(state);
+        context.reporter.update(state, &context.guard);
     }
     loop {
         match identification.of(context.family) {

@@ -11,6 +11,7 @@ use super::poller_state::{PassOutcome, PollerState};
 use super::write::Written;
 use crate::cluster::{Error as ClusterError, Objection, Retry, Verb, full_text};
 use crate::db;
+use crate::status::ObjectState;
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::metrics::{StatusSyncMetrics, WriteOutcome};
 use crate::status_sync::plan::Sample;
@@ -100,8 +101,8 @@ impl Reporter {
     }
 
     /// Reports that a pass has ended.
-    pub(super) fn pass_ended(&self, state: &PollerState, took: Duration) {
-        self.update(state);
+    pub(super) fn pass_ended(&self, state: &PollerState, guard: &FamilyGuard, took: Duration) {
+        self.update(state, guard);
         if state.last_pass == PassOutcome::Complete {
             self.metrics.pass(took);
             self.report.send_modify(|report| {
@@ -113,20 +114,21 @@ impl Reporter {
     }
 
     /// Updates the report from the table.
-    pub(super) fn update(&self, state: &PollerState) {
+    pub(super) fn update(&self, state: &PollerState, guard: &FamilyGuard) {
         let table = &state.table;
         let waiting = table.waiting();
         let foreign = table.foreign();
         let oldest = table.oldest_pending();
-        let any_failing = table.any_failing();
+        let held = guard.held_objects().into_iter().map(|(key, _)| key).collect();
+        let objects = table.objects(self.family.as_str(), &held);
         self.report.send_modify(|report| {
-            report.objects = table.len();
             report.waiting = waiting;
             report.foreign = foreign;
             report.oldest_pending = oldest;
-            if !any_failing {
+            if objects.count(ObjectState::Failing) == 0 {
                 report.write_failure = None;
             }
+            report.objects = objects;
         });
     }
 
@@ -141,7 +143,8 @@ impl Reporter {
         }
     }
 
-    pub(super) fn write_failed(&self, write: &Written, error: &ClusterError) {
+    /// Reports a failed write. Returns it in words.
+    pub(super) fn write_failed(&self, write: &Written, error: &ClusterError) -> String {
         let family = self.family.as_str();
         if error.is_unreachable() || matches!(error.retry(), Retry::Reread) {
             tracing::debug!(family, object = %write.key, verb = %write.verb, %error, "write failed");
@@ -149,7 +152,8 @@ impl Reporter {
             tracing::warn!(family, object = %write.key, verb = %write.verb, %error, "write failed, retrying");
         }
         let text = format!("{} {}: {error}", write.verb, write.key);
-        self.report.send_modify(|report| report.write_failure = Some((error.kind(), text)));
+        self.report.send_modify(|report| report.write_failure = Some((error.kind(), text.clone())));
+        text
     }
 
     /// Reports that a write has corrected an edit of another writer.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::actor::Backoff;
 use crate::cluster::{ListMoment, Object, ObjectKey, Store};
+use crate::status::ObjectState;
 use crate::status_sync::plan::changes::Waiting;
 use crate::status_sync::plan::{ConflictTracker, Digest, Fingerprint, Sample};
 use crate::status_sync::run::database::Found;
@@ -72,8 +73,8 @@ pub(super) struct RowState {
     foreign: Vec<ObjectKey>,
     refusals: u32,
     not_before: Option<Instant>,
-    /// When its last write failed, until one succeeds.
-    failed: Option<Instant>,
+    /// When and how its last write failed, until one succeeds.
+    failed: Option<(Instant, Box<str>)>,
 }
 
 impl RowState {
@@ -109,13 +110,24 @@ impl RowState {
         self.not_before.is_some_and(|moment| now < moment)
     }
 
-    pub(super) fn is_failing(&self) -> bool {
-        self.failed.is_some()
+    /// Its state as reports name it, and since when it is in it, where that is known.
+    pub(super) fn state(&self) -> (ObjectState, Option<Instant>) {
+        match (self.waiting, &self.failed, self.pending) {
+            (Some(_), ..) => (ObjectState::Missing, None),
+            (None, Some((failed, _)), pending) => (ObjectState::Failing, pending.or(Some(*failed))),
+            (None, None, Some(pending)) => (ObjectState::Pending, Some(pending)),
+            (None, None, None) => (ObjectState::InStep, None),
+        }
+    }
+
+    /// How its last write failed, until one succeeds.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failed.as_ref().map(|(_, failure)| &**failure)
     }
 
     /// When its failed write can be retried; `None` if no write failed.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.not_before.max(self.failed)
+        self.not_before.max(self.failed.as_ref().map(|(when, _)| *when))
     }
 
     /// The objects of other owners that have the names of ours.
@@ -256,11 +268,11 @@ impl RowState {
     }
 
     /// Records a failed write. With `backs_off`, it is retried with back-off.
-    pub(super) fn record_failure(&mut self, now: Instant, backs_off: bool) {
+    pub(super) fn record_failure(&mut self, now: Instant, backs_off: bool, failure: String) {
         self.applied = None;
         // If the write was a correction, the edit of the other writer is still there.
         self.corrected = None;
-        self.failed = Some(now);
+        self.failed = Some((now, failure.into()));
         if backs_off {
             self.not_before = Some(now + REFUSED.next_delay(self.refusals));
             self.refusals = self.refusals.saturating_add(1);

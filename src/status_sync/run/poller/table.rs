@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use serde_json::{Map, json};
 use tokio::time::Instant;
 
 use super::row_state::RowState;
 use crate::cluster::{ObjectKey, Store};
+use crate::status::{ListedObject, ObjectState, Objects};
 use crate::status_sync::plan::changes::{Waiting, matching_row};
 use crate::status_sync::plan::same_hub::Compared;
 use crate::status_sync::plan::{RowId, Sample};
@@ -28,6 +30,11 @@ pub(super) struct Table {
     by_part: HashMap<ObjectKey, RowId>,
     /// Rows whose objects in the caches differ from what was applied. They are compared again between passes.
     requeue_set: HashSet<RowId>,
+}
+
+/// Why objects are held.
+pub(in crate::status_sync) fn clearing_is_held(family: &str) -> String {
+    format!("most rows of {family} are gone, and clearing the status of so many objects is held")
 }
 
 impl Table {
@@ -155,10 +162,6 @@ impl Table {
         self.by_name.values().filter(|ids| ids.iter().filter_map(|id| self.get(*id)).any(shows)).count()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Remembers which row an object belongs to, to find the row when a watch shows a change of the object.
     pub(super) fn own(&mut self, part: ObjectKey, id: RowId) {
         self.by_part.insert(part, id);
@@ -253,9 +256,30 @@ impl Table {
         written.filter_map(RowState::retry_at).min()
     }
 
-    /// Whether the last write of any object failed.
-    pub(super) fn any_failing(&self) -> bool {
-        self.entries.values().any(RowState::is_failing)
+    /// The rows by state, those of `held` by that; the ones that are listed are named.
+    pub(super) fn objects(&self, family: &'static str, held: &HashSet<ObjectKey>) -> Objects {
+        let rows = self.entries.values().map(|row| {
+            let is_held = row.waiting.is_none() && row.detected.rows() == 0 && held.contains(&row.key);
+            let (state, since) = if is_held { (ObjectState::Held, row.pending) } else { row.state() };
+            (&row.key, row, state, since)
+        });
+        let now = Instant::now();
+        Objects::of(rows, now, |key, row, state, since| {
+            let (cause, next_step) = match (state, row.waiting) {
+                (ObjectState::Held, _) => (clearing_is_held(family), None),
+                (ObjectState::Failing, _) => (row.failure().unwrap_or_default().to_owned(), None),
+                (_, Some(waiting)) => (waiting.cause().to_owned(), waiting.next_step()),
+                (_, None) => ("a change is being written".to_owned(), None),
+            };
+            let retry_at = row.retry_at().filter(|_| state == ObjectState::Failing);
+            ListedObject {
+                cause,
+                next_step: next_step.map(str::to_owned),
+                retry_at,
+                also: Map::from_iter([("family".to_owned(), json!(family))]),
+                ..ListedObject::new(key, state, since)
+            }
+        })
     }
 
     /// Since when the oldest unwritten change has been known. Rows that wait for something do not count.

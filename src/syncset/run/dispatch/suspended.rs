@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::{DispatchError, ids};
 use crate::db::{Database, Row, Type, column};
 use crate::documents::WorkQueue;
+use crate::status::HeldObject;
 use crate::syncset::plan::guard::Cause;
-use crate::telemetry::HeldObject;
 
 /// A syncset whose deletions are suspended. It applies what it wants, and deletes nothing anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]

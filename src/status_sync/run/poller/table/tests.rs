@@ -25,10 +25,10 @@ async fn a_failed_write_is_retried_and_a_refused_one_with_back_off() {
     let now = Instant::now();
     table.update(vec![found(1, "a", 1), found(2, "b", 1)], now);
     assert_eq!(table.next_retry(), None);
-    table.get_mut(RowId(1)).unwrap().record_failure(now, true);
+    table.get_mut(RowId(1)).unwrap().record_failure(now, true, "rejected".to_owned());
     let refused = table.next_retry().unwrap();
     assert!(refused >= now + REFUSED.first / 2 && table.get(RowId(1)).unwrap().is_backing_off(now));
-    table.get_mut(RowId(2)).unwrap().record_failure(now, false);
+    table.get_mut(RowId(2)).unwrap().record_failure(now, false, "rejected".to_owned());
     assert_eq!(table.next_retry(), Some(now));
     assert!(!table.get(RowId(2)).unwrap().is_backing_off(now));
     for id in [1, 2] {
@@ -49,7 +49,7 @@ async fn rows_that_are_gone_are_forgotten_and_renamed_rows_begin_anew() {
     table.update(vec![found(1, "a", 2), found(2, "c", 1)], now + Duration::from_secs(9));
     let entry = table.get(RowId(1)).unwrap();
     assert!(!entry.is_applied() && entry.pending == Some(now + Duration::from_secs(9)));
-    assert_eq!((table.len(), table.get(RowId(2)).unwrap().applied), (2, None));
+    assert_eq!((table.entries.len(), table.get(RowId(2)).unwrap().applied), (2, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn only_objects_that_show_something_are_counted() {
     table.get_mut(RowId(4)).unwrap().waiting = Some(Waiting::Absent);
     assert_eq!(table.shown(), 2);
     // Its clearing has failed.
-    table.get_mut(RowId(5)).unwrap().record_failure(Instant::now(), true);
+    table.get_mut(RowId(5)).unwrap().record_failure(Instant::now(), true, "refused".to_owned());
     assert_eq!(table.shown(), 2);
 }
 
@@ -163,7 +163,7 @@ async fn a_superseded_row_is_not_retried() {
     let now = Instant::now();
     table.update(vec![found(1, "a", 1)], now);
     let entry = table.get_mut(RowId(1)).unwrap();
-    entry.record_failure(now, true);
+    entry.record_failure(now, true, "rejected".to_owned());
     entry.bad.add(1, || "hub/a: no number".to_owned());
     entry.supersede();
     assert_eq!((table.next_retry(), table.oldest_pending()), (None, None));
@@ -198,7 +198,7 @@ async fn an_edit_is_corrected_once_an_interval_in_a_pass_or_between_passes() {
     let mut table = written(&watch, &ours);
     let entry = table.get_mut(RowId(1)).unwrap();
     entry.corrected = Some(now);
-    entry.record_failure(now, false);
+    entry.record_failure(now, false, "rejected".to_owned());
     assert!(entry.is_due(soon, INTERVAL));
 }
 

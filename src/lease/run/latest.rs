@@ -104,14 +104,14 @@ pub struct Failed {
 
 /// The latest state of a lease, written by its renewer and read by the admin server.
 #[derive(Debug)]
-pub struct Shown {
+pub struct LatestState {
     name: SectionName,
     duration: Duration,
     state: watch::Sender<LeaseState>,
     metrics: LeaseMetrics,
 }
 
-impl Shown {
+impl LatestState {
     /// The state of a lease whose renewer has not started.
     pub fn new(config: &LeaseConfig) -> Self {
         let metrics = LeaseMetrics::new(&config.name);

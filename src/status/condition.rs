@@ -1,69 +1,16 @@
-//! The condition of a section: one state and one message, derived from facts. Pure.
+//! What is known of a section, and what follows from it: its condition, its readiness, its row in the status table. Pure.
 //!
-//! Every job reports its facts, and [`Condition::of`] evaluates them in one place, so that no section is `ready` while a
-//! cluster that it needs does not answer. The worst fact decides, in the order of [`SectionState`].
+//! Every job reports its [`Facts`], which are evaluated in this one place, so that no section is `ready` while a cluster that it
+//! needs does not answer. The worst fact decides, in the order of [`SectionState`].
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::object_state::ObjectState;
-use super::section::Readiness;
-use crate::config::ClusterName;
-
-/// Whether a cluster can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClusterState {
-    /// Not known yet.
-    Starting,
-    Available,
-    Unreachable,
-    /// Its credentials can't be loaded, so no request is sent.
-    NoCredentials,
-    /// It answers but does not accept the credentials.
-    Unauthorized,
-}
-
-impl ClusterState {
-    /// Its name in `/status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Available => "available",
-            Self::Unreachable => "unreachable",
-            Self::NoCredentials => "no_credentials",
-            Self::Unauthorized => "unauthorized",
-        }
-    }
-
-    /// Whether no problem is known.
-    pub fn is_fine(self) -> bool {
-        self.complaint().is_none()
-    }
-
-    /// The problem with a cluster that work waits for; `None` if no problem is known.
-    fn complaint(self) -> Option<&'static str> {
-        match self {
-            Self::Starting | Self::Available => None,
-            Self::Unreachable => Some("unreachable"),
-            Self::NoCredentials => Some("has no usable credentials"),
-            Self::Unauthorized => Some("does not accept the credentials"),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterStatus {
-    /// Its name in the configuration.
-    pub name: ClusterName,
-    pub state: ClusterState,
-    /// How long it has been in this state.
-    pub since: Duration,
-    /// Why it can't be used, or what is wrong with new credentials that are not in use.
-    pub reason: Option<String>,
-}
+use super::objects::{ObjectState, Objects};
+use crate::cluster::ClusterStatus;
+use crate::config::SectionName;
 
 /// The state of a section, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -103,7 +50,7 @@ impl SectionState {
 }
 
 /// What a section currently does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// Its job.
     #[default]
@@ -114,25 +61,40 @@ pub enum Purpose {
     Detaching,
     /// Nothing, after a detach.
     Detached,
+    /// Nothing here: another replica runs it.
+    Elsewhere { holder: String },
 }
 
-/// What is known about a section. The default is a section without problems.
+/// What is known of a section. The default is a section without problems.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// The direction: `hub→edge`.
+    pub flow: String,
+    /// The plural name of its objects.
+    pub subject: String,
+    pub objects: Objects,
+    /// The clusters that it needs.
     pub clusters: Vec<ClusterStatus>,
     /// Why the database does not answer.
     pub database: Option<String>,
+    /// That the cluster of the election does not answer.
+    pub election: Option<String>,
     /// Why it must not run.
     pub refused: Option<String>,
-    /// What a guard holds.
+    /// Why the section as a whole is held until an operator approves.
+    pub objection: Option<String>,
+    /// Which single changes are held.
     pub held: Option<String>,
     /// What fails apart from single objects.
     pub failing: Option<String>,
+    /// That nothing can be handed over to the other side. It fails, and is no reason to take the process out.
+    pub undelivered: Option<String>,
     /// Why it can't decide yet.
     pub not_ready: Option<NotReady>,
     /// What it has been waiting for longer than usual.
     pub waiting: Option<String>,
-    pub objects: BTreeMap<ObjectState, usize>,
+    /// What is in progress apart from single objects.
+    pub pending: Option<String>,
     /// The watch that is broken although its cluster answers, and why.
     pub broken_watch: Option<String>,
     /// How long it has been unknown whether objects are in step.
@@ -164,58 +126,80 @@ impl Condition {
     pub fn new(state: SectionState, message: impl Into<String>) -> Self {
         Self { state, well: state.is_well(), message: message.into() }
     }
+}
 
-    pub fn of(facts: &Facts) -> Self {
-        let counted = |state| facts.objects.get(&state).copied().unwrap_or_default();
-        let any = |state: ObjectState| (counted(state) > 0).then(String::new);
-        let purpose = |wanted, is| (facts.purpose == wanted).then_some(is);
+/// Whether a section does its job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum Readiness {
+    /// It does its job, or runs in another process.
+    Ready,
+    /// A cluster does not answer. The daemon as a whole still counts as ready.
+    Unreachable(String),
+    /// The section as a whole is held until an operator approves. The daemon as a whole still counts as ready.
+    Held(String),
+    /// Its first list is incomplete, or it can't start.
+    NotReady(String),
+}
+
+/// A section's row in the status table.
+#[derive(Debug, Serialize)]
+struct Overview<'f> {
+    flow: &'f str,
+    subject: &'f str,
+    total: usize,
+    in_step: usize,
+    /// Age in seconds of the oldest change that has not been applied.
+    oldest_seconds: Option<f64>,
+}
+
+impl Facts {
+    /// The section's condition; an operator approves it by its name.
+    pub fn condition(&self, name: &SectionName) -> Condition {
+        let any = |state: ObjectState| (self.objects.count(state) > 0).then(String::new);
+        let objection = self.objection.as_ref();
+        let objection = objection.map(|objection| format!("{objection}; waits for `towline approve {name}`"));
+        // The objects of a refused section are held, too: `refused` is the cause.
+        let held = || self.held.clone().or_else(|| any(ObjectState::Held).filter(|_| self.refused.is_none()));
+        let failing = || self.failing.clone().or_else(|| any(ObjectState::Failing));
         let worst = [
-            (SectionState::Blocked, facts.blocked_by()),
-            // The objects of a refused section are held, too: `refused` is the cause.
-            (
-                SectionState::Held,
-                facts.held.clone().or_else(|| any(ObjectState::Held).filter(|_| facts.refused.is_none())),
-            ),
-            (SectionState::Refused, facts.refused.clone()),
-            (SectionState::Failing, facts.failing.clone().or_else(|| any(ObjectState::Failing))),
-            (SectionState::Failing, facts.broken_watch.clone()),
-            (SectionState::NotReady, facts.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
-            (SectionState::Waiting, facts.waiting.clone()),
+            (SectionState::Blocked, self.blocked_by()),
+            (SectionState::Held, objection.or_else(held)),
+            (SectionState::Refused, self.refused.clone()),
+            (SectionState::Failing, self.undelivered.clone().or_else(failing)),
+            (SectionState::Failing, self.broken_watch.clone()),
+            (SectionState::NotReady, self.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
+            (SectionState::Waiting, self.waiting.clone()),
             // These wait for an operator. A stranger does not count: the configuration leaves it alone.
             (SectionState::Waiting, any(ObjectState::Circle)),
             (SectionState::Waiting, any(ObjectState::OtherCluster)),
             (SectionState::Waiting, any(ObjectState::MappingChanged)),
             (SectionState::Waiting, any(ObjectState::Unclaimed)),
+            self.by_purpose(),
+            (SectionState::Pending, any(ObjectState::Pending)),
+            (SectionState::Pending, any(ObjectState::Deleting)),
+            (SectionState::Pending, self.pending.clone()),
+            (SectionState::Paused, any(ObjectState::Paused)),
         ];
         let found = worst.into_iter().find_map(|(state, cause)| Some((state, cause?)));
-        let (state, cause) = found.unwrap_or_else(|| {
-            let state = purpose(Purpose::Detaching, SectionState::Detaching)
-                .or_else(|| purpose(Purpose::Detached, SectionState::Detached))
-                .or_else(|| purpose(Purpose::DryRun, SectionState::DryRun))
-                .or_else(|| any(ObjectState::Pending).map(|_| SectionState::Pending))
-                .or_else(|| any(ObjectState::Deleting).map(|_| SectionState::Pending))
-                .or_else(|| any(ObjectState::Paused).map(|_| SectionState::Paused))
-                .unwrap_or(SectionState::Ready);
-            (state, if state == SectionState::DryRun { "nothing is written".to_owned() } else { String::new() })
-        });
-        let mut parts = Vec::new();
-        if !cause.is_empty() {
-            parts.push(cause);
-        }
-        let counts = facts.counts();
-        if !counts.is_empty() {
-            parts.push(counts);
-        }
-        if let Some(unknown) = facts.unknown_for
-            && !facts.objects.is_empty()
-        {
-            parts.push(format!("objects as of {} ago", brief(unknown)));
-        }
-        Self::new(state, parts.join("; "))
+        let (state, cause) = found.unwrap_or((SectionState::Ready, String::new()));
+        let unknown = self.unknown_for.filter(|_| !self.objects.is_unknown());
+        let unknown = unknown.map(|unknown| format!("objects as of {} ago", brief(unknown)));
+        let mut parts = vec![cause, self.objects.in_words(), unknown.unwrap_or_default()];
+        parts.retain(|part| !part.is_empty());
+        Condition::new(state, parts.join("; "))
     }
-}
 
-impl Facts {
+    fn by_purpose(&self) -> (SectionState, Option<String>) {
+        match &self.purpose {
+            Purpose::Work => (SectionState::Ready, None),
+            Purpose::DryRun => (SectionState::DryRun, Some("nothing is written".to_owned())),
+            Purpose::Detaching => (SectionState::Detaching, Some(String::new())),
+            Purpose::Detached => (SectionState::Detached, Some(String::new())),
+            Purpose::Elsewhere { holder } => (SectionState::Elsewhere, Some(format!("runs in replica {holder}"))),
+        }
+    }
+
     /// The clusters and the database that do not answer.
     fn blocked_by(&self) -> Option<String> {
         let mut complaints: Vec<String> = Vec::new();
@@ -225,32 +209,56 @@ impl Facts {
             complaints.extend(complaint.filter(|complaint| !complaints.contains(complaint)));
         }
         complaints.extend(self.database.as_ref().map(|reason| format!("database: {reason}")));
+        complaints.extend(self.election.clone());
         (!complaints.is_empty()).then(|| complaints.join(", "))
-    }
-
-    /// The objects that are not in step, in the order of the states.
-    fn counts(&self) -> String {
-        let not_in_step = ObjectState::ALL.into_iter().filter(|state| *state != ObjectState::InStep);
-        let counts = not_in_step.filter_map(|state| {
-            let count = self.objects.get(&state).copied().filter(|count| *count > 0)?;
-            Some(format!("{count} {}", state.as_str().replace('_', " ")))
-        });
-        counts.collect::<Vec<_>>().join(", ")
     }
 
     /// The section's readiness for `/readyz`. A cluster that does not answer is reported before its consequences.
     pub fn readiness(&self) -> Readiness {
-        let unanswered = self.clusters.iter().find(|cluster| cluster.state.complaint().is_some());
-        match (unanswered, &self.not_ready) {
-            (Some(cluster), _) => {
-                let complaint = cluster.state.complaint().unwrap_or_default();
-                let reason = cluster.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-                Readiness::Unreachable(format!("cluster {} {complaint}{reason}", cluster.name))
+        let unanswered = self.clusters.iter().find_map(|cluster| {
+            let complaint = cluster.state.complaint()?;
+            let reason = cluster.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            Some(format!("cluster {} {complaint}{reason}", cluster.name))
+        });
+        let unanswered = unanswered.or_else(|| self.election.clone());
+        match (unanswered, &self.not_ready, &self.undelivered, &self.objection) {
+            (Some(reason), ..) => Readiness::Unreachable(reason),
+            (None, Some(NotReady { reason, unreachable: false }), ..) => Readiness::NotReady(reason.clone()),
+            (None, Some(NotReady { reason, unreachable: true }), ..) | (None, None, Some(reason), _) => {
+                Readiness::Unreachable(reason.clone())
             }
-            (None, Some(NotReady { reason, unreachable: true })) => Readiness::Unreachable(reason.clone()),
-            (None, Some(NotReady { reason, unreachable: false })) => Readiness::NotReady(reason.clone()),
-            (None, None) => Readiness::Ready,
+            (None, None, None, Some(objection)) => Readiness::Held(objection.clone()),
+            (None, None, None, None) => Readiness::Ready,
         }
+    }
+
+    /// What `/status` shows of every section.
+    pub(super) fn shown(&self, name: &SectionName) -> Map<String, Value> {
+        let Objects { oldest, not_in_step, more, .. } = &self.objects;
+        let Condition { state, well, message } = self.condition(name);
+        let overview = Overview {
+            flow: &self.flow,
+            subject: &self.subject,
+            total: self.objects.total(),
+            in_step: self.objects.count(ObjectState::InStep),
+            oldest_seconds: oldest.map(|age| age.as_secs_f64()),
+        };
+        let mut shown = Map::new();
+        let mut show = |key: &str, value: Value| _ = shown.insert(key.to_owned(), value);
+        show("state", json!(state));
+        show("well", json!(well));
+        show("message", json!(message));
+        show("readiness", json!(self.readiness()));
+        show("overview", json!(overview));
+        show("objects", json!(self.objects.by_state()));
+        show("not_in_step", json!(not_in_step));
+        if *more > 0 {
+            show("not_in_step_more", json!(more));
+        }
+        if let Some(unknown) = self.unknown_for {
+            show("objects_unknown_for_seconds", json!(unknown.as_secs()));
+        }
+        shown
     }
 }
 
@@ -270,14 +278,20 @@ pub fn brief(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::ClusterState;
 
     fn cluster(name: &str, state: ClusterState) -> ClusterStatus {
         let reason = state.complaint().map(|_| "connection refused (10.0.0.7:6443)".to_owned());
         ClusterStatus { name: name.parse().expect("a name"), state, since: Duration::from_secs(27), reason }
     }
 
-    fn objects<const N: usize>(counts: [(ObjectState, usize); N]) -> BTreeMap<ObjectState, usize> {
-        BTreeMap::from(counts)
+    fn condition(facts: &Facts) -> Condition {
+        facts.condition(&"orders".parse().expect("a name"))
+    }
+
+    /// The states in which there are objects, added one after the other.
+    fn objects(rows: &[(ObjectState, usize)]) -> Objects {
+        Objects::counted(rows.iter().copied())
     }
 
     fn not_ready(reason: &str) -> NotReady {
@@ -287,12 +301,19 @@ mod tests {
     /// Each fact is added to those before it in the other direction of severity: the state is the worst of all.
     #[test]
     fn a_section_is_as_well_as_the_worst_that_is_known_of_it() {
+        const IN_STEP: (ObjectState, usize) = (ObjectState::InStep, 10);
+        const PAUSED: (ObjectState, usize) = (ObjectState::Paused, 1);
+        const DELETING: (ObjectState, usize) = (ObjectState::Deleting, 1);
         type Change = fn(&mut Facts);
         let steps: [(Change, SectionState, &str); 13] = [
             (|_| {}, SectionState::Ready, ""),
-            (|facts| facts.objects = objects([(ObjectState::InStep, 10)]), SectionState::Ready, ""),
-            (|facts| facts.objects.extend([(ObjectState::Paused, 1)]), SectionState::Paused, "1 paused"),
-            (|facts| facts.objects.extend([(ObjectState::Deleting, 1)]), SectionState::Pending, "1 paused, 1 deleting"),
+            (|facts| facts.objects = objects(&[IN_STEP]), SectionState::Ready, ""),
+            (|facts| facts.objects = objects(&[IN_STEP, PAUSED]), SectionState::Paused, "1 paused"),
+            (
+                |facts| facts.objects = objects(&[IN_STEP, PAUSED, DELETING]),
+                SectionState::Pending,
+                "1 paused, 1 deleting",
+            ),
             (|facts| facts.purpose = Purpose::DryRun, SectionState::DryRun, "nothing is written; 1 paused, 1 deleting"),
             (|facts| facts.purpose = Purpose::Detaching, SectionState::Detaching, "1 paused, 1 deleting"),
             (
@@ -306,7 +327,7 @@ mod tests {
                 "databases in cluster hub: not served; 1 paused, 1 deleting",
             ),
             (
-                |facts| facts.objects.extend([(ObjectState::Failing, 2)]),
+                |facts| facts.objects = objects(&[IN_STEP, PAUSED, DELETING, (ObjectState::Failing, 2)]),
                 SectionState::Failing,
                 "1 paused, 2 failing, 1 deleting",
             ),
@@ -337,9 +358,9 @@ mod tests {
         let mut facts = Facts::default();
         for (change, state, message) in steps {
             change(&mut facts);
-            let condition = Condition::of(&facts);
-            assert_eq!((condition.state, condition.message.as_str()), (state, message), "{facts:#?}");
-            assert_eq!(condition.well, state > SectionState::Waiting, "{state:?}");
+            let Condition { state: found, well, message: told } = condition(&facts);
+            assert_eq!((found, told.as_str()), (state, message), "{facts:#?}");
+            assert_eq!(well, state > SectionState::Waiting, "{state:?}");
         }
     }
 
@@ -353,10 +374,10 @@ mod tests {
             let facts = Facts {
                 clusters: vec![cluster("edge", state), cluster("edge", state)],
                 not_ready: Some(not_ready("the first list has not ended")),
-                objects: objects([(ObjectState::InStep, 12)]),
+                objects: objects(&[(ObjectState::InStep, 12)]),
                 ..Facts::default()
             };
-            assert_eq!(Condition::of(&facts), Condition::new(SectionState::Blocked, told));
+            assert_eq!(condition(&facts), Condition::new(SectionState::Blocked, told));
             let reason = format!("{told}: connection refused (10.0.0.7:6443)");
             assert_eq!(facts.readiness(), Readiness::Unreachable(reason));
         }
@@ -374,14 +395,28 @@ mod tests {
     fn a_watch_or_a_database_that_is_broken_is_no_section_s_readiness_but_its_state() {
         let facts = Facts {
             broken_watch: Some("watch of databases in cluster hub: server error (500)".to_owned()),
-            objects: objects([(ObjectState::InStep, 3)]),
+            objects: objects(&[(ObjectState::InStep, 3)]),
             unknown_for: Some(Duration::from_secs(9)),
             ..Facts::default()
         };
         let told = "watch of databases in cluster hub: server error (500); objects as of 9s ago";
-        assert_eq!(Condition::of(&facts), Condition::new(SectionState::Failing, told));
+        assert_eq!(condition(&facts), Condition::new(SectionState::Failing, told));
         let facts = Facts { database: Some("failed to connect".to_owned()), ..Facts::default() };
-        assert_eq!(Condition::of(&facts), Condition::new(SectionState::Blocked, "database: failed to connect"));
+        assert_eq!(condition(&facts), Condition::new(SectionState::Blocked, "database: failed to connect"));
+    }
+
+    #[test]
+    fn a_section_that_is_held_as_a_whole_or_delivers_nothing_does_not_take_the_daemon_out() {
+        let mut facts = Facts { objection: Some("edge is another cluster".to_owned()), ..Facts::default() };
+        let told = "edge is another cluster; waits for `towline approve orders`";
+        assert_eq!(condition(&facts), Condition::new(SectionState::Held, told));
+        assert_eq!(facts.readiness(), Readiness::Held("edge is another cluster".to_owned()));
+        facts = Facts { undelivered: Some("HTTP 503".to_owned()), ..Facts::default() };
+        assert_eq!(condition(&facts), Condition::new(SectionState::Failing, "HTTP 503"));
+        assert_eq!(facts.readiness(), Readiness::Unreachable("HTTP 503".to_owned()));
+        facts = Facts { purpose: Purpose::Elsewhere { holder: "towline-1".to_owned() }, ..Facts::default() };
+        assert_eq!(condition(&facts), Condition::new(SectionState::Elsewhere, "runs in replica towline-1"));
+        assert_eq!(facts.readiness(), Readiness::Ready);
     }
 
     #[test]

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
-use super::super::metrics::recorder;
 use super::*;
+use crate::cluster::ClusterState;
 use crate::config::SectionName;
-use crate::telemetry::{ClusterState, HeldObject, Metric, Overview, SectionState, Series};
+use crate::status::{Facts, HeldObject, NotReady, ObjectState, Objects};
+use crate::telemetry::{Metric, Series, recorder};
 
 const NEAR: &str = "127.0.0.1:40000";
 const FAR: &str = "192.0.2.7:40000";
@@ -24,8 +25,6 @@ struct Scripted {
 }
 
 impl Section for Scripted {
-    fn refresh(&self) {}
-
     fn name(&self) -> &SectionName {
         &self.name
     }
@@ -34,26 +33,20 @@ impl Section for Scripted {
         "sync"
     }
 
-    fn readiness(&self) -> Readiness {
-        self.readiness.clone()
-    }
-
-    fn condition(&self) -> Condition {
-        Condition::new(SectionState::Blocked, "cluster edge unreachable")
-    }
-
-    fn overview(&self) -> Overview {
-        Overview {
-            flow: "hub→edge".to_owned(),
-            subject: "databases".to_owned(),
-            total: 4,
-            in_step: 3,
-            oldest_seconds: Some(27.5),
-        }
+    fn facts(&self) -> Facts {
+        let not_ready = match self.readiness.clone() {
+            Readiness::NotReady(reason) => Some(NotReady { reason, unreachable: false }),
+            Readiness::Unreachable(reason) => Some(NotReady { reason, unreachable: true }),
+            Readiness::Ready | Readiness::Held(_) => None,
+        };
+        let mut objects = Objects::counted([(ObjectState::InStep, 3), (ObjectState::Pending, 1)]);
+        objects.oldest = Some(Duration::from_millis(27_500));
+        let (flow, subject) = ("hub→edge".to_owned(), "databases".to_owned());
+        Facts { flow, subject, objects, not_ready, ..Facts::default() }
     }
 
     fn report(&self) -> Value {
-        json!({ "objects": { "in_step": 3 } })
+        json!({ "mode": "syncing" })
     }
 
     fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -242,6 +235,8 @@ async fn a_section_that_is_not_there_is_answered_with_those_that_are() {
 async fn status_has_the_clusters_the_tree_and_each_section_s_state_and_report() {
     let (status, body) = get_json(fixture(&[("a", Readiness::Ready)]).admin, "/status").await;
     assert_eq!(status, StatusCode::OK);
+    let mut objects: BTreeMap<_, _> = ObjectState::ALL.map(|state| (state.as_str(), 0)).into();
+    objects.extend([("in_step", 3), ("pending", 1)]);
     assert_eq!(
         body,
         json!({
@@ -252,8 +247,9 @@ async fn status_has_the_clusters_the_tree_and_each_section_s_state_and_report() 
             }},
             "tree": { "name": "root" },
             "sections": { "a": {
-                "job": "sync", "readiness": { "state": "ready" }, "objects": { "in_step": 3 },
-                "state": "blocked", "well": false, "message": "cluster edge unreachable",
+                "job": "sync", "readiness": { "state": "ready" }, "mode": "syncing",
+                "objects": objects, "not_in_step": [],
+                "state": "pending", "well": true, "message": "1 pending",
                 "overview": {
                     "flow": "hub→edge", "subject": "databases", "total": 4, "in_step": 3, "oldest_seconds": 27.5,
                 },

@@ -29,7 +29,7 @@ const APPLIED_RESTS: u32 = 20;
 
 /// What is known of all clusters. Clones are the same.
 #[derive(Clone)]
-pub struct Overview {
+pub struct Counter {
     shared: Arc<Shared>,
     queue: WorkQueue,
     leadership: Leadership,
@@ -51,7 +51,7 @@ pub struct Latest {
     pub applied: Option<Applied>,
 }
 
-impl Overview {
+impl Counter {
     pub fn new(shared: &Arc<Shared>, metrics: Arc<SyncsetMetrics>) -> Self {
         Self {
             queue: WorkQueue::new(&shared.database, &shared.claims),
@@ -80,7 +80,7 @@ impl Overview {
     pub async fn count_now(&self) {
         let (asked_at, mut latest) = (Instant::now(), self.latest.subscribe());
         self.count_again();
-        // The sender is this overview's own.
+        // The sender is this counter's own.
         let _ = latest.wait_for(|latest| latest.began_at.is_some_and(|began_at| began_at >= asked_at)).await;
     }
 

@@ -7,9 +7,9 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::condition::Condition;
-use super::families::Family;
+use super::condition::Facts;
 use crate::config::SectionName;
+use crate::telemetry::Family;
 
 /// A configured section, as the admin server sees it.
 pub trait Section: Send + Sync {
@@ -19,20 +19,14 @@ pub trait Section: Send + Sync {
     /// The job: `sync`, for example.
     fn job(&self) -> &'static str;
 
-    /// Whether it does its job.
-    fn readiness(&self) -> Readiness;
+    /// What is known of it: its condition, its readiness, its objects and its row in the status table follow from that.
+    fn facts(&self) -> Facts;
 
-    fn condition(&self) -> Condition;
-
-    /// Its row in the status table, in terms that all jobs share.
-    fn overview(&self) -> Overview;
-
-    /// Its own report: a JSON object whose keys appear in `/status` beside `job`, `readiness`, `overview` and those of its
-    /// condition.
+    /// Its own report: a JSON object whose keys appear in `/status` beside those that every section has.
     fn report(&self) -> Value;
 
     /// Updates state gauges before a scrape.
-    fn refresh(&self);
+    fn refresh(&self, _facts: &Facts) {}
 
     /// Brings up to date what is otherwise counted from time to time: somebody asks for the status.
     fn count(&self) -> BoxFuture<'_, ()> {
@@ -98,34 +92,6 @@ pub struct HeldObject {
     pub kind: &'static str,
     /// Why it is held, in words.
     pub reason: String,
-}
-
-/// A section's row in the status table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Overview {
-    /// The direction: `hub→edge`.
-    pub flow: String,
-    /// The plural name of its objects.
-    pub subject: String,
-    pub total: usize,
-    /// The number of objects in step.
-    pub in_step: usize,
-    /// Age in seconds of the oldest change that has not been applied.
-    pub oldest_seconds: Option<f64>,
-}
-
-/// Whether a section does its job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
-pub enum Readiness {
-    /// It does its job, or runs in another process.
-    Ready,
-    /// A cluster does not answer. The daemon as a whole still counts as ready.
-    Unreachable(String),
-    /// The section as a whole is held until an operator approves. The daemon as a whole still counts as ready.
-    Held(String),
-    /// Its first list is incomplete, or it can't start.
-    NotReady(String),
 }
 
 /// Why a section refuses a request.

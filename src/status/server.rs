@@ -58,8 +58,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::Tree;
-    use super::super::metrics::recorder;
     use super::*;
+    use crate::telemetry::recorder;
 
     struct Still;
 

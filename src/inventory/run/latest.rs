@@ -40,9 +40,9 @@ pub struct InventoryState {
 
 /// The latest state of the section, written by its reconciler and read by the admin server.
 #[derive(Debug, Default)]
-pub struct Shown(watch::Sender<InventoryState>);
+pub struct LatestState(watch::Sender<InventoryState>);
 
-impl Shown {
+impl LatestState {
     pub fn state(&self) -> watch::Ref<'_, InventoryState> {
         self.0.borrow()
     }

@@ -6,7 +6,7 @@
 //! | `GET /healthz` | 503 if the actor tree has not answered an earlier request for more than [`LONGEST_SILENCE`] |
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster or a held section does not count |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
-//! | `GET /status` | version, age, the clusters, the actor tree, and each section's state, cause and report |
+//! | `GET /status` | version, age, the clusters, the actor tree, and each section's condition, objects and report |
 //! | `GET /held/{section}` | the changes that an approval would release, by object |
 //! | `POST /approve/{section}?name=…` | the section's answer; without a name all that it holds is approved |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
@@ -36,8 +36,11 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
-use super::{ClusterStatus, Condition, Family, Held, Readiness, Refused, Section, Tree, VERSION, families, process};
+use super::condition::Readiness;
+use super::{Held, Refused, Section, Tree};
+use crate::cluster::ClusterStatus;
 use crate::http::Peer;
+use crate::telemetry::{Family, VERSION, render_families, render_process};
 
 /// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
 /// tree fails.
@@ -146,8 +149,8 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     (admin.before_scrape)();
     let mut text = admin.metrics.render();
     let of_sections: Vec<Family> = admin.sections.iter().flat_map(|section| section.families()).collect();
-    families::render(&mut text, &of_sections);
-    process::render(&mut text);
+    render_families(&mut text, &of_sections);
+    render_process(&mut text);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -159,13 +162,13 @@ async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
 
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     let sections: BTreeMap<String, Readiness> =
-        admin.sections.iter().map(|section| (section.name().to_string(), section.readiness())).collect();
+        admin.sections.iter().map(|section| (section.name().to_string(), section.facts().readiness())).collect();
     let is_ready = !sections.values().any(|readiness| matches!(readiness, Readiness::NotReady(_)));
     (ok_if(is_ready), Json(json!({ "ready": is_ready, "sections": sections }))).into_response()
 }
 
 async fn section_readyz(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Response, Problem> {
-    let readiness = admin.section(&section)?.readiness();
+    let readiness = admin.section(&section)?.facts().readiness();
     Ok((ok_if(readiness == Readiness::Ready), Json(readiness)).into_response())
 }
 
@@ -199,13 +202,8 @@ fn section_status(section: &dyn Section) -> Value {
         Value::Object(report) => report,
         other => Map::from_iter([("report".to_owned(), other)]),
     };
-    let Condition { state, well, message } = section.condition();
-    status.insert("state".to_owned(), json!(state));
-    status.insert("well".to_owned(), json!(well));
-    status.insert("message".to_owned(), json!(message));
-    status.insert("overview".to_owned(), json!(section.overview()));
     status.insert("job".to_owned(), json!(section.job()));
-    status.insert("readiness".to_owned(), json!(section.readiness()));
+    status.extend(section.facts().shown(section.name()));
     Value::Object(status)
 }
 

@@ -1,0 +1,293 @@
+//! The objects of a section: how many are in which state, and which of them need attention. Pure.
+//!
+//! A job derives them from what it holds when somebody asks: objects in step are only counted, and at most [`MOST_LISTED`] of the
+//! others are described, so that a section of 100,000 objects costs no second table.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+/// How many objects are listed by name.
+const MOST_LISTED: usize = 50;
+
+/// The state of an object, for all jobs. A state is added only here: metrics, reports and tests iterate over
+/// [`ObjectState::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectState {
+    /// Both sides agree.
+    InStep,
+    /// A change is in progress.
+    Pending,
+    Paused,
+    /// The last reconcile failed.
+    Failing,
+    /// One side is being deleted.
+    Deleting,
+    /// A change to it waits for an approval.
+    Held,
+    /// The local object has our marks, but is not proven to be ours: it is kept.
+    Unclaimed,
+    /// Another local cluster holds the remote object by the same finalizer.
+    OtherCluster,
+    /// The local object existed before the remote one, and the configuration forbids adopting it.
+    Stranger,
+    /// The source of the local object exists under another key: the local object is an orphan.
+    MappingChanged,
+    /// The remote object was created from the local one: nothing is done.
+    Circle,
+    /// What it is written to does not exist, or another object has the name. Nothing is done until that changes.
+    Missing,
+    /// It is a cluster that does not answer, or whose kubeconfig is refused.
+    Unreachable,
+}
+
+impl ObjectState {
+    /// Every state, in the order of a report.
+    pub const ALL: [Self; 13] = [
+        Self::InStep,
+        Self::Pending,
+        Self::Paused,
+        Self::Failing,
+        Self::Deleting,
+        Self::Held,
+        Self::Unclaimed,
+        Self::Stranger,
+        Self::MappingChanged,
+        Self::Circle,
+        Self::OtherCluster,
+        Self::Missing,
+        Self::Unreachable,
+    ];
+
+    /// The label's value, and the key in a report.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InStep => "in_step",
+            Self::Pending => "pending",
+            Self::Paused => "paused",
+            Self::Failing => "failing",
+            Self::Deleting => "deleting",
+            Self::Held => "held",
+            Self::Unclaimed => "unclaimed",
+            Self::Stranger => "stranger",
+            Self::MappingChanged => "mapping_changed",
+            Self::Circle => "circle",
+            Self::OtherCluster => "other_cluster",
+            Self::Missing => "missing",
+            Self::Unreachable => "unreachable",
+        }
+    }
+
+    /// The urgency of the state (0 is highest), and after how long in it an object is listed by name; `None`: never.
+    fn listed_after(self) -> Option<(u8, Duration)> {
+        match self {
+            Self::Held => Some((0, Duration::ZERO)),
+            Self::Failing => Some((1, Duration::ZERO)),
+            // Healthy controllers remove their finalizers sooner.
+            Self::Deleting => Some((2, Duration::from_mins(1))),
+            // Longer than a change takes through healthy clusters.
+            Self::Pending => Some((3, Duration::from_secs(10))),
+            // These wait for an operator.
+            Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
+                Some((4, Duration::ZERO))
+            }
+            // Nobody has to act, but whoever looks for an object finds out why nothing happens.
+            Self::Paused | Self::Missing | Self::Unreachable => Some((5, Duration::ZERO)),
+            Self::InStep => None,
+        }
+    }
+}
+
+/// An object as it is listed: its state, why it is in it, and what comes next.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListedObject {
+    pub key: String,
+    pub state: ObjectState,
+    /// Since when it is in the state, where that is known.
+    #[serde(rename = "for_seconds", serialize_with = "elapsed")]
+    pub since: Option<Instant>,
+    pub cause: String,
+    /// What an operator can do.
+    pub next_step: Option<String>,
+    /// What triggers the next attempt, where that is not a delay.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub retry: &'static str,
+    /// When the next attempt is due.
+    #[serde(rename = "retry_in_seconds", serialize_with = "left", skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Instant>,
+    /// Keys of the job's own.
+    #[serde(flatten)]
+    pub also: Map<String, Value>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes references")]
+fn elapsed<S: Serializer>(since: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    since.map(|since| since.elapsed().as_secs()).serialize(serializer)
+}
+
+/// At least one second: what is due has not been done yet.
+#[expect(clippy::ref_option, reason = "serde passes references")]
+fn left<S: Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(|at| at.saturating_duration_since(Instant::now()).as_secs().max(1)).serialize(serializer)
+}
+
+impl ListedObject {
+    /// An object in a state, for the job to describe.
+    pub fn new(key: impl Display, state: ObjectState, since: Option<Instant>) -> Self {
+        Self {
+            key: key.to_string(),
+            state,
+            since,
+            cause: String::new(),
+            next_step: None,
+            retry: "",
+            retry_at: None,
+            also: Map::new(),
+        }
+    }
+}
+
+/// The objects of a section. The default is a section that has none.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    counts: BTreeMap<ObjectState, usize>,
+    /// For how long the oldest change has not been applied.
+    pub oldest: Option<Duration>,
+    /// Those that fail or have waited for too long, the most urgent and oldest first.
+    pub not_in_step: Vec<ListedObject>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl Objects {
+    /// So many objects in each state.
+    pub fn counted(counts: impl IntoIterator<Item = (ObjectState, usize)>) -> Self {
+        Self { counts: counts.into_iter().collect(), ..Self::default() }
+    }
+
+    /// These objects, each with what the job has of it, its state, and since when it is in it. Those that are listed are described.
+    pub fn of<K: Ord, T>(
+        objects: impl Iterator<Item = (K, T, ObjectState, Option<Instant>)>,
+        now: Instant,
+        mut describe: impl FnMut(K, T, ObjectState, Option<Instant>) -> ListedObject,
+    ) -> Self {
+        let mut counts: BTreeMap<_, _> = ObjectState::ALL.map(|state| (state, 0)).into();
+        let mut found = Vec::new();
+        for (key, object, state, since) in objects {
+            *counts.entry(state).or_default() += 1;
+            let Some((rank, after)) = state.listed_after() else { continue };
+            if after.is_zero() || since.is_some_and(|since| now.saturating_duration_since(since) >= after) {
+                found.push((rank, since, key, object, state));
+            }
+        }
+        found.sort_by(|one, other| by_urgency((one.0, one.1, &one.2), (other.0, other.1, &other.2)));
+        let more = found.len().saturating_sub(MOST_LISTED);
+        found.truncate(MOST_LISTED);
+        let listed = found.into_iter().map(|(_, since, key, object, state)| describe(key, object, state, since));
+        Self { counts, oldest: None, not_in_step: listed.collect(), more }
+    }
+
+    /// Adds other objects of the same section.
+    pub fn append(&mut self, others: Self) {
+        for (state, count) in others.counts {
+            *self.counts.entry(state).or_default() += count;
+        }
+        self.oldest = self.oldest.max(others.oldest);
+        self.not_in_step.extend(others.not_in_step);
+        let rank = |object: &ListedObject| object.state.listed_after().map_or(u8::MAX, |(rank, _)| rank);
+        self.not_in_step
+            .sort_by(|one, other| by_urgency((rank(one), one.since, &one.key), (rank(other), other.since, &other.key)));
+        self.more += others.more + self.not_in_step.len().saturating_sub(MOST_LISTED);
+        self.not_in_step.truncate(MOST_LISTED);
+    }
+
+    pub fn count(&self, state: ObjectState) -> usize {
+        self.counts.get(&state).copied().unwrap_or_default()
+    }
+
+    pub fn total(&self) -> usize {
+        self.counts.values().sum()
+    }
+
+    /// Whether nothing is known of any, not even that there are none.
+    pub fn is_unknown(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// How many are in each state, for `/status`.
+    pub fn by_state(&self) -> BTreeMap<&'static str, usize> {
+        ObjectState::ALL.into_iter().map(|state| (state.as_str(), self.count(state))).collect()
+    }
+
+    /// Those that are not in step, in the order of the states: `1 paused, 2 failing`.
+    pub fn in_words(&self) -> String {
+        let not_in_step = ObjectState::ALL.into_iter().filter(|state| *state != ObjectState::InStep);
+        let counts = not_in_step.map(|state| (state, self.count(state))).filter(|(_, count)| *count > 0);
+        let words = counts.map(|(state, count)| format!("{count} {}", state.as_str().replace('_', " ")));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The most urgent first, of these the oldest; those of unknown age come last.
+fn by_urgency<K: Ord>(one: (u8, Option<Instant>, K), other: (u8, Option<Instant>, K)) -> Ordering {
+    let known = |since: Option<Instant>| (since.is_none(), since);
+    (one.0, known(one.1), one.2).cmp(&(other.0, known(other.1), other.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_one_name() {
+        for state in ObjectState::ALL {
+            assert_eq!(serde_json::json!(state), state.as_str());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_or_waits_is_listed_the_most_urgent_and_oldest_first_and_healthy_ones_never() {
+        let start = Instant::now();
+        let states = [
+            ("step", ObjectState::InStep),
+            ("going", ObjectState::Deleting),
+            ("paused", ObjectState::Paused),
+            ("failing", ObjectState::Failing),
+            ("held", ObjectState::Held),
+            ("moving", ObjectState::Pending),
+        ];
+        let of = |after: u64| {
+            let rows = states.into_iter().map(|(key, state)| (key, (), state, Some(start)));
+            let now = start + Duration::from_secs(after);
+            Objects::of(rows, now, |key, (), state, since| ListedObject::new(key, state, since))
+        };
+        let listed = |after| of(after).not_in_step.into_iter().map(|object| object.key).collect::<Vec<_>>();
+        // What is paused comes last: nobody has to act.
+        assert_eq!(listed(0), ["held", "failing", "paused"]);
+        assert_eq!(listed(10), ["held", "failing", "moving", "paused"]);
+        assert_eq!(listed(60), ["held", "failing", "going", "moving", "paused"]);
+        assert_eq!((of(60).total(), of(60).count(ObjectState::InStep)), (6, 1));
+        assert_eq!(of(0).in_words(), "1 pending, 1 paused, 1 failing, 1 deleting, 1 held");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_objects_are_counted_and_only_the_oldest_are_described() {
+        let start = Instant::now();
+        let at = |number: usize| start + Duration::from_secs(u64::try_from(number).unwrap());
+        let rows = (0..MOST_LISTED + 7).map(|number| (number, (), ObjectState::Failing, Some(at(number))));
+        let objects = Objects::of(rows, at(100), |key, (), state, since| ListedObject::new(key, state, since));
+        assert_eq!((objects.not_in_step.len(), objects.more, objects.total()), (MOST_LISTED, 7, MOST_LISTED + 7));
+        assert_eq!((objects.not_in_step[0].key.as_str(), objects.not_in_step[0].since), ("0", Some(start)));
+        let held = std::iter::once((1_000, (), ObjectState::Held, None));
+        let mut both = Objects::of(held, at(100), |key, (), state, since| ListedObject::new(key, state, since));
+        both.append(objects);
+        assert_eq!((both.not_in_step.len(), both.more, both.total()), (MOST_LISTED, 8, MOST_LISTED + 8));
+        assert_eq!((both.not_in_step[0].key.as_str(), both.not_in_step[1].key.as_str()), ("1000", "0"));
+    }
+}
