@@ -31,7 +31,9 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn to(address: SocketAddr) -> Self {
-        Self { base: format!("http://{address}"), client: Client::builder(TokioExecutor::new()).build_http() }
+        // A connection for each request: a server may end one that is kept at the moment of the next request.
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        Self { base: format!("http://{address}"), client }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Error> {
