@@ -1,10 +1,11 @@
 //! Payloads of syncsets and data of mapped secrets, shared by all passes of the process: what is applied to a thousand clusters is read once.
 //!
-//! A payload that can't be decoded is kept as the reason for that, so that it is not tried again by each pass. Secrets stay sealed.
+//! A payload that can't be decoded is kept as the reason for that, so that it is not tried again by each pass. Secrets stay sealed, and are
+//! read again when the keys have changed: they may have been encrypted again, which makes no new version.
 //!
 //! They are counted in the bytes that their values take, about.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
@@ -15,7 +16,7 @@ use super::super::plan::parse;
 use super::super::plan::rows::Failure;
 use super::super::plan::spec::Payload;
 use super::store::SealedSecret;
-use crate::documents::sizes;
+use crate::documents::{Keyring, sizes};
 
 /// Bytes of a payload for which there is room at least in the number of entries; what the cache itself takes for an entry is small beside
 /// that.
@@ -24,14 +25,15 @@ const TYPICAL: u64 = 16 << 10;
 /// A document in one version.
 type Key = (Uuid, i64);
 
-/// Keeps payloads up to a total size, and drops first what was not used for long. Clones are the same cache.
+/// Keeps payloads and secrets up to a total size, and drops first what was not used for long. Clones are the same cache.
 #[derive(Clone)]
 pub struct Payloads(Arc<Cache<Key, Content, Bytes>>);
 
 #[derive(Clone)]
 enum Content {
     Syncset(Parsed),
-    Secret(Arc<SealedSecret>),
+    /// With the keys that there were when it was read.
+    Secret(Arc<SealedSecret>, Weak<Keyring>),
 }
 
 /// A payload, or why it is none.
@@ -62,7 +64,7 @@ impl Weighter<Key, Content> for Bytes {
         let bytes = match content {
             Content::Syncset(Ok(kept)) => kept.built,
             Content::Syncset(Err(failure)) => failure.message.len(),
-            Content::Secret(secret) => secret.sealed.as_ref().map_or(0, Vec::len),
+            Content::Secret(secret, _) => secret.sealed.as_ref().map_or(0, Vec::len),
         };
         // One without weight would never be dropped.
         u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
@@ -85,7 +87,7 @@ impl Payloads {
     pub fn get(&self, syncset: Uuid, version: i64) -> Option<Parsed> {
         match self.0.get(&(syncset, version))? {
             Content::Syncset(parsed) => Some(parsed),
-            Content::Secret(_) => None,
+            Content::Secret(..) => None,
         }
     }
 
@@ -94,17 +96,17 @@ impl Payloads {
         self.0.insert((syncset, version), Content::Syncset(payload));
     }
 
-    /// This version of a secret, if it is there.
-    pub fn secret(&self, secret: Uuid, version: i64) -> Option<Arc<SealedSecret>> {
+    /// This version of a secret, if it is there and was read under these keys.
+    pub fn secret(&self, secret: Uuid, version: i64, keys: &Arc<Keyring>) -> Option<Arc<SealedSecret>> {
         match self.0.get(&(secret, version))? {
-            Content::Secret(secret) => Some(secret),
+            Content::Secret(secret, of) => Weak::ptr_eq(&of, &Arc::downgrade(keys)).then_some(secret),
             Content::Syncset(_) => None,
         }
     }
 
-    /// Keeps a secret.
-    pub fn keep_secret(&self, secret: &Arc<SealedSecret>) {
-        self.0.insert((secret.id, secret.version), Content::Secret(Arc::clone(secret)));
+    /// Keeps a secret that was read while there were these keys.
+    pub fn keep_secret(&self, secret: &Arc<SealedSecret>, keys: &Arc<Keyring>) {
+        self.0.insert((secret.id, secret.version), Content::Secret(Arc::clone(secret), Arc::downgrade(keys)));
     }
 }
 
@@ -131,6 +133,17 @@ mod tests {
         let failure = Failure { reason: Reason::ResourceInvalid, message: "not an object".to_owned() };
         payloads.keep(Uuid::from_u128(1), 8, Err(failure.clone()));
         assert_eq!(payloads.get(Uuid::from_u128(1), 8), Some(Err(failure)), "it is not decoded again");
+    }
+
+    #[test]
+    fn a_secret_is_read_again_when_the_keys_have_changed() {
+        let payloads = Payloads::of_bytes(1 << 20);
+        let (keys, others) = (Arc::new(Keyring::default()), Arc::new(Keyring::default()));
+        let secret = SealedSecret { id: Uuid::from_u128(1), version: 7, sealed: Some(vec![1]) };
+        payloads.keep_secret(&Arc::new(secret), &keys);
+        assert!(payloads.secret(Uuid::from_u128(1), 7, &keys).is_some());
+        assert!(payloads.secret(Uuid::from_u128(1), 8, &keys).is_none(), "another version");
+        assert!(payloads.secret(Uuid::from_u128(1), 7, &others).is_none(), "it may have been encrypted again");
     }
 
     #[test]

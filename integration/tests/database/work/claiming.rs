@@ -120,6 +120,37 @@ fn the_last_statement_of_a_pass_stores_its_result_and_ends_its_claim() {
     });
 }
 
+/// The dispatcher locks the rows of clusters, and then those of their claims. A pass that ends does it in the same order: else one of the
+/// two would lose what it has done.
+#[test]
+fn the_end_of_a_pass_and_a_turn_of_the_dispatcher_never_wait_for_each_other() {
+    run(async {
+        let stage = Stage::new("ends_in_order").await;
+        let (process, store) = (stage.process(), PassStore::new(stage.database()));
+        let stored = ClusterUpdate { row: ClusterRow::default(), resyncs: 0 };
+        process.ask(&[1], true).await;
+        let work = process.claim_one().await;
+        store.save(&work.writing(), &Writes::default(), Some(&stored)).await.expect("it is held");
+        let dispatcher = stage.place.client(ADMIN).await.expect("a connection");
+        dispatcher.batch_execute("begin; update towline_cluster set resyncs = resyncs + 1").await.expect("a lock");
+        let turn = async {
+            let waiting =
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+            integration::eventually("the pass to wait", LIMIT, async || match stage.number(waiting).await {
+                1 => Ok(()),
+                other => Err(other.to_string()),
+            })
+            .await
+            .unwrap();
+            dispatcher.batch_execute("select from towline_work for no key update; commit").await.expect("no circle");
+        };
+        let (end, none) = (WorkEnd::done(in_a_century(), 7), Writes::default());
+        let (ended, ()) = tokio::join!(store.end(&work, &end, &none, &stored), turn);
+        assert!(!ended.expect("it is held"));
+        assert_eq!(stage.number("select count(*) from towline_work where holder is null and attempts = 7").await, 1);
+    });
+}
+
 /// What was urgent is urgent until somebody has come to its end.
 #[test]
 fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {

@@ -70,7 +70,8 @@ const OTHERS: &str = "\
        on conflict (cluster) do update set identity = excluded.identity, home = excluded.home, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
-         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation), \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation \
+       returning 1), \
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
        where t.cluster = held.cluster and t.syncset = d.syncset and t.position = d.position)";
@@ -85,7 +86,7 @@ fn deleted() -> String {
            where a.tracked and not a.adopted group by a.cluster, a.syncset), \
          used as (update towline_lost l set approved = greatest(l.approved - gone.objects, 0), \
              approved_precious = greatest(l.approved_precious - gone.precious, 0) \
-           from gone where l.cluster = gone.cluster and l.syncset = gone.syncset and l.approved > 0), \
+           from gone where l.cluster = gone.cluster and l.syncset = gone.syncset and l.approved > 0 returning 1), \
          deleted as (insert into towline_deleted (syncset, cluster, at, objects) \
            select gone.syncset, gone.cluster, now(), gone.deleted - coalesce(l.approved, 0) from gone \
              left join towline_lost l on l.cluster = gone.cluster and l.syncset = gone.syncset \
@@ -96,11 +97,14 @@ fn deleted() -> String {
 
 static SAVE: LazyLock<String> =
     LazyLock::new(|| format!("with {REVISION}, {APPLIED}, {OTHERS}, {} select wanted, version from held", deleted()));
-/// The same, and ends the claim.
+/// The same, and ends the claim. The row of the claim is locked for that last, after those of the cluster and of what it has lost: the
+/// dispatcher locks them in this order, and would lose its turn to a circle.
 static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with {REVISION}, {APPLIED}, {OTHERS}, {deleted}, \
-         ended as (update towline_work w set {ended} from held where w.cluster = held.cluster returning w.wanted <> $12 as is_ready) \
+         written as materialized (select (select count(*) from cluster_row) + (select count(*) from used) as rows), \
+         ended as (update towline_work w set {ended} from held, written \
+           where w.cluster = held.cluster and w.holder = $2 and w.token = $3 and written.rows >= 0 returning w.wanted <> $12 as is_ready) \
          select is_ready from ended",
         deleted = deleted(),
         ended = WorkEnd::assignments(12),

@@ -263,8 +263,9 @@ impl Preparer {
         let mapped = mapped(snapshot, &headers);
         let cluster = snapshot.cluster.as_ref().filter(|_| rows.is_none()).map(|cluster| cluster.document.id);
         let (mut sealed, mut sources) = (Vec::new(), Vec::new());
+        let keys = self.keyring();
         for facts in mapped.values() {
-            match self.payloads.secret(facts.id, facts.version) {
+            match self.payloads.secret(facts.id, facts.version, &keys) {
                 Some(secret) => sealed.push(secret),
                 None => sources.push(facts.id),
             }
@@ -287,7 +288,7 @@ impl Preparer {
                 return Err(PrepareError::Outdated);
             }
             for secret in secrets.into_iter().map(Arc::new) {
-                self.payloads.keep_secret(&secret);
+                self.payloads.keep_secret(&secret, &keys);
                 sealed.push(secret);
             }
         }
