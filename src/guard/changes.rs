@@ -198,8 +198,10 @@ impl<K: Ord + Clone> Guard<K> {
         let entry = self.remove(key);
         let counted = if entry.is_none_or(|entry| !entry.approved) { count } else { 0 };
         let before = self.take_back(key);
-        let follows = before.filter(|_| entry.is_some_and(|entry| entry.pending.follows));
-        let count = counted + follows.map_or(0, |followed| followed.count);
+        let earlier = before.map_or(0, |before| before.count);
+        // What follows is another change; what is sent again may have been carried out, and be of fewer objects now.
+        let follows = entry.is_some_and(|entry| entry.pending.follows);
+        let count = if follows { counted + earlier } else { counted.max(earlier) };
         if count > 0 {
             self.count(key.clone(), Sent { when: now, count });
         }
@@ -286,7 +288,7 @@ impl<K: Ord + Clone> Guard<K> {
         self.forget_old(now);
         let seconds = |when: SystemTime| when.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let waiting = self.entries.values().filter(|entry| entry.approved && !entry.pending.follows).count();
-        // The rest of an approval gets no younger by being stored.
+        // The rest of an approval alone gets no younger by being stored.
         let rest_age = self
             .approved_since
             .filter(|_| waiting == 0)

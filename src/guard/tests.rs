@@ -231,6 +231,18 @@ async fn a_change_that_is_sent_again_counts_once_and_still_if_the_second_try_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_that_is_sent_again_to_fewer_objects_counts_as_many_as_before() {
+    let mut guard = Counted::default();
+    let now = Instant::now();
+    for count in [9, 1] {
+        pending_changes(&mut guard, 0..1, true);
+        guard.confirm(&0, GuardedChange::Delete);
+        guard.send(&0, count, |_| false, now);
+    }
+    assert_eq!(admit(&mut guard, 1..3, 50), 0, "nine and two");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_approved_change_that_is_refused_stays_approved_although_it_was_registered_again_meanwhile() {
     let mut guard = Counted::default();
     let now = Instant::now();
