@@ -1,7 +1,7 @@
 //! What is known of a section, and what follows from it: its condition, its readiness, its row in the status table. Pure.
 //!
 //! Every job reports its [`Facts`], which are evaluated in this one place, so that no section is `ready` while a cluster that it
-//! needs does not answer. The worst fact decides, in the order of [`SectionState`].
+//! needs does not answer. The worst fact decides: [`Facts::condition`] has the order.
 
 use std::time::Duration;
 

@@ -186,9 +186,16 @@ impl Objects {
                 found.push((rank, since, key, object, state));
             }
         }
-        found.sort_by(|one, other| by_urgency((one.0, one.1, &one.2), (other.0, other.1, &other.2)));
+        let order = |one: &(u8, _, K, T, _), other: &(u8, _, K, T, _)| {
+            by_urgency((one.0, one.1, &one.2), (other.0, other.1, &other.2))
+        };
         let more = found.len().saturating_sub(MOST_LISTED);
-        found.truncate(MOST_LISTED);
+        if more > 0 {
+            // There may be very many, and only these are sorted.
+            found.select_nth_unstable_by(MOST_LISTED, order);
+            found.truncate(MOST_LISTED);
+        }
+        found.sort_by(order);
         let listed = found.into_iter().map(|(_, since, key, object, state)| describe(key, object, state, since));
         Self { counts, oldest: None, not_in_step: listed.collect(), more }
     }
