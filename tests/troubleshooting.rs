@@ -47,7 +47,7 @@ const SENTENCES: [(&str, &str); 12] = [
     ("cluster", "pub enum Fault {"),
     ("lease", "pub enum Error {"),
     ("hub", "fn not_ready(&self) -> Option<NotReady> {"),
-    ("hub", "pub enum FileError {"),
+    ("http", "pub enum FileError {"),
     ("hub", "fn grant(name: &str"),
     ("documents", "pub enum InvalidKeys {"),
     ("documents", "pub enum OpenError {"),

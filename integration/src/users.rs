@@ -25,6 +25,8 @@ pub const HUB_SERVER: &str = "towline-hub";
 pub const REFERENCE: &str = "reference";
 /// The controller that a test plays on an edge, so that its requests are counted apart. May do everything.
 pub const EDGE_CONTROLLER: &str = "edge-controller";
+/// Another one, of a test that counts all requests of its user on a cluster that it shares.
+pub const OTHER_CONTROLLER: &str = "other-controller";
 /// Whoever orders things on the hub, so that these requests are counted apart. May do everything.
 pub const HUB_USER: &str = "hub-user";
 /// Somebody who may do nothing, until a test grants it.
@@ -36,12 +38,13 @@ pub const REPLICAS: &str = "replicas";
 /// The name under which the controller manager's requests are known.
 pub(crate) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-pub const USERS: [User; 12] = [
+pub const USERS: [User; 13] = [
     User { name: ADMIN, groups: "system:masters" },
     User { name: TOWLINE, groups: "" },
     User { name: HUB_SERVER, groups: "system:masters" },
     User { name: REFERENCE, groups: "" },
     User { name: EDGE_CONTROLLER, groups: "system:masters" },
+    User { name: OTHER_CONTROLLER, groups: "system:masters" },
     User { name: HUB_USER, groups: "system:masters" },
     User { name: STRANGER, groups: "" },
     User { name: REPLICA[0], groups: REPLICAS },

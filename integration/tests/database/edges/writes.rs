@@ -1,7 +1,7 @@
 //! What the server answers to the writes of a pass.
 
 use integration::Filter;
-use integration::users::EDGE_CONTROLLER;
+use integration::users::OTHER_CONTROLLER;
 use serde_json::{Value, json};
 use towline::test_api::cluster::{Error, Kind, ObjectKey, Payload, Request};
 
@@ -166,7 +166,7 @@ fn an_immutable_field_is_422_and_a_dry_run_says_that_the_object_would_be_valid_a
 #[test]
 fn a_name_that_leads_elsewhere_leaves_no_request() {
     run(async {
-        let edge = Edge::of(EDGE_CONTROLLER, "names").await;
+        let edge = Edge::of(OTHER_CONTROLLER, "names").await;
         edge.apply("site", &json!({})).await.unwrap();
         let mark = edge.plane.audit().unwrap().mark().await.unwrap();
         for name in ["", ".", "..", "a/b", "a%2Fb"] {
@@ -182,7 +182,7 @@ fn a_name_that_leads_elsewhere_leaves_no_request() {
             edge.cluster.remove(&kind, &ObjectKey::new(name, "site"), "u-1", None).await.unwrap_err();
             edge.cluster.remove(&namespaces(), &ObjectKey::new("", name), "u-1", None).await.unwrap_err();
         }
-        let sent = edge.plane.audit().unwrap().records(&Filter::since(mark).user(EDGE_CONTROLLER)).await.unwrap();
+        let sent = edge.plane.audit().unwrap().records(&Filter::since(mark).user(OTHER_CONTROLLER)).await.unwrap();
         assert!(sent.is_empty(), "{sent:?}");
         assert!(edge.metadata(&config_maps(), "site").await.is_some());
     });
