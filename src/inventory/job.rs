@@ -17,7 +17,7 @@ use super::run::crd;
 use super::run::follower::{Changed, Source, SourceFollower};
 use super::run::kinds::{self, SECRET, id_of_projects};
 use super::run::latest::LatestState;
-use super::run::poster::{Deliver, Poster};
+use super::run::poster::{Deliver, Poster, Token};
 use super::run::reconciler::{Ask, Reconciler};
 use super::status::InventoryReport;
 use crate::actor::{ChildSpec, Inbox, KeyInbox, KeyMailbox, key_mailbox, mailbox};
@@ -99,8 +99,13 @@ impl Sections for InventorySection {
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let Some(section) = &self.0 else { return 0 };
-            let Some(cluster) = surroundings.cluster(&section.cluster) else { return 0 };
             let who = section.name.to_string();
+            let token_fault = Token::of(section).fault();
+            if let Some(fault) = &token_fault {
+                say(&format!("{who}: {fault}"));
+            }
+            let faults = usize::from(token_fault.is_some());
+            let Some(cluster) = surroundings.cluster(&section.cluster) else { return faults };
             let mut kinds = Kinds::default();
             let missing = kinds.discover(&who, cluster, &id_of_projects()).await;
             if missing == 0 {
@@ -111,7 +116,8 @@ impl Sections for InventorySection {
                     Err(error) => say(&format!("{who}: cluster {}: the schema is unknown: {error}", cluster.name())),
                 }
             }
-            missing + Reviewer::Cluster(cluster).check(&who, &of_section(section)).await
+            let refused = Reviewer::Cluster(cluster).check(&who, &of_section(section)).await;
+            faults + missing + refused
         }
         .boxed()
     }
@@ -185,8 +191,15 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
     let (ask, asks) = mailbox(ASKS);
     let latest = Arc::new(LatestState::default());
     let followed: Vec<Arc<Watch>> = caches.all().cloned().collect();
-    let report =
-        InventoryReport::new(Arc::clone(&config), Arc::clone(&latest), metrics, Arc::clone(&projects), followed, ask);
+    let report = InventoryReport::new(
+        Arc::clone(&config),
+        Arc::clone(&latest),
+        Arc::clone(&poster),
+        metrics,
+        Arc::clone(&projects),
+        followed,
+        ask,
+    );
     let reconciler = Reconciler {
         settings: config.settings(),
         storage: config.helm_driver,

@@ -10,6 +10,7 @@ use super::config::InventoryConfig;
 use super::metrics::InventoryMetrics;
 use super::plan::index::Summary;
 use super::run::latest::{LatestState, ProjectState};
+use super::run::poster::Poster;
 use super::run::reconciler::Ask;
 use crate::actor::Mailbox;
 use crate::cluster::{ObjectKey, Watch};
@@ -21,6 +22,7 @@ use crate::status::{self, Facts, ObjectState, Objects, Refused};
 pub(super) struct InventoryReport {
     config: Arc<InventoryConfig>,
     latest: Arc<LatestState>,
+    poster: Arc<Poster>,
     metrics: Arc<InventoryMetrics>,
     projects: Arc<Watch>,
     watches: Vec<Arc<Watch>>,
@@ -31,12 +33,13 @@ impl InventoryReport {
     pub(super) fn new(
         config: Arc<InventoryConfig>,
         latest: Arc<LatestState>,
+        poster: Arc<Poster>,
         metrics: Arc<InventoryMetrics>,
         projects: Arc<Watch>,
         watches: Vec<Arc<Watch>>,
         asks: Mailbox<Ask>,
     ) -> Self {
-        Self { config, latest, metrics, projects, watches, asks }
+        Self { config, latest, poster, metrics, projects, watches, asks }
     }
 
     /// Asks the reconciler, which answers while it runs here.
@@ -80,7 +83,8 @@ impl status::Section for InventoryReport {
             subject: "releases".to_owned(),
             objects,
             clusters: vec![self.projects.cluster().status()],
-            undelivered: undelivered.clone().or_else(|| status_failure.clone()),
+            // A faulty token is the cause of what follows from it, and shows before anything is posted.
+            undelivered: self.poster.token_fault().or_else(|| undelivered.clone()).or_else(|| status_failure.clone()),
             not_ready: not_listed(watches, |_| true),
             ..Facts::default()
         }
@@ -92,6 +96,9 @@ impl status::Section for InventoryReport {
         let mut report = serde_json::to_value(&state.summary).unwrap_or(Value::Null);
         if let Some(fields) = report.as_object_mut() {
             fields.insert("project".to_owned(), json!(state.project.as_str()));
+            if let Some(fault) = self.poster.token_fault() {
+                fields.insert("token_fault".to_owned(), json!(fault));
+            }
             if state.prunes {
                 let text = "the CRD of the cluster drops sentHash: a restart sends all releases again";
                 fields.insert("pruned".to_owned(), json!(text));

@@ -46,13 +46,17 @@ pub struct Delivered {
     pub token: u64,
 }
 
+/// The API's token, kept up to date with its file.
+pub struct Token {
+    /// The header with it; none if there is no usable one.
+    header: watch::Receiver<Arc<Option<HeaderValue>>>,
+    file: Option<Reloaded<Option<HeaderValue>>>,
+}
+
 /// The poster: what all its runs have in common.
 pub struct Poster {
     api: ApiUrl,
-    /// The header with the token; none if there is no usable one.
-    authorization: watch::Receiver<Arc<Option<HeaderValue>>>,
-    /// The file with the token.
-    file: Option<Reloaded<Option<HeaderValue>>>,
+    token: Token,
     fence: Option<Fence>,
     metrics: Arc<InventoryMetrics>,
     /// How often the token has changed.
@@ -67,25 +71,44 @@ struct Means {
     token: u64,
 }
 
-impl Poster {
-    /// Reads the file with the token, and may block on the disk.
-    pub fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
+impl Token {
+    /// Reads its file, and may block on the disk.
+    pub fn of(config: &InventoryConfig) -> Self {
         let wire = config.wire;
         let read = move |token: &SecretString| header(wire, token).map(Some).ok_or_else(|| NotAToken.to_string());
-        let (authorization, file) = match &config.token {
+        match &config.token {
             TokenSource::File(path) => {
                 let file = Reloaded::of_text(path.clone(), read, None);
-                (file.content(), Some(file))
+                Self { header: file.content(), file: Some(file) }
             }
             TokenSource::Given(token) => {
                 let given = read(token).unwrap_or_else(|error| {
                     tracing::error!("{error}");
                     None
                 });
-                (watch::channel(Arc::new(given)).1, None)
+                Self { header: watch::channel(Arc::new(given)).1, file: None }
             }
-        };
-        Self { api: config.api_url.clone(), authorization, file, fence, metrics, changes: watch::Sender::new(0) }
+        }
+    }
+
+    /// Why there is no usable token, or only the one that the file had before; `None` if there is one.
+    pub fn fault(&self) -> Option<String> {
+        match &self.file {
+            Some(file) => file.fault().borrow().as_deref().map(|error| full_text(error)),
+            None => self.header.borrow().is_none().then(|| NotAToken.to_string()),
+        }
+    }
+}
+
+impl Poster {
+    pub fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
+        let (api, token) = (config.api_url.clone(), Token::of(config));
+        Self { api, token, fence, metrics, changes: watch::Sender::new(0) }
+    }
+
+    /// [`Token::fault`] of its token.
+    pub fn token_fault(&self) -> Option<String> {
+        self.token.fault()
     }
 
     /// Follows how often the token has changed.
@@ -94,8 +117,8 @@ impl Poster {
     }
 
     pub async fn run(self: Arc<Self>, scope: Scope, mut inbox: Inbox<Deliver>) -> Result<(), BoxError> {
-        let mut authorization = self.authorization.clone();
-        let reloading = keep_up_to_date(self.file.as_ref());
+        let mut authorization = self.token.header.clone();
+        let reloading = keep_up_to_date(self.token.file.as_ref());
         tokio::pin!(reloading);
         let mut client = None;
         let mut under_way: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
@@ -220,6 +243,7 @@ fn refusal(error: &Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::setting::Setting;
 
     fn later(reason: &str, after: Option<Duration>, may_have_arrived: bool) -> Refusal {
         Refusal::Later { reason: reason.to_owned(), after, may_have_arrived }
@@ -249,6 +273,25 @@ mod tests {
         assert_eq!(refusal(&lost), later("NoAnswer", None, true));
         let unconnected = Error::Connect { server: "api".into(), source: "refused".into() };
         assert_eq!(refusal(&unconnected), later("NoAnswer", None, false), "nothing was sent");
+    }
+
+    #[test]
+    fn a_token_that_can_not_be_sent_is_reported_without_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for (name, content) in [("good", "hunter2\n"), ("empty", ""), ("two-lines", "hunter2\nhunter3\n")] {
+            std::fs::write(path(name), content).unwrap();
+        }
+        std::fs::create_dir(path("directory")).unwrap();
+        let url = ApiUrl::from_text("https://api.example").expect("a URL");
+        let fault = |source| Token::of(&InventoryConfig::new(url.clone(), source)).fault();
+        assert_eq!(fault(TokenSource::File(path("good"))), None);
+        for name in ["empty", "two-lines", "directory", "missing"] {
+            let fault = fault(TokenSource::File(path(name))).expect("a fault");
+            assert!(fault.contains(name) && !fault.contains("hunter"), "{fault}");
+        }
+        assert_eq!(fault(TokenSource::Given("hunter2".into())), None);
+        assert_eq!(fault(TokenSource::Given("".into())), Some(NotAToken.to_string()));
     }
 
     #[test]
