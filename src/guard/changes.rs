@@ -50,8 +50,8 @@ struct Entry {
     /// It is known that the change is to be made.
     confirmed: bool,
     approved: bool,
-    /// It was sent already, and is to be sent again. It counts as pending alone meanwhile.
-    before: Option<Sent>,
+    /// It was sent already and is to be sent again. Meanwhile its object counts once: as pending.
+    again: bool,
 }
 
 /// How many objects a change was to, and when it was sent.
@@ -65,7 +65,7 @@ struct Sent {
 #[derive(Debug)]
 pub struct Sending<K> {
     key: K,
-    /// What counts for the key if this is not sent.
+    /// What was counted for the key before; [`Guard::not_sent`] restores it.
     before: Option<Sent>,
     /// The pending changes among them.
     entries: Vec<(K, Entry)>,
@@ -81,7 +81,7 @@ pub struct Guard<K> {
     certain_own: usize,
     /// How many are neither certain nor approved.
     open: usize,
-    /// The changes that were sent within the window. Who sends one again counts once.
+    /// The changes that were sent within the window. A change that is sent again counts once.
     sent: BTreeMap<K, Sent>,
     /// Those of an earlier process.
     recalled: Vec<Sent>,
@@ -160,7 +160,7 @@ impl<K: Ord + Clone> Guard<K> {
         let is_of_rest = !pending.follows && rest_is_valid;
         let approved = is_approved || is_of_rest;
         self.approved -= usize::from(is_of_rest);
-        self.insert(key, Entry { pending, confirmed: false, approved, before: None });
+        self.insert(key, Entry { pending, confirmed: false, approved, again: false });
     }
 
     /// Removes a change that is no longer pending. Returns whether the guard may allow others now.
@@ -170,7 +170,7 @@ impl<K: Ord + Clone> Guard<K> {
         self.remove(key).is_some_and(|entry| !entry.approved && certain && !self.entries.is_empty())
     }
 
-    /// Records that a pending change is certain. Who has approved that an object is let go, which keeps it, has not approved its deletion.
+    /// Records that a pending change is certain. An approval to let an object go, which keeps it, does not cover its deletion.
     pub fn confirm(&mut self, key: &K, change: GuardedChange) {
         let Some(mut entry) = self.remove(key) else { return };
         entry.approved &= (entry.pending.change, change) != (GuardedChange::LetGo, GuardedChange::Delete);
@@ -199,7 +199,8 @@ impl<K: Ord + Clone> Guard<K> {
         let counted = if entry.is_none_or(|entry| !entry.approved) { count } else { 0 };
         let before = self.take_back(key);
         let earlier = before.map_or(0, |before| before.count);
-        // What follows is another change; what is sent again may have been carried out, and be of fewer objects now.
+        // A change that follows the deletion of its object counts beside it. One that is sent again may have been carried out the first
+        // time, when it was to more objects.
         let follows = entry.is_some_and(|entry| entry.pending.follows);
         let count = if follows { counted + earlier } else { counted.max(earlier) };
         if count > 0 {
@@ -214,7 +215,7 @@ impl<K: Ord + Clone> Guard<K> {
     /// Takes back a change that was not sent, or that the API server has certainly rejected: it does not count, and an approval
     /// stays valid, also if the same change has been registered again meanwhile. Returns the keys that it was about.
     pub fn not_sent(&mut self, sending: Sending<K>) -> Vec<K> {
-        // What has been registered meanwhile has taken this out of the count.
+        // A change that was registered meanwhile is added again when the count is as it was.
         let newer = self.remove(&sending.key);
         self.take_back(&sending.key);
         if let Some(before) = sending.before {
@@ -242,7 +243,7 @@ impl<K: Ord + Clone> Guard<K> {
     /// Records an operator's approval of all pending changes, and returns their keys.
     pub fn approve(&mut self) -> Vec<K> {
         for entry in self.entries.values_mut() {
-            (entry.approved, entry.before) = (true, None);
+            (entry.approved, entry.again) = (true, false);
         }
         (self.certain, self.certain_own, self.open) = (0, 0, 0);
         self.sent.clear();
@@ -295,10 +296,14 @@ impl<K: Ord + Clone> Guard<K> {
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let approved = self.approved + waiting;
         let mut sent = BTreeMap::new();
-        let again = self.entries.values().filter_map(|entry| entry.before.as_ref());
-        for Sent { when, count } in self.sent.values().chain(&self.recalled).chain(again) {
-            let when = seconds(wall - now.saturating_duration_since(*when));
-            *sent.entry(when.next_multiple_of(MOMENT)).or_default() += *count as u64;
+        let once = |key: &K| Some(Sent { count: 1, ..*self.sent.get(key)? });
+        let again = self.entries.iter().filter(|(_, entry)| entry.again).filter_map(|(key, _)| once(key));
+        for Sent { when, count } in self.sent.values().chain(&self.recalled).copied().chain(again) {
+            if count == 0 {
+                continue;
+            }
+            let when = seconds(wall - now.saturating_duration_since(when));
+            *sent.entry(when.next_multiple_of(MOMENT)).or_default() += count as u64;
         }
         GuardState {
             most: if sent.is_empty() { 0 } else { self.most as u64 },
@@ -311,13 +316,14 @@ impl<K: Ord + Clone> Guard<K> {
     /// Continues from the state that an earlier process has stored. Entries with a time in the future count as of now.
     pub fn recall(&mut self, remembered: &GuardState, now: Instant, wall: SystemTime) {
         let age = |seconds: u64| wall.duration_since(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap_or_default();
-        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        // Numbers that were edited add up without an overflow, which would let everything through.
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX) as usize;
         let sent = remembered.sent.iter().filter(|(when, _)| age(**when) <= WINDOW);
         self.recalled = sent
             .filter_map(|(&when, &count)| Some(Sent { when: now.checked_sub(age(when))?, count: number(count) }))
             .collect();
         self.sent.clear();
-        self.counted = self.recalled.iter().fold(0, |all, sent| all.saturating_add(sent.count));
+        self.counted = self.recalled.iter().map(|sent| sent.count).sum();
         self.oldest = self.recalled.iter().map(|sent| sent.when).min();
         self.most = number(remembered.most);
         let approved_at = remembered.approved_at.filter(|when| age(*when) < WINDOW);
@@ -339,8 +345,12 @@ impl<K: Ord + Clone> Guard<K> {
 
     /// Adds a change to a key that has none.
     fn insert(&mut self, key: K, mut entry: Entry) {
-        // What follows an object that is gone is another change.
-        entry.before = if entry.pending.follows { None } else { self.take_back(&key) };
+        // A change that follows the deletion of its object counts beside it.
+        entry.again = false;
+        if let Some(sent) = self.sent.get_mut(&key).filter(|sent| sent.count > 0 && !entry.pending.follows) {
+            (entry.again, sent.count) = (true, sent.count - 1);
+            self.counted -= 1;
+        }
         if !entry.approved {
             if entry.confirmed {
                 self.certain += 1;
@@ -354,8 +364,10 @@ impl<K: Ord + Clone> Guard<K> {
 
     fn remove(&mut self, key: &K) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
-        if let Some(before) = entry.before {
-            self.count(key.clone(), before);
+        // Unless the window has ended meanwhile.
+        if let Some(sent) = self.sent.get_mut(key).filter(|_| entry.again) {
+            sent.count += 1;
+            self.counted += 1;
         }
         if !entry.approved {
             if entry.confirmed {
@@ -372,7 +384,7 @@ impl<K: Ord + Clone> Guard<K> {
     fn is_above(&mut self, bounds: Bounds, now: Instant, entries: usize, own: usize) -> bool {
         self.forget_old(now);
         let sent = self.counted;
-        self.most = if sent == 0 { bounds.own } else { self.most.max(bounds.own) };
+        self.most = if self.oldest.is_none() { bounds.own } else { self.most.max(bounds.own) };
         let all_of_them = self.most >= 2 && own > 0 && sent + own >= self.most;
         bounds.blocked && entries > 0 || all_of_them || sent + entries > limit(self.most)
     }

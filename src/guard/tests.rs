@@ -240,6 +240,24 @@ async fn a_change_that_is_sent_again_to_fewer_objects_counts_as_many_as_before()
         guard.send(&0, count, |_| false, now);
     }
     assert_eq!(admit(&mut guard, 1..3, 50), 0, "nine and two");
+    // Also while it waits to be sent again.
+    pending_changes(&mut guard, 0..3, true);
+    (0..3).for_each(|number| guard.confirm(&number, GuardedChange::Delete));
+    assert_eq!(guard.decide(&1, own(50), now), Decision::Held);
+    guard.clear(&2);
+    assert_eq!(guard.decide(&1, own(50), now), Decision::Go, "nine and one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stored_numbers_of_any_size_hold_everything() {
+    let (now, wall) = (Instant::now(), SystemTime::now());
+    let second = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let sent = BTreeMap::from([(second, u64::MAX), (second - 10, u64::MAX)]);
+    let remembered = crate::state::GuardState { sent, most: u64::MAX, ..Default::default() };
+    let mut guard = Counted::default();
+    guard.recall(&remembered, now, wall);
+    pending_changes(&mut guard, 0..1, true);
+    assert_eq!(decide_all(&mut guard, own(50), now).0, 0);
 }
 
 #[tokio::test(start_paused = true)]
