@@ -121,6 +121,11 @@ impl Worker {
             suspended: read.suspended(&outcome.results),
             has_moved: identified.is_another || self.has_moved(read),
         };
+        let stored = ClusterUpdate { row: next.cluster_row.clone(), resyncs: read.snapshot.resyncs };
+        if is_stopped {
+            // The process may end while it waits for the writer of documents.
+            self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
+        }
         let shown = self.show(work, read, Some(&outcome), conditions, next.ready_at).await;
         let goes_on = match ended {
             Ended::Interrupted => true,
@@ -128,7 +133,6 @@ impl Worker {
             Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
         };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
-        let stored = ClusterUpdate { row: next.cluster_row, resyncs: read.snapshot.resyncs };
         let rest = match shown {
             Ok(ready_at) => {
                 let end = match ready_at {
