@@ -229,7 +229,7 @@ impl Answers {
             let Some(room) = &mut state.room else { return false };
             taken = wanted.min(*room);
             *room -= taken;
-            // Who waits for that is told, and nobody of each packet.
+            // Only the packet that takes the last room wakes those who wait.
             taken > 0 && *room == 0
         });
         taken

@@ -275,7 +275,7 @@ mod tests {
             Objects::of(rows, now, |key, (), state, since| ListedObject::new(key, state, since))
         };
         let listed = |after| of(after).not_in_step.into_iter().map(|object| object.key).collect::<Vec<_>>();
-        // What is paused comes last: nobody has to act.
+        // Paused objects come last: they wait for nobody.
         assert_eq!(listed(0), ["held", "failing", "paused"]);
         assert_eq!(listed(10), ["held", "failing", "moving", "paused"]);
         assert_eq!(listed(60), ["held", "failing", "going", "moving", "paused"]);

@@ -75,7 +75,7 @@ impl Statement {
         }
     }
 
-    /// What is sent only at the end is not prepared.
+    /// A statement that is sent once, at shutdown, is not prepared.
     fn text(self) -> Text<'static> {
         match self {
             Self::RenewRoles => Text::Prepared(RENEW_ROLES),

@@ -247,7 +247,7 @@ impl WorkQueue {
         Ok(granted)
     }
 
-    /// Ends a pass. What is said of the row holds unless another pass was requested meanwhile.
+    /// Ends a pass: the row becomes what `end` says, unless another pass was requested meanwhile.
     ///
     /// If it fails, the row may return when the claim ends, as if the pass had not ended.
     pub async fn done(&self, work: Work, end: &WorkEnd) -> Result<Finished, Error> {

@@ -25,7 +25,7 @@ const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.
 /// Why an object is not deleted to be created again.
 const CHANGED: &str = "documents have changed meanwhile";
 
-/// What is left to do for an object that was written.
+/// Whether an object needs another request after it was written.
 enum Sent {
     Settled,
     /// It existed before us, so it is sent with the mark of that.

@@ -1,4 +1,4 @@
-//! What a pass reads when something is due, unless the [snapshot](super::Snapshot) had it or it was read before: one statement.
+//! Reads the payloads, rows and secrets that a pass needs and neither the process nor the [snapshot](super::Snapshot) has: one statement.
 
 use std::sync::LazyLock;
 
