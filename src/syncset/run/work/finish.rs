@@ -127,6 +127,8 @@ impl Worker {
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
         }
         let shown = self.show(work, read, Some(&outcome), conditions, next.ready_at).await;
+        // Whoever sees that the claim has ended finds it in the log.
+        pass_log::write(&work.name, &outcome);
         let goes_on = match ended {
             Ended::Interrupted => true,
             Ended::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
@@ -148,7 +150,6 @@ impl Worker {
                 Err(error)
             }
         };
-        pass_log::write(&work.name, &outcome);
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
