@@ -11,8 +11,16 @@ use crate::job::permission::{Permission, Place, Reviewer};
 use crate::job::{Config, JobList};
 use crate::state::Keeping;
 
-/// Reports that the file has no faults.
-pub fn fine(config: &Config, jobs: JobList) -> Exit {
+/// Reports that the file has no faults, and what was not looked into.
+pub fn file(config: &Config, jobs: JobList) -> Exit {
+    fine(config, jobs);
+    say(
+        "kubeconfigs, URLs, tokens and keys in other files were not read; --connect reads them and asks clusters and databases",
+    );
+    Exit::Done
+}
+
+fn fine(config: &Config, jobs: JobList) {
     if config.sections().next().is_none() {
         say(&jobs.nothing_runs());
     }
@@ -24,7 +32,6 @@ pub fn fine(config: &Config, jobs: JobList) -> Exit {
         config.clusters.len(),
         config.sections().count()
     ));
-    Exit::Done
 }
 
 /// Checks every cluster and database that a section refers to: whether it answers, has the kinds and tables, and grants the
@@ -65,7 +72,8 @@ pub async fn connect(config: &Config, jobs: JobList) -> Exit {
         faults += job.connect(&surroundings).await;
     }
     if faults == 0 {
-        return fine(config, jobs);
+        fine(config, jobs);
+        return Exit::Done;
     }
     say(&format!("{faults} fault(s)"));
     Exit::Failed

@@ -17,7 +17,7 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
     match cli::parse(arguments, jobs).unwrap_or_else(|error| error.exit()) {
         Given::Own(Command::Run(file)) => with_config(jobs.load(file.path()), |config| run(config, jobs)),
         Given::Own(Command::Check(command)) => with_config(jobs.load(command.file.path()), |config| {
-            if command.connect { block_on(check::connect(&config, jobs)) } else { check::fine(&config, jobs) }
+            if command.connect { block_on(check::connect(&config, jobs)) } else { check::file(&config, jobs) }
         }),
         Given::Own(Command::Remote(remote)) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {

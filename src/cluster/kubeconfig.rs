@@ -69,8 +69,8 @@ pub enum Fault {
     NotText,
     #[error("not a kubeconfig: {0}")]
     Malformed(#[from] yaml::Error),
-    #[error("not a kubeconfig: its documents are of different kinds or versions")]
-    Documents,
+    #[error("the kubeconfigs are of different kinds or versions")]
+    Unlike,
     /// The daemon's own configuration asks for this context.
     #[error("there is no context of the name {0}")]
     NoContext(String),
@@ -143,10 +143,12 @@ pub fn fingerprint(text: &[u8]) -> Fingerprint {
     Fingerprint(Sha256::digest(text).into())
 }
 
-/// One of our kubeconfigs. Several documents are merged; of several equal names in them the first one counts.
+/// One of our kubeconfigs. As in kubectl, an empty file is an empty kubeconfig, which others may complete.
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, Fault> {
-    let documents: Vec<Kubeconfig> = yaml::all(self::text(text)?, MOST_BUILT)?;
-    documents.into_iter().try_fold(Kubeconfig::default(), Kubeconfig::merge).map_err(|_| Fault::Documents)
+    match yaml::one(self::text(text)?, MOST_BUILT) {
+        Err(yaml::Error::Documents(0)) => Ok(Kubeconfig::default()),
+        read => Ok(read?),
+    }
 }
 
 fn text(bytes: &[u8]) -> Result<&str, Fault> {

@@ -176,7 +176,7 @@ fn load_merged(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
         let next = read(path)?;
         merged = Some(match merged {
             None => next,
-            Some(first) => first.merge(next).map_err(|_| failed(Fault::Documents.to_string()))?,
+            Some(first) => first.merge(next).map_err(|_| failed(Fault::Unlike.to_string()))?,
         });
     }
     let kubeconfig = merged.ok_or_else(|| failed("not in a pod, and no kubeconfig is there".into()))?;

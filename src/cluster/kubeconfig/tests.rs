@@ -56,6 +56,13 @@ fn told(text: &str, allowed: Allowed) -> String {
 }
 
 #[test]
+fn an_empty_file_is_an_empty_kubeconfig_and_one_of_several_documents_is_none() {
+    assert!(parse(b"# nothing yet\n").unwrap().contexts.is_empty());
+    let two = format!("{}\n---\n{}\n", complete(), complete());
+    assert!(matches!(parse(two.as_bytes()), Err(Fault::Malformed(yaml::Error::Documents(2)))));
+}
+
+#[test]
 fn what_a_kubeconfig_says_of_the_current_context_is_taken_over_and_nothing_else() {
     let Credentials { config, .. } = read(&complete().to_string(), ALL).unwrap();
     assert_eq!(config.cluster_url.to_string(), "https://west.test:6443/prefix");

@@ -56,6 +56,10 @@ fn sections_that_meet_are_refused_by_the_file_alone_and_every_fault_is_told_at_o
         let (code, told) = check(world, "apart", &config, true).await;
         assert_eq!(code, Some(0), "{told}");
         assert!(told.contains("the configuration is valid: 2 cluster(s), 2 section(s)"), "{told}");
+        assert!(!told.contains("--connect"), "{told}");
+        let (code, told) = check(world, "apart", &config, false).await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("were not read; --connect"), "{told}");
     });
 }
 
