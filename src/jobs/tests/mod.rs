@@ -180,7 +180,7 @@ fn an_empty_file_is_the_default() {
 fn every_key_of_a_section_is_read() {
     let config = parse(&with_section(
         "remote_resource_suffix = \"-r\"\nlocal_namespace_suffix = \"-l\"\nnamespace_prefix = \"team-\"\n\
-         selector = \"a=b\"\nsecret_names = [\"s1\", \"s2\"]\npropagation_policy = \"Orphan\"\n\
+         selector = \"a=b\"\nsecret_names = [\"s1\", \"s2\"]\nsecret_metadata = [\"y\"]\npropagation_policy = \"Orphan\"\n\
          metadata = \"mirror\"\nmetadata_exclude = [\"x/*\"]\nunclaimed = \"delete\"\n\
          adopt = \"equal\"\ndelete_adopted = true\n\
          local_fields = [\"/spec/replicas\"]\nwrite_back = false\nannotation_domain = \"d.example\"\n\
@@ -193,6 +193,7 @@ fn every_key_of_a_section_is_read() {
     assert_eq!(section.namespace_prefix, "team-");
     assert_eq!(section.selector.as_str(), "a=b");
     assert_eq!(section.secret_names, ["s1", "s2"]);
+    assert!(section.secret_metadata[0].matches("y", ""));
     assert_eq!(section.propagation_policy, PropagationPolicy::Orphan);
     assert_eq!(section.metadata, Metadata::Mirror);
     assert!(section.metadata_exclude[0].matches("x/y", ""));

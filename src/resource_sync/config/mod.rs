@@ -38,12 +38,14 @@ pub struct SyncConfig {
     pub selector: LabelSelector,
     /// Names of local secrets to copy to the remote; none by default. Each costs a watch of its own.
     pub secret_names: Vec<String>,
+    /// Labels and annotations that go along with a secret; none by default, since what the remote's tools obey is the remote's to decide.
+    pub secret_metadata: Vec<KeyPattern>,
     /// How the local object is deleted.
     pub propagation_policy: PropagationPolicy,
     /// What happens to labels and annotations.
     pub metadata: Metadata,
-    /// Labels and annotations that [`Metadata::Merge`] does not copy to the local object, and that are not copied to the remote
-    /// with a secret; by default those of tools that track what they applied, and would treat the copy as theirs.
+    /// Labels and annotations that [`Metadata::Merge`] does not copy to the local object; by default those of tools that track what
+    /// they applied, and would treat the copy as theirs.
     pub metadata_exclude: Vec<KeyPattern>,
     /// What happens to a local object in the section's namespaces that has no remote object and was never ours.
     pub unclaimed: Unclaimed,
@@ -90,6 +92,7 @@ impl SyncConfig {
             namespace_prefix: String::new(),
             selector: LabelSelector::default(),
             secret_names: Vec::new(),
+            secret_metadata: Vec::new(),
             propagation_policy: PropagationPolicy::Foreground,
             metadata: Metadata::Merge,
             metadata_exclude: TOOL_MARKS.map(KeyPattern::known).to_vec(),
@@ -159,6 +162,7 @@ impl SyncConfig {
         if let Some(names) = fields.optional::<Vec<SecretName>>("secret_names") {
             section.secret_names = names.into_iter().map(String::from).collect();
         }
+        fields.set("secret_metadata", &mut section.secret_metadata);
         fields.set("propagation_policy", &mut section.propagation_policy);
         fields.set("metadata", &mut section.metadata);
         fields.set("metadata_exclude", &mut section.metadata_exclude);

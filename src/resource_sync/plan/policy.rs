@@ -23,8 +23,10 @@ pub struct Policy {
     pub delete_adopted: bool,
     /// How labels and annotations are copied to the local object.
     pub metadata: Metadata,
-    /// Labels and annotations that are not copied with [`Metadata::Merge`], nor with secrets.
+    /// Labels and annotations that are not copied with [`Metadata::Merge`].
     pub metadata_exclude: Vec<KeyPattern>,
+    /// Labels and annotations that are copied with secrets.
+    pub secret_metadata: Vec<KeyPattern>,
     /// Whether a local object that never was ours is deleted.
     pub unclaimed: Unclaimed,
     /// Fields that belong to the local side.
@@ -51,6 +53,7 @@ impl Policy {
             delete_adopted: config.delete_adopted,
             metadata: config.metadata,
             metadata_exclude: config.metadata_exclude.clone(),
+            secret_metadata: config.secret_metadata.clone(),
             unclaimed: config.unclaimed,
             local_fields: config.local_fields.clone(),
             write_back: config.write_back,

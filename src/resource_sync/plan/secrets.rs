@@ -113,12 +113,13 @@ pub fn hash(secret: &Object, policy: &Policy) -> Arc<str> {
     hash_text(&array.to_string())
 }
 
-/// The labels and annotations that are copied with a secret. kubectl's copy of the applied object never is: the data are in it.
+/// The labels and annotations that are copied with a secret: those that the section lists. An edge could else give orders to the tools
+/// of the remote that obey labels of Secrets. kubectl's copy of the applied object never is: the data are in it.
 fn copied_metadata(secret: &Object, policy: &Policy) -> (Map<String, Value>, Map<String, Value>) {
     let copied = |keys: &BTreeMap<Arc<str>, Arc<str>>| -> Map<String, Value> {
         keys.iter()
-            .filter(|(key, value)| **key != policy.marks.uploaded_hash && !policy.is_excluded(key, value))
-            .filter(|(key, _)| ***key != *LAST_APPLIED)
+            .filter(|(key, value)| policy.secret_metadata.iter().any(|pattern| pattern.matches(key, value)))
+            .filter(|(key, _)| **key != policy.marks.uploaded_hash && ***key != *LAST_APPLIED)
             .map(|(key, value)| (key.to_string(), json!(&**value)))
             .collect()
     };
@@ -179,9 +180,14 @@ pub fn remote_body(secret: &SecretView, key: &ObjectKey, remote: &Object, kind: 
 mod tests {
     use super::*;
     use crate::cluster::object::Decoded;
+    use crate::resource_sync::config::KeyPattern;
 
     fn policy() -> Policy {
         Policy::new(&crate::resource_sync::tests::config("databases", "databases", ""))
+    }
+
+    fn listing(keys: &[&'static str]) -> Policy {
+        Policy { secret_metadata: keys.iter().map(|key| KeyPattern::known(key)).collect(), ..policy() }
     }
 
     fn secret(text: &str) -> Object {
@@ -215,17 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_other_tools_are_neither_copied_nor_counted() {
+    fn labels_and_annotations_that_are_not_listed_are_neither_copied_nor_counted() {
         let bare = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"a":"MQ=="}}"#);
         let mut marked = bare.clone();
         marked.annotations.insert(LAST_APPLIED.into(), "MQ==".into());
-        marked.annotations.insert("meta.helm.sh/release-name".into(), "a".into());
-        marked.labels.insert("app.kubernetes.io/managed-by".into(), "Helm".into());
-        assert_eq!(hash(&marked, &policy()), hash(&bare, &policy()));
-        // Also where the section excludes nothing.
-        let policy = Policy { metadata_exclude: Vec::new(), ..policy() };
-        let (labels, annotations) = copied_metadata(&marked, &policy);
-        assert_eq!(annotations.keys().collect::<Vec<_>>(), ["meta.helm.sh/release-name"]);
+        marked.annotations.insert("reflector.v1.k8s.emberstack.com/reflection-allowed".into(), "true".into());
+        marked.labels.insert("argocd.argoproj.io/secret-type".into(), "cluster".into());
+        assert_eq!(hash(&marked, &listing(&["x"])), hash(&bare, &listing(&["x"])));
+        assert_eq!(copied_metadata(&marked, &listing(&[])), (Map::new(), Map::new()));
+        // Whatever the section lists.
+        let (labels, annotations) = copied_metadata(&marked, &listing(&["*"]));
+        assert_eq!(annotations.keys().collect::<Vec<_>>(), ["reflector.v1.k8s.emberstack.com/reflection-allowed"]);
         assert_eq!(labels.len(), 2);
     }
 
@@ -243,7 +249,7 @@ mod tests {
     fn keys_are_sorted_and_labels_count() {
         let one = secret(r#"{"metadata":{"name":"a","labels":{"x":"1"}},"type":"T","data":{"b":"Mg==","a":"MQ=="}}"#);
         let two = secret(r#"{"metadata":{"name":"a"},"type":"T","data":{"a":"MQ==","b":"Mg=="}}"#);
-        assert_eq!(hash(&one, &policy()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
+        assert_eq!(hash(&one, &listing(&["x"])), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},{"x":"1"}]"#));
         assert_eq!(hash(&two, &policy()), hash_text(r#"[{"a":"MQ==","b":"Mg=="},"T",{},null]"#));
     }
 }

@@ -36,32 +36,35 @@ async fn uploaded(section: &Section, name: &str, key: &str, value: &str) -> Secr
 }
 
 #[test]
-fn marks_of_other_tools_stay_with_the_local_secret_and_kubectls_copy_of_it_in_any_case() {
+fn an_edge_gives_no_orders_to_tools_of_the_hub_by_labels_and_annotations_that_the_section_does_not_list() {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    const REFLECTED: &str = "reflector.v1.k8s.emberstack.com/reflection-auto-enabled";
+    const ARGO: &str = "argocd.argoproj.io/secret-type";
     run(async {
-        for (name, setting, kept) in [("secret-marks", "", false), ("secret-marks-kept", "metadata_exclude = []", true)]
+        for (name, setting, is_listed) in
+            [("secret-marks", "", false), ("secret-marks-all", "secret_metadata = [\"*\"]", true)]
         {
             let (section, database) = with_database(name, &(settings(&[NAME]) + "\n" + setting)).await;
             make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
             let content = json!({
                 "metadata": {
-                    "labels": {"team": "a", "app.kubernetes.io/managed-by": "Helm"},
-                    "annotations": {LAST_APPLIED: "{\"data\":{\"password\":\"cA==\"}}", "meta.helm.sh/release-name": "r"},
+                    "labels": {ARGO: "cluster"},
+                    "annotations": {LAST_APPLIED: "{\"data\":{\"password\":\"cA==\"}}", REFLECTED: "true"},
                 },
                 "stringData": {"password": "p"},
             });
             put_secret(&section.local_secrets("a"), NAME, &owned(&database, &content)).await;
             let secret = uploaded(&section, NAME, "password", "p").await;
             assert_eq!(secret.annotations().get(LAST_APPLIED), None, "the data are in it");
-            assert_eq!(secret.annotations().contains_key("meta.helm.sh/release-name"), kept);
-            assert_eq!(secret.labels().contains_key("app.kubernetes.io/managed-by"), kept);
-            assert_eq!(secret.labels().get("team").map(String::as_str), Some("a"));
+            assert_eq!(secret.annotations().contains_key(REFLECTED), is_listed);
+            assert_eq!(secret.labels().contains_key(ARGO), is_listed);
             secret_that(&section.local_secrets("a"), NAME, "its hash", |local| {
                 noted_hash(local) == noted_hash(&secret)
             })
             .await;
             let since = section.mark().await;
-            let changed = json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}});
+            let key = if is_listed { LAST_APPLIED } else { REFLECTED };
+            let changed = json!({"metadata": {"annotations": {key: "{}"}}});
             section.local_secrets("a").patch(NAME, &PatchParams::default(), &Patch::Merge(&changed)).await.unwrap();
             section.quiet().await;
             assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{name}: its change costs nothing");
@@ -70,9 +73,10 @@ fn marks_of_other_tools_stay_with_the_local_secret_and_kubectls_copy_of_it_in_an
 }
 
 #[test]
-fn a_controlled_secret_goes_up_with_its_type_labels_annotations_and_hash() {
+fn a_controlled_secret_goes_up_with_its_type_and_hash_and_the_labels_and_annotations_that_are_listed() {
     run(async {
-        let (section, database) = with_database("secret-whole", &settings(&[NAME])).await;
+        let listed = "\nsecret_metadata = [\"team\", \"example.org/*\"]";
+        let (section, database) = with_database("secret-whole", &(settings(&[NAME]) + listed)).await;
         let remote_name = NAME;
         make_secret(&section.remote_secrets("a"), remote_name, &json!({"stringData": {"old": "x"}})).await;
         let content = json!({
