@@ -229,8 +229,8 @@ pub struct Access {
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
     pub admin: AdminUrl,
-    /// File with the admin token; not needed on the daemon's machine
-    #[arg(long, value_name = "FILE")]
+    /// File with the admin token, if the daemon has one (`daemon.admin_token_file`)
+    #[arg(long, value_name = "FILE", env = "TOWLINE_ADMIN_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
 }
 

@@ -22,8 +22,8 @@ pub struct DaemonConfig {
     pub shutdown_grace: Duration,
     /// What is logged, and in which format.
     pub log: LogConfig,
-    /// File with the token that authorizes changes (`approve`, `detach`, `attach`) from other hosts. None by default: then
-    /// changes are only accepted from loopback. The file is read at each use, so that a rotated token counts at once.
+    /// File with the token that authorizes changes (`approve`, `detach`, `attach`, `resync`), from this host, too. None by default: then
+    /// changes are only accepted from programs of this host. The file is read at each use, so that a rotated token counts at once.
     pub admin_token_file: Option<PathBuf>,
     /// Namespace of the `ConfigMap`s with the sections' state, in each section's local cluster, for status sync on its hub. It
     /// must exist. None by default: then the namespace of the pod, else that of the kubeconfig's context. With `[election]`

@@ -10,6 +10,7 @@ mod alive;
 mod client;
 mod connector;
 mod files;
+mod foreign;
 mod networks;
 mod proxy;
 mod reloaded;
@@ -24,6 +25,7 @@ pub use alive::{Alive, Answers};
 pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::direct;
 pub use files::{FileWatch, Files};
+pub use foreign::foreign;
 #[cfg(test)]
 pub use networks::LOCAL_NETWORKS;
 pub use networks::{Denied, DeniedNetworks, Network, NotANetwork, Unresolved};

@@ -1,26 +1,32 @@
-//! Authorization of changes: requests from this machine, and requests with the token.
+//! Authorization of changes: requests with the token, and where none is configured those of programs of this machine.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use http::HeaderMap;
-use http::header::{AUTHORIZATION, FORWARDED, HeaderName, ORIGIN};
+use http::header::AUTHORIZATION;
+use http::request::Parts;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 
+use crate::http::foreign;
+
 /// Longest token that is read; a longer file is not a token.
 const LONGEST_TOKEN: u64 = 4096;
-
-/// Headers that show that a request on loopback was made on behalf of another party: by a page in a browser, or by a proxy.
-const ON_BEHALF: [HeaderName; 3] = [ORIGIN, FORWARDED, HeaderName::from_static("x-forwarded-for")];
 
 /// Why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Denied {
-    /// Neither from this machine nor with a token.
-    #[error("changes are only accepted from loopback or with the admin token")]
+    /// There is a token, and the request has none.
+    #[error("changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE")]
     NeedsToken,
+    #[error("without daemon.admin_token_file changes are only accepted from programs of the daemon's machine")]
+    Remote,
+    /// It comes from this machine, on behalf of another party.
+    #[error(
+        "without daemon.admin_token_file changes are only accepted from programs of the daemon's machine, and the request has {0}"
+    )]
+    Foreign(&'static str),
     /// The token differs from the one in the file, or no file is configured.
     #[error("wrong admin token")]
     WrongToken,
@@ -38,12 +44,16 @@ pub enum ReadToken {
     NoToken { path: PathBuf },
 }
 
-/// Authorizes one request. A token in the request must be right, even from loopback.
-pub(super) async fn authorize(peer: SocketAddr, headers: &HeaderMap, token_file: Option<&Path>) -> Result<(), Denied> {
-    let Some(given) = headers.get(AUTHORIZATION) else {
-        let is_local = peer.ip().to_canonical().is_loopback();
-        let is_own = !ON_BEHALF.iter().any(|header| headers.contains_key(header));
-        return if is_local && is_own { Ok(()) } else { Err(Denied::NeedsToken) };
+/// Authorizes one request. Where there is a token, it is required from this machine, too: a side-car of a mesh takes requests from anywhere
+/// and passes them on by loopback.
+pub(super) async fn authorize(peer: SocketAddr, request: &Parts, token_file: Option<&Path>) -> Result<(), Denied> {
+    let Some(given) = request.headers.get(AUTHORIZATION) else {
+        return match foreign(request) {
+            _ if token_file.is_some() => Err(Denied::NeedsToken),
+            _ if !peer.ip().to_canonical().is_loopback() => Err(Denied::Remote),
+            Some(what) => Err(Denied::Foreign(what)),
+            None => Ok(()),
+        };
     };
     let path = token_file.ok_or(Denied::WrongToken)?;
     let expected = read_token(path).await.map_err(Denied::Unreadable)?;
@@ -72,7 +82,8 @@ pub(crate) async fn read_token(path: &Path) -> Result<SecretString, ReadToken> {
 mod tests {
     use std::io::Write;
 
-    use http::HeaderValue;
+    use http::Request;
+    use http::header::{HOST, HeaderName, ORIGIN};
 
     use super::*;
 
@@ -80,11 +91,12 @@ mod tests {
     const FAR: &str = "192.0.2.1:9";
 
     async fn decide(peer: &str, headers: &[(HeaderName, &str)], file: Option<&Path>) -> Result<(), Denied> {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("a value")))
-            .collect();
-        authorize(peer.parse().expect("an address"), &headers, file).await
+        let mut request = Request::post("/approve/databases").header(HOST, "127.0.0.1:8384");
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        let (request, ()) = request.body(()).expect("a request").into_parts();
+        authorize(peer.parse().expect("an address"), &request, file).await
     }
 
     fn token_file(content: &str) -> tempfile::NamedTempFile {
@@ -99,15 +111,27 @@ mod tests {
             assert!(decide(peer, &[], None).await.is_ok(), "{peer}");
         }
         for peer in [FAR, "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"] {
-            assert!(matches!(decide(peer, &[], None).await, Err(Denied::NeedsToken)), "{peer}");
+            assert!(matches!(decide(peer, &[], None).await, Err(Denied::Remote)), "{peer}");
         }
     }
 
     #[tokio::test]
-    async fn a_browser_or_a_proxy_on_loopback_speaks_for_someone_else() {
-        for header in ON_BEHALF {
-            let headers = [(header.clone(), "http://elsewhere.example")];
-            assert!(matches!(decide(NEAR, &headers, None).await, Err(Denied::NeedsToken)), "{header}");
+    async fn a_browser_or_a_side_car_on_loopback_speaks_for_someone_else() {
+        for (header, value) in [
+            (ORIGIN, "http://elsewhere.example"),
+            (HeaderName::from_static("x-forwarded-proto"), "https"),
+            (HOST, "towline.towline.svc:8384"),
+        ] {
+            let decision = decide(NEAR, &[(header, value)], None).await;
+            assert!(matches!(decision, Err(Denied::Foreign(_))), "{value}: {decision:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn where_there_is_a_token_loopback_needs_it_too() {
+        let file = token_file("sesame\n");
+        for peer in [NEAR, FAR] {
+            assert!(matches!(decide(peer, &[], Some(file.path())).await, Err(Denied::NeedsToken)), "{peer}");
         }
     }
 

@@ -28,8 +28,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use futures::future::join_all;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::request::Parts;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -93,8 +94,8 @@ impl IntoResponse for Problem {
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let status = match denied {
-            Denied::NeedsToken => StatusCode::FORBIDDEN,
-            Denied::WrongToken => StatusCode::UNAUTHORIZED,
+            Denied::Remote | Denied::Foreign(_) => StatusCode::FORBIDDEN,
+            Denied::NeedsToken | Denied::WrongToken => StatusCode::UNAUTHORIZED,
             Denied::Unreadable(ref error) => {
                 tracing::error!(error = %with_sources(error), "failed to authorize a change");
                 StatusCode::SERVICE_UNAVAILABLE
@@ -216,9 +217,9 @@ async fn approve(
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
     query: Result<Query<Named>, QueryRejection>,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
     let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
@@ -256,9 +257,9 @@ async fn detach(
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
     query: Result<Query<Detach>, QueryRejection>,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
     let Query(Detach { local_gone }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
@@ -269,9 +270,9 @@ async fn attach(
     State(admin): State<Arc<Admin>>,
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, "attach requested");
     to_the_end(async move { section.attach().await }).await
@@ -282,9 +283,9 @@ async fn resync(
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
     query: Result<Query<Named>, QueryRejection>,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &headers, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
     let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "resync requested");

@@ -3,6 +3,7 @@
 use axum::body::{Body, to_bytes};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::header::HOST;
 use http::{Method, Request};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -146,7 +147,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
 
 fn request(method: Method, uri: &str, peer: &str) -> Request<Body> {
     let peer = Peer(peer.parse().expect("an address"));
-    let request = Request::builder().method(method).uri(uri).extension(peer);
+    let request = Request::builder().method(method).uri(uri).header(HOST, "127.0.0.1:8384").extension(peer);
     request.body(Body::empty()).expect("a request")
 }
 
@@ -306,7 +307,10 @@ async fn a_stranger_changes_nothing_and_learns_nothing() {
         let fixture = fixture(&[("a", Readiness::Ready)]);
         let (status, body) = post_json(fixture.admin, uri, FAR).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{uri}");
-        assert_eq!(body["error"], "changes are only accepted from loopback or with the admin token");
+        assert_eq!(
+            body["error"],
+            "without daemon.admin_token_file changes are only accepted from programs of the daemon's machine"
+        );
         assert!(fixture.asked.lock().is_empty());
     }
 }
