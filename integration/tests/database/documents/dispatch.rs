@@ -13,6 +13,7 @@ use towline::test_api::cluster::Clock;
 use towline::test_api::documents::{
     Change, Claims, Expected, Grant, Holder, Item, Key, Kind, Role, Row, compact, renumber,
 };
+use towline::test_api::syncset::SyncsetMetrics;
 use towline::test_api::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
 
 use crate::documents::claims::Running;
@@ -573,7 +574,8 @@ fn the_actor_dispatches_what_is_written_and_wakes_workers() {
         let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let leadership = claims.role(Role::Dispatcher);
         let _claims = Running::start(claims);
-        let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(()));
+        let metrics = SyncsetMetrics::new(&"syncsets".parse().expect("a name"));
+        let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(metrics));
         let (scope, drain) = Scope::standalone("dispatcher");
         let body = tokio::spawn(async move { dispatcher.run(scope).await.map_err(|error| error.to_string()) });
         for number in 1..=3 {

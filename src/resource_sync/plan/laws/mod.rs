@@ -3,11 +3,11 @@
 //! `ending`, `living`, `ownership` and `content` test the rules one by one, `patches` that JSON patches have the effect that the plan
 //! expects, and `server_result` which contents count as a server's result. The other modules are a small simulated world, in which
 //! users, controllers, crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the
-//! reconciler, `users` the actions of people, and `convergence` and `cost` the properties that have to hold.
+//! reconciler, `users` the actions of people, and `convergence` the properties that have to hold. What a change costs is counted at real
+//! servers.
 
 mod content;
 mod convergence;
-mod cost;
 mod elsewhere;
 mod ending;
 mod living;

@@ -40,12 +40,6 @@ pub trait DispatchObserver: Send + Sync {
     fn mended(&self, clusters: u64);
 }
 
-impl DispatchObserver for () {
-    fn dispatched(&self, _: Turn) {}
-
-    fn mended(&self, _: u64) {}
-}
-
 /// The dispatcher. Its clones are instances that take over from each other.
 #[derive(Clone)]
 pub struct Dispatcher {

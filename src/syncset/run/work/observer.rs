@@ -102,13 +102,3 @@ pub enum First<'f> {
     /// All syncsets of a cluster.
     Cluster,
 }
-
-impl WorkObserver for () {
-    fn begun(&self, _: Duration) {}
-
-    fn ended(&self, _: ReconcileEnd, _: Duration, _: Option<&Outcome>) {}
-
-    fn sent(&self, _: Behavior, _: bool, _: Duration) {}
-
-    fn first_success(&self, _: First<'_>, _: Duration) {}
-}
