@@ -1,6 +1,6 @@
 //! Clients of clusters that nobody works on at the moment: kept for a while, so that the next pass needs no new connection.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,17 +11,12 @@ const KEPT_FOR: Duration = Duration::from_mins(1);
 /// Most clients that are kept.
 const MOST: usize = 256;
 
-/// Clients of type `T` by the cluster's id. Pure: time is passed in.
-pub struct IdleClients<T> {
-    by_cluster: HashMap<Uuid, (u64, T)>,
-    /// In the order in which they were put back, so that the longest idle one is the first.
-    order: BTreeMap<u64, (Instant, Uuid)>,
-    next: u64,
-}
+/// Clients of type `T` with their clusters' ids, in the order in which they were put back. Pure: time is passed in.
+pub struct IdleClients<T>(VecDeque<(Instant, Uuid, T)>);
 
 impl<T> Default for IdleClients<T> {
     fn default() -> Self {
-        Self { by_cluster: HashMap::new(), order: BTreeMap::new(), next: 0 }
+        Self(VecDeque::new())
     }
 }
 
@@ -30,11 +25,8 @@ impl<T> IdleClients<T> {
     /// longest idle one if there are too many.
     pub fn put(&mut self, cluster: Uuid, client: T, now: Instant) -> Vec<T> {
         let mut dropped: Vec<T> = self.take(cluster).into_iter().collect();
-        let number = self.next;
-        self.next += 1;
-        self.by_cluster.insert(cluster, (number, client));
-        self.order.insert(number, (now, cluster));
-        if self.order.len() > MOST {
+        self.0.push_back((now, cluster, client));
+        if self.0.len() > MOST {
             dropped.extend(self.pop_first());
         }
         dropped
@@ -42,9 +34,8 @@ impl<T> IdleClients<T> {
 
     /// The client of a cluster, if one is kept: it is in use from now on.
     pub fn take(&mut self, cluster: Uuid) -> Option<T> {
-        let (number, client) = self.by_cluster.remove(&cluster)?;
-        self.order.remove(&number);
-        Some(client)
+        let at = self.0.iter().position(|(_, of, _)| *of == cluster)?;
+        self.0.remove(at).map(|(_, _, client)| client)
     }
 
     /// The clients that were idle for long enough, which are to be dropped.
@@ -58,17 +49,11 @@ impl<T> IdleClients<T> {
 
     /// When the next one has been idle for long enough.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.order.first_key_value().map(|(_, (since, _))| *since + KEPT_FOR)
-    }
-
-    #[cfg(test)]
-    pub fn count(&self) -> usize {
-        self.by_cluster.len()
+        self.0.front().map(|(since, ..)| *since + KEPT_FOR)
     }
 
     fn pop_first(&mut self) -> Option<T> {
-        let (_, (_, cluster)) = self.order.pop_first()?;
-        self.by_cluster.remove(&cluster).map(|(_, client)| client)
+        self.0.pop_front().map(|(_, _, client)| client)
     }
 }
 
@@ -94,7 +79,7 @@ mod tests {
         assert!(idle.expire(at(69)).is_empty());
         assert_eq!(idle.expire(at(70)), ["two"]);
         assert_eq!(idle.expire(at(200)), ["one"]);
-        assert_eq!((idle.count(), idle.order.len()), (0, 0));
+        assert_eq!(idle.0.len(), 0);
     }
 
     #[test]
@@ -107,7 +92,7 @@ mod tests {
         assert_eq!(idle.take(id(0)), Some(0));
         assert!(idle.put(id(0), 0, now).is_empty());
         assert_eq!(idle.put(id(9999), 9999, now), [1]);
-        assert_eq!((idle.count(), idle.order.len()), (MOST, MOST));
+        assert_eq!(idle.0.len(), MOST);
     }
 
     #[test]
@@ -116,6 +101,6 @@ mod tests {
         let mut idle = IdleClients::default();
         idle.put(id(1), "old", now);
         assert_eq!(idle.put(id(1), "new", now), ["old"]);
-        assert_eq!((idle.take(id(1)), idle.count()), (Some("new"), 0));
+        assert_eq!((idle.take(id(1)), idle.0.len()), (Some("new"), 0));
     }
 }
