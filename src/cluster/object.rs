@@ -13,6 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(in crate::cluster) use decode::Manager;
 pub use decode::{Decoded, Managed};
 
 /// The field manager of every write, or the first part of it (`towline-<section>`).
@@ -175,6 +176,7 @@ mod tests {
     use kube::core::PartialObjectMeta;
 
     use super::*;
+    use crate::cluster::BuiltIn;
 
     fn decode(text: &str) -> Object {
         serde_json::from_str::<Decoded>(text).unwrap().into_object()
@@ -223,7 +225,9 @@ mod tests {
               {"manager":"towline-status","operation":"Update","subresource":"status","fieldsV1":{"f:status":{}}},
               {"manager":"towlines","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:not":{}}}}}]}}"#;
         let of_metadata = serde_json::from_str::<PartialObjectMeta<Decoded>>(text).unwrap();
-        for object in [decode(text), Decoded::from(of_metadata).into_object()] {
+        let of_built_in = serde_json::from_str::<Managed>(text).unwrap();
+        let of_built_in = of_built_in.portable(BuiltIn::of("policy", "poddisruptionbudgets").unwrap());
+        for object in [decode(text), Decoded::from(of_metadata).into_object(), of_built_in.into_object()] {
             let keys = |keys: &BTreeSet<Arc<str>>| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
             assert_eq!(object.owned.len(), 2, "{:?}", object.owned);
             let first = object.owned_by("towline").unwrap();

@@ -14,10 +14,9 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-use super::object::{CanonicalJson, Object};
+use super::object::{CanonicalJson, Manager, Object};
 
 pub use table::unsyncable;
 
@@ -78,8 +77,8 @@ impl BuiltIn {
         table::KINDS.iter().find(|built_in| built_in.group == group && built_in.kind == kind)
     }
 
-    /// Reduces an object to its portable part, with the record of its field managers.
-    pub fn reduce(&self, object: &mut Object, managers: &[ManagedFieldsEntry]) {
+    /// Reduces an object to its portable part, with its content and the record of its field managers.
+    pub(in crate::cluster) fn reduce(&self, object: &mut Object, content: &Value, managers: &[Manager<Value>]) {
         let annotations: Vec<Arc<str>> = object.annotations.keys().cloned().collect();
         let annotations: Vec<&str> = annotations.iter().map(AsRef::as_ref).collect();
         object.hidden_annotations |= self.take_keys(&mut object.annotations);
@@ -87,20 +86,19 @@ impl BuiltIn {
         if self.leaves_status_out {
             object.status = None;
         }
-        object.has_own_status = managers.iter().any(|entry| {
-            entry.subresource.as_deref() == Some("status")
-                && is_control_plane(entry.manager.as_deref().unwrap_or_default())
-        });
-        let before = object.content.value();
+        object.has_own_status =
+            managers.iter().any(|entry| entry.subresource == "status" && is_control_plane(&entry.name));
+        if self.fields.is_empty() {
+            return;
+        }
         let ordered: Vec<&Value> = managers
             .iter()
-            .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
-            .filter(|entry| !is_control_plane(entry.manager.as_deref().unwrap_or_default()))
-            .filter_map(|entry| Some(&entry.fields_v1.as_ref()?.0))
+            .filter(|entry| entry.subresource.is_empty() && !is_control_plane(&entry.name))
+            .filter_map(|entry| entry.fields.as_ref())
             .filter(|fields| !is_empty(fields))
             .collect();
-        let manifest = Manifest { content: &before, annotations: &annotations };
-        let mut whole = before.clone();
+        let manifest = Manifest { content, annotations: &annotations };
+        let mut whole = content.clone();
         self.take_fields(&mut whole, &manifest, &ordered, |field| field.kept);
         let mut portable = whole.clone();
         self.take_fields(&mut portable, &manifest, &ordered, |field| !field.kept);

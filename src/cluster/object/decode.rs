@@ -1,18 +1,19 @@
 //! Decoding of objects from the API server's JSON.
 //!
 //! `managedFields` are read here once, while the object is decoded, for which `towline` field managers wrote the object and
-//! which label and annotation keys each of them owns. They are not kept. Of built-in kinds with values of the control plane, all
-//! entries are read ([`Managed`]), since they tell which values somebody ordered.
+//! which label and annotation keys each of them owns. They are not kept. Of built-in kinds with values of the control plane, the
+//! fields of all managers are read ([`Managed`]), since they tell which values somebody ordered.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::core::{ApiResource, DynamicResourceScope, PartialObjectMeta};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
 
 use crate::cluster::built_in::BuiltIn;
 
@@ -65,34 +66,34 @@ impl From<PartialObjectMeta<Decoded>> for Decoded {
                     controller: owner.controller,
                 })
                 .collect(),
-            managed_fields: metadata.managed_fields.unwrap_or_default().into_iter().map(RawManager::from).collect(),
+            managed_fields: metadata.managed_fields.unwrap_or_default().into_iter().map(Manager::from).collect(),
         };
-        assemble(raw, CanonicalJson::of(&Value::Object(serde_json::Map::new())), None)
+        Raw { metadata: raw, content: Map::new(), status: None }.decoded()
     }
 }
 
-/// A decoded object with the record of all its field managers, for built-in kinds only: it costs a second pass.
+/// A decoded object with its content as a value and the record of all its field managers, for built-in kinds only.
 #[derive(Clone, Debug)]
 pub struct Managed {
     decoded: Decoded,
-    managers: Vec<ManagedFieldsEntry>,
+    content: Value,
+    managers: Vec<Manager<Value>>,
 }
 
 impl Managed {
     pub fn portable(mut self, kind: &BuiltIn) -> Decoded {
-        kind.reduce(&mut self.decoded.object, &self.managers);
+        kind.reduce(&mut self.decoded.object, &self.content, &self.managers);
         self.decoded
     }
 }
 
 impl<'de> Deserialize<'de> for Managed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let record = object.pointer("/metadata/managedFields").cloned();
-        let decoded = Decoded::deserialize(object).map_err(serde::de::Error::custom)?;
-        // A record that can't be read proves nothing.
-        let managers = record.and_then(|record| serde_json::from_value(record).ok()).unwrap_or_default();
-        Ok(Self { decoded, managers })
+        let Raw { mut metadata, content, status } = Raw::<Value>::deserialize(deserializer)?;
+        let managers = std::mem::take(&mut metadata.managed_fields);
+        let content = Value::Object(content);
+        let owned = owned(managers.iter().map(Manager::with_names));
+        Ok(Self { decoded: assemble(metadata, &content, status, owned), content, managers })
     }
 }
 
@@ -152,58 +153,77 @@ impl kube::Resource for Decoded {
 
 impl<'de> Deserialize<'de> for Decoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor;
+        Raw::deserialize(deserializer).map(Raw::decoded)
+    }
+}
 
-        impl<'de> Visitor<'de> for ObjectVisitor {
-            type Value = Decoded;
+/// The parts of an object. `F` is what is read of the fields that a manager owns.
+struct Raw<F> {
+    metadata: RawMeta<F>,
+    content: Map<String, Value>,
+    status: Option<CanonicalJson>,
+}
+
+impl Raw<FieldsV1> {
+    fn decoded(mut self) -> Decoded {
+        let owned = owned(std::mem::take(&mut self.metadata.managed_fields));
+        assemble(self.metadata, &Value::Object(self.content), self.status, owned)
+    }
+}
+
+impl<'de, F: ManagedFields> Deserialize<'de> for Raw<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<F>(PhantomData<F>);
+
+        impl<'de, F: ManagedFields> Visitor<'de> for ObjectVisitor<F> {
+            type Value = Raw<F>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a Kubernetes object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Decoded, A::Error> {
-                let mut metadata = RawMeta::default();
-                let mut status = None;
-                let mut content = serde_json::Map::new();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<F>, A::Error> {
+                let mut raw = Raw { metadata: RawMeta::default(), content: Map::new(), status: None };
                 while let Some(field) = map.next_key::<std::borrow::Cow<'de, str>>()? {
                     match &*field {
                         "apiVersion" | "kind" => {
                             map.next_value::<IgnoredAny>()?;
                         }
-                        "metadata" => metadata = map.next_value()?,
+                        "metadata" => raw.metadata = map.next_value()?,
                         "status" => {
-                            status = map.next_value::<Option<Value>>()?.as_ref().map(CanonicalJson::of);
+                            raw.status = map.next_value::<Option<Value>>()?.as_ref().map(CanonicalJson::of);
                         }
                         _ => {
-                            content.insert(field.into_owned(), map.next_value()?);
+                            raw.content.insert(field.into_owned(), map.next_value()?);
                         }
                     }
                 }
-                let is_account_token =
-                    content.get("type").is_some_and(|kind| kind == "kubernetes.io/service-account-token");
-                let mut decoded = assemble(metadata, CanonicalJson::of(&Value::Object(content)), status);
-                decoded.object.is_account_token = is_account_token;
-                Ok(decoded)
+                Ok(raw)
             }
         }
 
-        deserializer.deserialize_map(ObjectVisitor)
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJson>) -> Decoded {
+/// What each of our managers owns.
+fn owned(managers: impl IntoIterator<Item = Manager<FieldsV1>>) -> Vec<OwnedKeys> {
     let mut owned: Vec<OwnedKeys> = Vec::new();
-    for entry in metadata.managed_fields.into_iter().filter(RawManager::is_of_towline) {
+    for entry in managers.into_iter().filter(Manager::is_of_towline) {
         // One manager has an entry for each operation and version.
-        let index = owned.iter().position(|held| *held.manager == *entry.manager).unwrap_or_else(|| {
-            owned.push(OwnedKeys { manager: entry.manager.as_str().into(), ..OwnedKeys::default() });
+        let index = owned.iter().position(|held| *held.manager == *entry.name).unwrap_or_else(|| {
+            owned.push(OwnedKeys { manager: entry.name.as_str().into(), ..OwnedKeys::default() });
             owned.len() - 1
         });
-        if let (Some(keys), Some(FieldsV1 { metadata: Some(fields) })) = (owned.get_mut(index), entry.fields_v1) {
+        if let (Some(keys), Some(FieldsV1 { metadata: Some(fields) })) = (owned.get_mut(index), entry.fields) {
             keys.labels.extend(fields.labels.0);
             keys.annotations.extend(fields.annotations.0);
         }
     }
+    owned
+}
+
+fn assemble<F>(metadata: RawMeta<F>, content: &Value, status: Option<CanonicalJson>, owned: Vec<OwnedKeys>) -> Decoded {
     let meta = Box::new(ObjectMeta {
         name: Some(metadata.name.to_string()),
         namespace: (!metadata.namespace.is_empty()).then(|| metadata.namespace.to_string()),
@@ -229,10 +249,10 @@ fn assemble(metadata: RawMeta, content: CanonicalJson, status: Option<CanonicalJ
         hidden_labels: false,
         controller,
         owned,
-        content,
+        content: CanonicalJson::of(content),
         whole: None,
         status,
-        is_account_token: false,
+        is_account_token: content.get("type").is_some_and(|kind| kind == "kubernetes.io/service-account-token"),
         has_own_status: false,
     });
     Decoded { meta, object }
@@ -244,8 +264,8 @@ fn field_name(key: &str) -> Option<Arc<str>> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawMeta {
+#[serde(rename_all = "camelCase", default, bound(deserialize = "F: ManagedFields"))]
+struct RawMeta<F> {
     name: Arc<str>,
     namespace: Arc<str>,
     uid: Arc<str>,
@@ -259,7 +279,7 @@ struct RawMeta {
     #[serde(deserialize_with = "null_as_default")]
     annotations: BTreeMap<Arc<str>, Arc<str>>,
     owner_references: Vec<RawOwner>,
-    managed_fields: Vec<RawManager>,
+    managed_fields: Vec<Manager<F>>,
 }
 
 /// When an object was created.
@@ -283,28 +303,55 @@ struct RawOwner {
     controller: Option<bool>,
 }
 
-/// One `managedFields` entry; the fields of other managers are skipped, not decoded.
-struct RawManager {
-    manager: String,
-    subresource: String,
-    fields_v1: Option<FieldsV1>,
+/// One `managedFields` entry.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Manager<F> {
+    pub(in crate::cluster) name: String,
+    pub(in crate::cluster) subresource: String,
+    pub(in crate::cluster) fields: Option<F>,
 }
 
-impl RawManager {
+impl<F> Manager<F> {
     /// Whether one of our managers wrote the object itself. We also write the status of objects that are not ours.
     fn is_of_towline(&self) -> bool {
-        is_of_towline(&self.manager) && self.subresource.is_empty()
+        is_of_towline(&self.name) && self.subresource.is_empty()
     }
 }
 
-impl From<ManagedFieldsEntry> for RawManager {
+impl Manager<Value> {
+    /// The same entry with what is read of our own fields.
+    fn with_names(&self) -> Manager<FieldsV1> {
+        // Anything but a set of fields proves nothing.
+        let fields =
+            self.fields.as_ref().filter(|_| self.is_of_towline()).and_then(|set| FieldsV1::deserialize(set).ok());
+        Manager { name: self.name.clone(), subresource: self.subresource.clone(), fields }
+    }
+}
+
+impl From<ManagedFieldsEntry> for Manager<FieldsV1> {
     fn from(entry: ManagedFieldsEntry) -> Self {
-        let manager = entry.manager.unwrap_or_default();
-        let fields_v1 = entry.fields_v1.filter(|_| is_of_towline(&manager)).and_then(|fields| {
-            // Anything but a set of fields proves nothing.
-            FieldsV1::deserialize(fields.0).ok()
-        });
-        Self { fields_v1, subresource: entry.subresource.unwrap_or_default(), manager }
+        let fields = entry.fields_v1.map(|fields| fields.0);
+        let (name, subresource) = (entry.manager.unwrap_or_default(), entry.subresource.unwrap_or_default());
+        Manager { name, subresource, fields }.with_names()
+    }
+}
+
+/// What is read of the fields that a manager owns.
+trait ManagedFields: DeserializeOwned + Default {
+    /// Whether those of this manager are read; all others are skipped, not decoded.
+    fn are_read(manager: &str) -> bool;
+}
+
+impl ManagedFields for Value {
+    fn are_read(_: &str) -> bool {
+        true
+    }
+}
+
+impl ManagedFields for FieldsV1 {
+    fn are_read(manager: &str) -> bool {
+        // The manager usually comes before its fields. If it does not, the fields are decoded in any case.
+        manager.is_empty() || manager.starts_with(FIELD_MANAGER)
     }
 }
 
@@ -352,27 +399,24 @@ impl<'de> Deserialize<'de> for FieldNames {
     }
 }
 
-impl<'de> Deserialize<'de> for RawManager {
+impl<'de, F: ManagedFields> Deserialize<'de> for Manager<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ManagerVisitor;
+        struct ManagerVisitor<F>(PhantomData<F>);
 
-        impl<'de> Visitor<'de> for ManagerVisitor {
-            type Value = RawManager;
+        impl<'de, F: ManagedFields> Visitor<'de> for ManagerVisitor<F> {
+            type Value = Manager<F>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a managedFields entry")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawManager, A::Error> {
-                let mut entry = RawManager { manager: String::new(), subresource: String::new(), fields_v1: None };
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Manager<F>, A::Error> {
+                let mut entry = Manager { name: String::new(), subresource: String::new(), fields: None };
                 while let Some(field) = map.next_key::<std::borrow::Cow<'de, str>>()? {
                     match &*field {
-                        "manager" => entry.manager = map.next_value()?,
+                        "manager" => entry.name = map.next_value()?,
                         "subresource" => entry.subresource = map.next_value()?,
-                        // The manager usually comes before its fields. If it does not, the fields are decoded in any case.
-                        "fieldsV1" if entry.manager.is_empty() || entry.manager.starts_with(FIELD_MANAGER) => {
-                            entry.fields_v1 = map.next_value()?;
-                        }
+                        "fieldsV1" if F::are_read(&entry.name) => entry.fields = map.next_value()?,
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                         }
@@ -382,7 +426,7 @@ impl<'de> Deserialize<'de> for RawManager {
             }
         }
 
-        deserializer.deserialize_map(ManagerVisitor)
+        deserializer.deserialize_map(ManagerVisitor(PhantomData))
     }
 }
 
