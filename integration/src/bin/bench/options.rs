@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Namespaces of the objects of resource sync.
     #[arg(long, env = "NAMESPACES", default_value = "20", value_parser = count())]
     pub(crate) namespaces: usize,
+    /// Towline makes the namespaces of resource sync on the edge, and deletes them. The Go controller finds them there, since it makes none.
+    #[arg(long, env = "OWNED")]
+    pub(crate) owned: bool,
     /// The kind of the objects of resource sync: built in, or a custom resource, with which API servers are slower.
     #[arg(long, env = "KIND", value_enum, default_value = "poddisruptionbudgets")]
     pub(crate) kind: Kind,

@@ -1,5 +1,6 @@
 //! Resource sync: objects between two clusters, by Towline and, in turns, by the Go controller.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join;
@@ -46,6 +47,7 @@ pub(crate) async fn measure(options: &Options) -> Result<Table, Error> {
     }
     let clusters = Box::pin(Clusters::start(options)).await?;
     let once = async |who: Who, objects: usize, table: &mut Table| {
+        clusters.set_up_edge(who, options).await?;
         // A process of its own for each run, so that its memory is that of this many objects.
         let daemon = Daemon::start(who, &clusters, options).await?;
         let mut run = Run { options, clusters: &clusters, daemon, objects };
@@ -170,29 +172,47 @@ impl Clusters {
     /// Starts both, with the kind, the namespaces and the programs' rights.
     async fn start(options: &Options) -> Result<Self, Error> {
         let crds: &[&str] = if options.kind == Kind::Databases { &[crds::DATABASES] } else { &[] };
-        let start = |name: &str| ControlPlane::start(PlaneOptions::measured(name).with_crds(crds));
-        let (hub, edge) = try_join(start("hub"), start("edge")).await?;
+        let start = |name: &str, controller_manager: bool| {
+            ControlPlane::start(PlaneOptions { controller_manager, ..PlaneOptions::measured(name).with_crds(crds) })
+        };
+        // Namespaces end with the help of a controller.
+        let (hub, edge) = try_join(start("hub", false), start("edge", options.owned)).await?;
         for (plane, side) in [(&hub, Side::Remote), (&edge, Side::Local)] {
             let admin = plane.client(users::ADMIN).await?;
             Grant::kind(side, plural(options.kind), group(options.kind)).apply(&admin).await?;
             if options.against.is_some() {
                 grant_reference(&admin, plural(options.kind), group(options.kind)).await?;
             }
-            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-            let namespaces = (0..options.namespaces).map(|number| {
-                let name = namespace(number, options.namespaces);
-                Write::create(
-                    &kind,
-                    None,
-                    &name,
-                    &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-                )
-            });
-            burst(&admin, namespaces.collect(), 4).await?;
         }
+        burst(&hub.client(users::ADMIN).await?, namespaces(options).map(|name| creation(&name)).collect(), 4).await?;
         let (hub_client, edge_client) =
             (hub.client(users::HUB_USER).await?, edge.client(users::EDGE_CONTROLLER).await?);
         Ok(Self { hub, edge, hub_client, edge_client })
+    }
+
+    /// Makes the namespaces at the edge that are missing, or deletes all of them if this program makes its own.
+    async fn set_up_edge(&self, who: Who, options: &Options) -> Result<(), Error> {
+        let admin = self.edge.client(users::ADMIN).await?;
+        let kind = namespace_kind();
+        let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(admin.clone(), &kind);
+        let there = async || {
+            let listed =
+                api.list_metadata(&ListParams::default()).await.map_err(Error::kubernetes("list namespaces"))?;
+            let names: BTreeSet<String> = listed.items.into_iter().filter_map(|item| item.metadata.name).collect();
+            Ok::<_, Error>(namespaces(options).partition::<Vec<_>, _>(|name| names.contains(name)))
+        };
+        let (present, missing) = there().await?;
+        if !options.owned || who == Who::Go {
+            burst(&admin, missing.iter().map(|name| creation(name)).collect(), 4).await?;
+            return Ok(());
+        }
+        burst(&admin, present.iter().map(|name| Write::delete(&kind, None, name)).collect(), 4).await?;
+        eventually("the namespaces to be gone", LONGEST_PHASE, async || match there().await {
+            Ok((present, _)) if present.is_empty() => Ok(()),
+            Ok((present, _)) => Err(present.join(", ")),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
     }
 }
 
@@ -398,6 +418,20 @@ fn key(object: &Value) -> Option<String> {
 
 fn namespace(number: usize, namespaces: usize) -> String {
     format!("bench-{:02}", number % namespaces)
+}
+
+fn namespaces(options: &Options) -> impl Iterator<Item = String> + use<> {
+    let count = options.namespaces;
+    (0..count).map(move |number| namespace(number, count))
+}
+
+fn namespace_kind() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"))
+}
+
+fn creation(namespace: &str) -> Write {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    Write::create(&namespace_kind(), None, namespace, &object)
 }
 
 fn plural(kind: Kind) -> &'static str {
