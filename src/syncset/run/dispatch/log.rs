@@ -25,7 +25,8 @@ pub(super) struct Read {
 }
 
 /// It always returns a row; its version is null where there is nothing new. The state before a change is that of the row before it of
-/// the same document, which the log keeps as long as it has the change and the cursor is not behind its base.
+/// the same document, which the log keeps as long as it has the change and the cursor is not behind its base. It is looked up by itself: of a
+/// join the planner, which can't know how few rows are above the cursor, makes a read of the whole log.
 ///
 /// A row may have two documents of 4 MiB, of which it prints what names clusters. So it ends where the documents as they are stored, and
 /// what it has printed, come to more than 8 MiB, but not before the first row.
@@ -45,7 +46,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
                    select n.*, p.document as old_document, \
                      coalesce(pg_column_size(n.document), 0) + coalesce(pg_column_size(p.document), 0) as size \
                    from (select * from towline_log where version > c.cursor order by version limit {ROWS}) n \
-                   left join towline_log p on p.version = n.old_version) n) n \
+                   left join lateral (select document from towline_log where version = n.old_version limit 1) p on true) n) n \
                left join lateral jsonb_to_record({old_document}) as b{record} on true \
                left join lateral jsonb_to_record({document}) as a{record} on true \
                where n.stored <= {BYTES}) o) o \

@@ -130,7 +130,8 @@ const COUNTED: &str = "case jsonb_typeof(d.spec->'resources') when 'array' then 
     + case jsonb_typeof(d.spec->'patches') when 'array' then jsonb_array_length(d.spec->'patches') else 0 end";
 
 /// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
-/// syncset that another release has written, in whatever form, does not keep the others from being read.
+/// syncset that another release has written, in whatever form, does not keep the others from being read. The owner is
+/// looked up in the order of its index: sorted, all documents of the cluster would be read.
 static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
@@ -181,9 +182,9 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select rows from sent), \
            (select coalesce(jsonb_agg(to_jsonb(cluster_row)), '[]') from cluster_row)::text, \
-           (select o.name from target c join towline_identity i on i.cluster = c.id \
-              join towline_identity f on f.namespace = i.namespace and f.identity = i.identity and f.since < i.since \
-              join clusters o on o.kind = 'clusters' and o.id = f.cluster order by f.since limit 1), \
+           (select f.name from target c join towline_identity i on i.cluster = c.id cross join lateral ( \
+              select o.name from towline_identity f join clusters o on o.kind = 'clusters' and o.id = f.cluster \
+              where f.namespace = i.namespace and f.identity = i.identity and f.since < i.since order by f.since limit 1) f), \
            (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
                 'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
            (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
