@@ -23,6 +23,9 @@ use crate::documents::{Broker, Grant, Leadership};
 const CHANNEL: &str = "towline";
 /// How often the log is also read without a notification, since one may be lost.
 const EVERY: Duration = Duration::from_secs(1);
+/// Longest pause after a turn. A turn costs as much for one change as for twenty, and passes write a status each. So it pauses four times as
+/// long as the last turn took, and what has changed meanwhile has one turn.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
 /// Between two checks of what is suspended.
@@ -115,7 +118,9 @@ impl Subscriber for Follower<'_> {
         let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
         loop {
+            let began = Instant::now();
             let turn = self.turn(&dispatch).await?;
+            let pause = (began.elapsed() * 4).min(LONGEST_PAUSE);
             // Done even if there is more to read, so that syncsets with nothing left to delete are released.
             if tidy_at <= Instant::now() {
                 self.tidy(&dispatch).await?;
@@ -126,6 +131,7 @@ impl Subscriber for Follower<'_> {
                     mend_at = Instant::now() + MEND_EVERY;
                     self.mend(&dispatch).await?;
                 }
+                tokio::time::sleep(pause).await;
                 let _elapsed = timeout(EVERY, self.notified.notified()).await;
             }
         }
