@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use integration::rbac::Side;
 use integration::{Towline, eventually};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use crate::faults::world::{LIMIT, Lane, delete, objects, plane, report, run};
+use crate::faults::world::{LIMIT, Lane, another_edge, another_hub, delete, objects, report, run};
 
 const OBJECTS: usize = 4;
 
@@ -29,7 +28,7 @@ async fn held_elsewhere(towline: &Towline, count: usize, when: &str) -> Value {
 fn two_local_clusters_with_one_finalizer_do_not_share_objects_and_one_takes_the_others_place() {
     run(async {
         let lane = Lane::shared("two-edges", "databases").await;
-        let other = plane("second-edge", Side::Local, |_| ()).await;
+        let other = another_edge().await;
         let there = Lane::between(Arc::clone(&lane.hub), Arc::clone(&other), "two-edges", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
@@ -87,7 +86,7 @@ async fn daemon_with_own_state(lane: &Lane, states: &str) -> Towline {
 fn two_daemons_with_one_section_name_and_different_hubs_keep_off_each_others_objects() {
     run(async {
         let here = Lane::shared("two-hubs", "databases").await;
-        let other_hub = plane("second-hub", Side::Remote, |_| ()).await;
+        let other_hub = another_hub().await;
         let there = Lane::between(other_hub, Arc::clone(&here.edge), "two-hubs", "databases").await;
         // Only for what the second daemon remembers.
         here.beside("two-hubs-there", "databases").await;

@@ -4,15 +4,14 @@ use integration::rbac::Side;
 use integration::{Link, Storage, users};
 use serde_json::json;
 
-use crate::faults::world::{Lane, delete, edit, objects, plane, report, run, start};
+use crate::faults::world::{Lane, delete, edit, mortals, objects, plane, report, run, start};
 
 const OBJECTS: usize = 30;
 
 #[test]
 fn an_api_server_of_either_side_may_die_and_come_back() {
     run(async {
-        let (hub, edge) =
-            tokio::join!(plane("mortal-hub", Side::Remote, |_| ()), plane("mortal-edge", Side::Local, |_| ()));
+        let (_turn, hub, edge) = mortals().await;
         let lane = Lane::between(hub, edge, "mortal", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS - 10).await;

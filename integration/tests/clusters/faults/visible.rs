@@ -1,10 +1,9 @@
 //! What is wrong shows: in `/status`, `/readyz`, `/metrics`, the log and `towline status`.
 
-use integration::rbac::Side;
 use integration::{Towline, eventually, users};
 use serde_json::{Value, json};
 
-use crate::faults::world::{LIMIT, Lane, delete, edit, objects, plane, report, run, start};
+use crate::faults::world::{LIMIT, Lane, delete, edit, mortals, objects, report, run, start};
 
 const OBJECTS: usize = 3;
 
@@ -98,8 +97,7 @@ async fn shows_well(towline: &Towline) {
 #[test]
 fn no_section_is_ready_or_in_step_while_one_of_its_clusters_is_dead() {
     run(async {
-        let (hub, edge) =
-            tokio::join!(plane("shown-hub", Side::Remote, |_| ()), plane("shown-edge", Side::Local, |_| ()));
+        let (_turn, hub, edge) = mortals().await;
         let lane = Lane::between(hub, edge, "shown", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;

@@ -15,7 +15,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 pub(crate) use crate::run;
 
@@ -97,6 +97,35 @@ async fn shared() -> &'static (Arc<ControlPlane>, Arc<ControlPlane>) {
     static PAIR: OnceCell<(Arc<ControlPlane>, Arc<ControlPlane>)> = OnceCell::const_new();
     PAIR.get_or_init(async || tokio::join!(plane("hub", Side::Remote, |_| ()), plane("edge", Side::Local, |_| ())))
         .await
+}
+
+/// A second hub, for tests of which cluster it is.
+pub(crate) async fn another_hub() -> Arc<ControlPlane> {
+    static HUB: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    Arc::clone(HUB.get_or_init(|| plane("another-hub", Side::Remote, |_| ())).await)
+}
+
+/// A second edge, likewise.
+pub(crate) async fn another_edge() -> Arc<ControlPlane> {
+    static EDGE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    Arc::clone(EDGE.get_or_init(|| plane("another-edge", Side::Local, |_| ())).await)
+}
+
+/// Clusters whose API servers die, of one test at a time.
+pub(crate) async fn mortals() -> (MutexGuard<'static, ()>, Arc<ControlPlane>, Arc<ControlPlane>) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    static PAIR: OnceCell<(Arc<ControlPlane>, Arc<ControlPlane>)> = OnceCell::const_new();
+    let turn = TURN.lock().await;
+    let start =
+        async || tokio::join!(plane("mortal-hub", Side::Remote, |_| ()), plane("mortal-edge", Side::Local, |_| ()));
+    let (hub, edge) = PAIR.get_or_init(start).await;
+    for plane in [hub, edge] {
+        if plane.usage().is_err() {
+            // A test that failed has left it dead.
+            plane.start_api_server().await.unwrap();
+        }
+    }
+    (turn, Arc::clone(hub), Arc::clone(edge))
 }
 
 /// One test's part of two clusters: one kind, in namespaces with a prefix of its own.

@@ -8,7 +8,7 @@ use integration::{ControlPlane, Filter, Towline, eventually, users};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::faults::world::{LIMIT, Lane, edit, objects, plane, report, run, start};
+use crate::faults::world::{LIMIT, Lane, another_edge, another_hub, edit, objects, plane, report, run, start};
 
 const OBJECTS: usize = 25;
 
@@ -110,7 +110,7 @@ fn switchable(plane: &ControlPlane, lane: &Lane) -> PathBuf {
 fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_the_guard_asks_again() {
     run(async {
         let lane = Lane::shared("switched", "databases").await;
-        let other = plane("other", Side::Remote, |options| options.controller_manager = false).await;
+        let other = another_hub().await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
         let kubeconfig = switchable(&lane.hub, &lane);
@@ -157,7 +157,7 @@ fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_
 fn a_kubeconfig_of_another_edge_makes_overwrites_and_clears_nothing() {
     run(async {
         let lane = Lane::shared("moved", "databases").await;
-        let other = plane("other-edge", Side::Local, |options| options.controller_manager = false).await;
+        let other = another_edge().await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
         let kubeconfig = switchable(&lane.edge, &lane);

@@ -8,7 +8,7 @@ use crate::inventory::world::{LIMIT, World, brief, run, small_chart};
 #[test]
 fn the_environment_alone_makes_it_report() {
     run(async {
-        let world = World::new("alone").await;
+        let world = World::new().await;
         let kubeconfig = world.plane.kubeconfig(users::TOWLINE).unwrap().display().to_string();
         let url = format!("{}/v1", world.sink.url());
         let daemon = Towline::start_inventory(&[

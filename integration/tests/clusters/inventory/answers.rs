@@ -14,7 +14,7 @@ const WHISPER: &str = "whisper-5f0c1d";
 #[test]
 fn the_body_of_an_answer_is_shown_nowhere_and_may_be_long() {
     run(async {
-        let world = World::new("answers").await;
+        let world = World::new().await;
         // More than is read of an answer.
         let long: &'static str = WHISPER.repeat(10_000).leak();
         world.sink.script([Reply::Saying(200, long), Reply::Saying(500, WHISPER), Reply::Saying(500, long)]);
@@ -59,7 +59,7 @@ fn service() -> Value {
 #[test]
 fn a_content_that_returns_is_told_again_unless_the_one_in_between_was_rejected() {
     run(async {
-        let world = World::new("backandforth").await;
+        let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();

@@ -170,11 +170,11 @@ async fn stored_in(world: &World, release: &str, namespace: &str) {
 #[test]
 fn of_several_places_of_a_release_the_first_that_is_not_denied_counts_in_whatever_order_they_are_seen() {
     run(async {
-        let world = World::without_project("places").await;
+        let world = World::without_project().await;
         world.project("main", &json!({"denyNamespaces": []})).await;
         let mut daemon = world.start("delay = \"5s\"\n").await;
         for name in ["apps", "flux-system", "zoo"] {
-            world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+            world.namespace(name).await;
         }
         let chart = world.helm.chart(&small_chart()).unwrap();
         let places = [("one", ["flux-system", "zoo"]), ("two", ["zoo", "flux-system"])];

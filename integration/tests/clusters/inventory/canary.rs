@@ -8,7 +8,7 @@ use crate::inventory::world::{CANARY, LIMIT, World, ask, chart, run};
 #[test]
 fn no_value_is_told_logged_stored_or_shown() {
     run(async {
-        let world = World::new("canary").await;
+        let world = World::new().await;
         world.change_token("token-canary-5f0c1d");
         world.sink.script([Reply::Status(200), Reply::Status(500), Reply::Status(400)]);
         let daemon = world.start("").await;

@@ -29,7 +29,7 @@ async fn summary(world: &World, since: integration::Mark, watches: bool) -> Vec<
 #[test]
 fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing() {
     run(async {
-        let world = World::new("costs").await;
+        let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         for number in 0..5 {
@@ -79,7 +79,7 @@ fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing()
 #[test]
 fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_once() {
     run(async {
-        let world = World::new("stopped").await;
+        let world = World::new().await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         for name in ["web", "gone"] {
@@ -110,7 +110,7 @@ fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_on
 fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
     const MOST: usize = 1000;
     run(async {
-        let world = World::new("thousand").await;
+        let world = World::new().await;
         let names: Vec<String> = (0..MOST).map(|number| format!("web-{number:04}")).collect();
         let record_of = |name: &String| {
             let document = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "manifest": name.repeat(1000),

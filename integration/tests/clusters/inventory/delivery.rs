@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::inventory::world::{LIMIT, World, ask, brief, run, small_chart};
 
 /// A world with a daemon that has told of the release `web`.
-async fn told_of_web(name: &str) -> (World, integration::Towline, String) {
-    let world = World::new(name).await;
+async fn told_of_web() -> (World, integration::Towline, String) {
+    let world = World::new().await;
     let daemon = world.start("").await;
     let chart = world.helm.chart(&small_chart()).unwrap();
     world.helm.run(&["install", "web", &chart]).await.unwrap();
@@ -28,7 +28,7 @@ fn of_second(told: &Told) -> bool {
 #[test]
 fn a_post_that_fails_is_repeated_under_its_key_until_it_is_taken() {
     run(async {
-        let (world, daemon, chart) = told_of_web("failures").await;
+        let (world, daemon, chart) = told_of_web().await;
         world.sink.script([
             Reply::Status(500),
             Reply::Status(503),
@@ -51,7 +51,7 @@ fn a_post_that_fails_is_repeated_under_its_key_until_it_is_taken() {
 #[test]
 fn a_condition_says_what_an_api_answers_and_how_many_wait() {
     run(async {
-        let (world, daemon, chart) = told_of_web("condition").await;
+        let (world, daemon, chart) = told_of_web().await;
         world.sink.answer(Some(Reply::Status(503)));
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
         let condition = world.wait_for_condition("main", "Delivered", "False").await;
@@ -72,7 +72,7 @@ fn a_condition_says_what_an_api_answers_and_how_many_wait() {
 #[test]
 fn a_refused_token_waits_for_another_one() {
     run(async {
-        let (world, daemon, chart) = told_of_web("token").await;
+        let (world, daemon, chart) = told_of_web().await;
         world.sink.answer(Some(Reply::Status(401)));
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
         let condition = world.wait_for_condition("main", "Delivered", "False").await;
@@ -103,7 +103,7 @@ fn a_refused_token_waits_for_another_one() {
 #[test]
 fn a_rejected_content_is_not_sent_again_until_it_changes() {
     run(async {
-        let (world, daemon, chart) = told_of_web("rejected").await;
+        let (world, daemon, chart) = told_of_web().await;
         for (revision, status) in [(2, 400), (3, 302)] {
             world.sink.script([Reply::Status(status)]);
             world.helm.run(&["upgrade", "web", &chart, "--set", &format!("value={revision}")]).await.unwrap();
@@ -132,7 +132,7 @@ fn a_rejected_content_is_not_sent_again_until_it_changes() {
 #[test]
 fn a_daemon_that_is_killed_in_the_midst_repeats_the_key() {
     run(async {
-        let (world, mut daemon, chart) = told_of_web("killed").await;
+        let (world, mut daemon, chart) = told_of_web().await;
         world.sink.script([Reply::Hang]);
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
         world.sink.wait_for("of the second revision", 1, LIMIT, of_second).await.unwrap();
@@ -148,7 +148,7 @@ fn a_daemon_that_is_killed_in_the_midst_repeats_the_key() {
 #[test]
 fn a_content_that_returns_gets_a_new_key() {
     run(async {
-        let (world, daemon, chart) = told_of_web("returns").await;
+        let (world, daemon, chart) = told_of_web().await;
         assert!(ask(&daemon, "resync", "default/web").await.0);
         let told = world.told("web", 2).await;
         assert_eq!(told[0], told[1], "the same content");
@@ -178,7 +178,7 @@ fn last_accepted(told: &[Told]) -> BTreeMap<String, Value> {
 #[test]
 fn through_faults_and_kills_every_last_content_arrives() {
     run(async {
-        let world = World::new("rounds").await;
+        let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         for name in ["a", "b"] {

@@ -6,8 +6,8 @@ use integration::{Towline, eventually, users};
 use crate::inventory::world::{LIMIT, World, run, small_chart};
 
 /// A world with two replicas, which have told of the releases `a` and `b`; the one that runs the section comes first.
-async fn two_replicas(name: &str) -> (World, Vec<Towline>, String) {
-    let world = World::new(name).await;
+async fn two_replicas() -> (World, Vec<Towline>, String) {
+    let world = World::new().await;
     grant_inventory(&world.admin, Some(users::REPLICAS)).await.unwrap();
     grant_election(&world.admin, "default", Some(users::REPLICAS)).await.unwrap();
     let election =
@@ -44,7 +44,7 @@ async fn two_replicas(name: &str) -> (World, Vec<Towline>, String) {
 #[test]
 fn one_replica_reports_and_a_handover_tells_nothing_twice() {
     run(async {
-        let (world, mut replicas, chart) = two_replicas("elected").await;
+        let (world, mut replicas, chart) = two_replicas().await;
         let gone = replicas.remove(0);
         assert!(gone.terminate(LIMIT).await.unwrap().success());
         world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
@@ -57,7 +57,7 @@ fn one_replica_reports_and_a_handover_tells_nothing_twice() {
 #[test]
 fn after_a_kill_the_other_replica_reports_when_the_lease_has_expired() {
     run(async {
-        let (world, replicas, chart) = two_replicas("expired").await;
+        let (world, replicas, chart) = two_replicas().await;
         // Its post is under way, and its answer never comes.
         world.sink.script([integration::Reply::Hang]);
         world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();

@@ -13,7 +13,7 @@ pub(crate) fn packed(document: &[u8]) -> Vec<u8> {
 #[test]
 fn what_can_t_be_decoded_is_named_and_others_go_on() {
     run(async {
-        let world = World::new("forged").await;
+        let world = World::new().await;
         let daemon = world.start("").await;
         let large = format!("{{\"manifest\":\"{}\"}}", "a".repeat(65 << 20));
         world.create(&record("bomb", &packed(large.as_bytes()))).await;
@@ -63,7 +63,7 @@ fn what_can_t_be_decoded_is_named_and_others_go_on() {
 fn forged_records_with_long_strings_do_not_stop_the_delivery() {
     const FORGED: usize = 120;
     run(async {
-        let world = World::new("long").await;
+        let world = World::new().await;
         let long = "\u{1f600}".repeat(2000);
         let document =
             json!({"info": {"last_deployed": long}, "chart": {"metadata": {"name": long, "appVersion": long}}});

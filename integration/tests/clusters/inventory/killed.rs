@@ -53,7 +53,7 @@ fn a_helm_that_was_killed_is_a_problem_and_what_runs_is_told_with_the_revision_b
     const PENDING: &str = "an operation of Helm on revision";
     const ADVICE: &str = "if no Helm runs any more, roll the release back or uninstall it";
     run(async {
-        let world = World::new("killed").await;
+        let world = World::new().await;
         let daemon = world.start("helm_timeout = \"5s\"\n").await;
         let chart = world.helm.chart(&chart()).unwrap();
         kill(&world, &["install", "new", &chart], "new-keycloak-23").await;

@@ -1,7 +1,8 @@
 //! Inventory: what an API is told of the Helm releases of a cluster, and what that costs.
 //!
 //! Releases are made by Helm itself on a real API server, where the daemon has the rights of `deploy/inventory` and no others; requests
-//! are counted where they arrive. Each test has an API server of its own, since a daemon reports all releases of a cluster.
+//! are counted where they arrive. Each test has an API server to itself, since a daemon reports all releases of a cluster;
+//! it is emptied for the next one.
 
 #![expect(
     clippy::unwrap_used,

@@ -11,7 +11,7 @@ use crate::inventory::world::{LIMIT, World, brief, run, small_chart};
 #[test]
 fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
     run(async {
-        let world = World::without_project("projects").await;
+        let world = World::without_project().await;
         let mark = world.plane.audit().unwrap().mark().await.unwrap();
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
@@ -66,7 +66,7 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
 #[test]
 fn a_project_that_has_counted_keeps_what_it_knows_while_it_is_ignored() {
     run(async {
-        let world = World::new("was-ignored").await;
+        let world = World::new().await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();
@@ -93,7 +93,7 @@ fn a_project_that_has_counted_keeps_what_it_knows_while_it_is_ignored() {
 #[test]
 fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post() {
     run(async {
-        let world = World::without_project("denied").await;
+        let world = World::without_project().await;
         world.project("main", &json!({"denyNamespaces": ["secret"]})).await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
@@ -119,7 +119,7 @@ fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post()
 #[test]
 fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
     run(async {
-        let world = World::new("uuid").await;
+        let world = World::new().await;
         let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"}, "stringData": {"uuid": value}});
         world.create(&secret("not an id")).await;
         let daemon = world.start("").await;
@@ -157,7 +157,7 @@ fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
 #[test]
 fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
     run(async {
-        let world = World::new("absent").await;
+        let world = World::new().await;
         let labels = json!({"app.kubernetes.io/instance": "web", "app.kubernetes.io/managed-by": "Helm"});
         let object = |api: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec});
         world
@@ -186,7 +186,7 @@ fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
 #[test]
 fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() {
     run(async {
-        let world = World::new("forbidden").await;
+        let world = World::alone("forbidden").await;
         let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
         bindings.delete("towline-inventory", &DeleteParams::default()).await.unwrap();
         let rules = json!([{"apiGroups": ["hossted.com"], "resources": ["hosstedprojects", "hosstedprojects/status"], "verbs": ["*"]},

@@ -31,7 +31,7 @@ fn expected(world_status: &Value, updated: &str, revision: u64, image: &str) -> 
 #[test]
 fn every_change_of_a_release_is_told_once_and_field_by_field() {
     run(async {
-        let world = World::new("walk").await;
+        let world = World::new().await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&chart()).unwrap();
         world.helm.run(&["install", "keycloak", &chart]).await.unwrap();
@@ -73,7 +73,7 @@ fn every_change_of_a_release_is_told_once_and_field_by_field() {
 #[test]
 fn a_history_that_is_kept_is_told_once_and_a_release_that_follows_anew() {
     run(async {
-        let world = World::new("history").await;
+        let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();
@@ -94,7 +94,7 @@ fn a_history_that_is_kept_is_told_once_and_a_release_that_follows_anew() {
 #[test]
 fn a_release_that_comes_and_goes_within_the_delay_is_not_told() {
     run(async {
-        let world = World::new("brief").await;
+        let world = World::new().await;
         let daemon = world.start("delay = \"15s\"\n").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();
@@ -115,10 +115,10 @@ fn a_release_that_comes_and_goes_within_the_delay_is_not_told() {
 #[test]
 fn a_release_that_is_stored_in_another_namespace_is_told_with_its_own_and_stays_one_release() {
     run(async {
-        let world = World::new("stored").await;
+        let world = World::new().await;
         let mut daemon = world.start("delay = \"5s\"\n").await;
         for name in ["apps", "flux-system"] {
-            world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+            world.namespace(name).await;
         }
         let chart = world.helm.chart(&chart()).unwrap();
         world.helm.run(&["install", "web", &chart, "--namespace", "apps"]).await.unwrap();
@@ -162,7 +162,7 @@ fn a_release_that_is_stored_in_another_namespace_is_told_with_its_own_and_stays_
 #[test]
 fn a_pod_that_has_only_the_labels_of_its_selector_belongs_to_the_release() {
     run(async {
-        let world = World::new("selected").await;
+        let world = World::new().await;
         let _daemon = world.start("").await;
         let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"{{ .Release.Name }}-0\"\n  labels: {app.kubernetes.io/name: bare, \
                    app.kubernetes.io/instance: \"{{ .Release.Name }}\"}\nspec:\n  containers: [{name: main, image: \"bare:1\"}]\n";
@@ -177,7 +177,7 @@ fn a_pod_that_has_only_the_labels_of_its_selector_belongs_to_the_release() {
 #[test]
 fn a_release_that_is_replaced_by_another_of_equal_revision_is_told_once() {
     run(async {
-        let world = World::new("replaced").await;
+        let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         world.helm.run(&["install", "web", &chart]).await.unwrap();
@@ -197,7 +197,7 @@ fn a_release_that_is_replaced_by_another_of_equal_revision_is_told_once() {
 #[test]
 fn releases_of_one_name_and_names_with_dots_are_told_apart() {
     run(async {
-        let world = World::new("names").await;
+        let world = World::new().await;
         let daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
         for (namespace, name) in [("a", "web"), ("b", "web"), ("a", "web.v1.site")] {
@@ -221,8 +221,7 @@ fn releases_of_one_name_and_names_with_dots_are_told_apart() {
 #[test]
 fn config_maps_store_releases_too() {
     run(async {
-        let mut world = World::without_project("configmaps").await;
-        world.project("main", &json!({})).await;
+        let mut world = World::alone("configmaps").await;
         world.helm = world.helm.storing_in("configmap");
         grant_inventory_of_config_maps(&world.admin).await.unwrap();
         let id = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"},
@@ -242,7 +241,7 @@ fn config_maps_store_releases_too() {
 fn the_single_wire_posts_to_the_url_itself_over_tls() {
     run(async {
         let sink = Sink::start_with_tls().await.unwrap();
-        let world = World::with_sink("tls", sink).await;
+        let world = World::with_sink(sink).await;
         world.project("main", &json!({})).await;
         world.sink.script([Reply::Status(500)]);
         let authority = world.sink.authority().unwrap().display().to_string();

@@ -1,5 +1,6 @@
 //! A cluster with a project, Helm, an API that is told, and a daemon between them.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +8,11 @@ use std::time::Duration;
 use integration::audit::Record;
 use integration::rbac::grant_inventory;
 use integration::{Chart, ControlPlane, Filter, Helm, Options, Sink, Told, Towline, crds, eventually, users};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -19,8 +22,10 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 pub(crate) const DELAY: &str = "500ms";
 /// What must not be seen anywhere.
 pub(crate) const CANARY: &str = "canary-5f0c1d";
-/// The API servers that run at once.
+/// The tests that run at once, and so the API servers that they share: a start of one takes more than most tests.
 static ROOM: Semaphore = Semaphore::const_new(4);
+/// API servers that no test uses now.
+static IDLE: Mutex<Vec<Arc<ControlPlane>>> = Mutex::new(Vec::new());
 
 /// Runs a test on the one runtime of the process: what tests share lives on it, and must not end with one of them.
 pub(crate) fn run(test: impl Future<Output = ()>) {
@@ -89,8 +94,70 @@ pub(crate) fn small_chart() -> Chart {
     )
 }
 
+/// An API server. Where a test leaves nothing behind but what [`emptied`] takes away, the next one has it.
+pub(crate) struct Plane {
+    plane: Arc<ControlPlane>,
+    is_shared: bool,
+}
+
+impl Deref for Plane {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        &self.plane
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if self.is_shared && !std::thread::panicking() {
+            IDLE.lock().push(Arc::clone(&self.plane));
+        }
+    }
+}
+
+/// A daemon reports all releases of a cluster, so nothing that an earlier test has made may be left, but empty namespaces.
+async fn emptied(admin: &Client) {
+    let all = ListParams::default();
+    let at_once = DeleteParams::default().grace_period(0);
+    projects(admin).delete_collection(&at_once, &all).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    for namespace in namespaces.list_metadata(&all).await.unwrap() {
+        let namespace = namespace.name_any();
+        if namespace.starts_with("kube-") {
+            continue;
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(admin.clone(), &namespace);
+        for claim in claims.list_metadata(&all).await.unwrap() {
+            // Nobody runs here who takes it off.
+            let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            claims.patch_metadata(&claim.name_any(), &PatchParams::default(), &without).await.unwrap();
+        }
+        for (group, version, kind) in [
+            ("", "v1", "Secret"),
+            ("", "v1", "ConfigMap"),
+            ("", "v1", "Pod"),
+            ("", "v1", "PersistentVolumeClaim"),
+            ("", "v1", "Service"),
+            ("networking.k8s.io", "v1", "Ingress"),
+            ("coordination.k8s.io", "v1", "Lease"),
+        ] {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let objects: Api<DynamicObject> = Api::namespaced_with(admin.clone(), &namespace, &kind);
+            // The API server's own Service stays.
+            let all = ListParams::default().fields("metadata.name!=kubernetes");
+            objects.delete_collection(&at_once, &all).await.unwrap();
+        }
+    }
+}
+
+fn projects(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("hossted.com", "v1", "Hosstedproject");
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "hosstedprojects"))
+}
+
 pub(crate) struct World {
-    pub(crate) plane: Arc<ControlPlane>,
+    pub(crate) plane: Plane,
     pub(crate) admin: Client,
     pub(crate) helm: Helm,
     pub(crate) sink: Sink,
@@ -99,44 +166,63 @@ pub(crate) struct World {
 
 impl World {
     /// With a project, and a sink without TLS.
-    pub(crate) async fn new(name: &str) -> Self {
-        let world = Self::without_project(name).await;
-        world.project("main", &json!({"denyNamespaces": ["kube-system"], "logging": {"enable": true}})).await;
+    pub(crate) async fn new() -> Self {
+        let world = Self::without_project().await;
+        world.main_project().await;
         world
     }
 
-    pub(crate) async fn without_project(name: &str) -> Self {
-        Self::with_sink(name, Sink::start().await.unwrap()).await
+    pub(crate) async fn without_project() -> Self {
+        Self::with_sink(Sink::start().await.unwrap()).await
     }
 
-    pub(crate) async fn with_sink(name: &str, sink: Sink) -> Self {
-        Self::on(name, sink, &[crds::HOSSTED_PROJECTS]).await
+    pub(crate) async fn with_sink(sink: Sink) -> Self {
+        let idle = IDLE.lock().pop();
+        let Some(plane) = idle else {
+            let options = Options { controller_manager: false, ..Options::named("inventory") };
+            return Self::of(options.with_crds(&[crds::HOSSTED_PROJECTS]), true, sink).await;
+        };
+        emptied(&plane.client(users::ADMIN).await.unwrap()).await;
+        Self::on(Plane { plane, is_shared: true }, sink).await
+    }
+
+    /// With a project, on an API server that this test does to what it likes.
+    pub(crate) async fn alone(name: &str) -> Self {
+        let world = Self::without_crd(name).await;
+        crds::install(&world.admin, crds::HOSSTED_PROJECTS).await.unwrap();
+        world.main_project().await;
+        world
     }
 
     pub(crate) async fn without_crd(name: &str) -> Self {
-        Self::on(name, Sink::start().await.unwrap(), &[]).await
+        let options = Options { controller_manager: false, ..Options::named(name) };
+        Self::of(options, false, Sink::start().await.unwrap()).await
     }
 
     /// With a project, and the controllers of workloads.
     pub(crate) async fn with_workloads(name: &str) -> Self {
         let options = Options::named(name).with_workloads("10.2.0.0/24").with_crds(&[crds::HOSSTED_PROJECTS]);
-        let world = Self::of(options, Sink::start().await.unwrap()).await;
+        let world = Self::of(options, false, Sink::start().await.unwrap()).await;
         world.project("main", &json!({})).await;
         world
     }
 
-    async fn on(name: &str, sink: Sink, crds: &[&'static str]) -> Self {
-        Self::of(Options { controller_manager: false, ..Options::named(name) }.with_crds(crds), sink).await
+    async fn of(options: Options, is_shared: bool, sink: Sink) -> Self {
+        let plane = Arc::new(ControlPlane::start(options).await.unwrap());
+        Self::on(Plane { plane, is_shared }, sink).await
     }
 
-    async fn of(options: Options, sink: Sink) -> Self {
-        let plane = Arc::new(ControlPlane::start(options).await.unwrap());
+    async fn on(plane: Plane, sink: Sink) -> Self {
         let admin = plane.client(users::ADMIN).await.unwrap();
         grant_inventory(&admin, None).await.unwrap();
         let helm = Helm::on(&plane).await.unwrap();
         let token = plane.directory().join("api-token");
         std::fs::write(&token, "token-1\n").unwrap();
         Self { plane, admin, helm, sink, token }
+    }
+
+    async fn main_project(&self) {
+        self.project("main", &json!({"denyNamespaces": ["kube-system"], "logging": {"enable": true}})).await;
     }
 
     /// Writes the token's file as a mounted Secret changes it: at once.
@@ -173,11 +259,7 @@ impl World {
     // Projects.
 
     pub(crate) fn projects(&self) -> Api<DynamicObject> {
-        let kind = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("hossted.com", "v1", "Hosstedproject"),
-            "hosstedprojects",
-        );
-        Api::all_with(self.admin.clone(), &kind)
+        projects(&self.admin)
     }
 
     pub(crate) async fn project(&self, name: &str, spec: &Value) {
@@ -232,6 +314,16 @@ impl World {
     }
 
     // The cluster.
+
+    /// Makes a namespace, unless an earlier test has left it.
+    pub(crate) async fn namespace(&self, name: &str) {
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let made = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        match namespaces.create(&PostParams::default(), &made).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other.unwrap()),
+        }
+    }
 
     /// Creates objects that the API server takes as they are.
     pub(crate) async fn create(&self, object: &Value) {
