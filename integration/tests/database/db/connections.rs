@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use integration::postgres::{ADMIN, READER};
+use integration::Postgres;
+use integration::postgres::{ADMIN, READER, Transport};
 use towline::test_api::db::{Database, Error};
 
 use crate::db::world::{LIMIT, Stage, pid, run, source};
@@ -42,6 +43,43 @@ fn keywords_and_urls_connect_over_tcp_and_over_the_socket() {
         let wrong = Database::new(source(&format!("{reader} password='reader p@ss'")));
         let error = wrong.all("nothing", "SELECT", &[]).await.expect_err("another password");
         assert_eq!(error.kind(), "unauthorized", "{error:?}");
+    });
+}
+
+#[test]
+fn every_sslmode_does_what_its_name_says() {
+    run(async {
+        let both = Stage::new("sslmodes").await;
+        let tls = Postgres::start("tls", Transport::Tls).await.expect("a server");
+        let plain = Postgres::start("plain", Transport::Plain).await.expect("a server");
+        let (only, never) = (Stage::on(&tls, "sslmodes").await, Stage::on(&plain, "sslmodes").await);
+        let (tls_url, both_url, plain_url) = (only.place.url(READER), both.place.url(READER), never.place.url(READER));
+        let elsewhere = tls_url.replace("@localhost:", "@elsewhere.example:");
+        let (own, others) = (tls.authority().display().to_string(), plain.authority().display().to_string());
+        for (url, mode, works) in [
+            (&plain_url, "disable".to_owned(), true),
+            (&plain_url, "allow".to_owned(), true),
+            (&plain_url, "prefer".to_owned(), true),
+            (&plain_url, "require".to_owned(), false),
+            (&both_url, "prefer".to_owned(), true),
+            (&tls_url, "disable".to_owned(), false),
+            (&tls_url, "allow".to_owned(), true),
+            (&tls_url, "prefer".to_owned(), true),
+            (&tls_url, "require".to_owned(), true),
+            (&tls_url, format!("require&sslrootcert={others}"), false),
+            (&tls_url, format!("verify-ca&sslrootcert={own}"), true),
+            (&tls_url, format!("verify-ca&sslrootcert={others}"), false),
+            (&tls_url, "verify-full".to_owned(), false),
+            (&tls_url, format!("verify-full&sslrootcert={own}"), true),
+            // The server by a name that its certificate does not have.
+            (&elsewhere, format!("require&hostaddr=127.0.0.1&sslrootcert={own}"), true),
+            (&elsewhere, format!("verify-ca&hostaddr=127.0.0.1&sslrootcert={own}"), true),
+            (&elsewhere, format!("verify-full&hostaddr=127.0.0.1&sslrootcert={own}"), false),
+        ] {
+            let database = Database::new(source(&format!("{url}?sslmode={mode}")));
+            let outcome = database.all("nothing", "SELECT", &[]).await;
+            assert_eq!(outcome.is_ok(), works, "{url} sslmode={mode}: {:?}", outcome.err());
+        }
     });
 }
 
