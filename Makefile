@@ -49,7 +49,7 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 hub_replicas::storm:: hub_replicas::conditional:: ; \
 	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 bus::rounds:: work::rounds:: ; \
 	cargo test --workspace --locked --test clusters -- --nocapture inventory::delivery::through_faults ; \
-	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture --test-threads=1 syncsets_chaos::storm:: ; \
+	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture --test-threads=1 chaos::storm:: ; \
 	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture syncsets::elsewhere::
 
 .PHONY: clients

@@ -1,36 +1,22 @@
 //! Built-in kinds whose objects a cluster's own controllers complete.
 
+use integration::eventually;
 use integration::users::ADMIN;
-use integration::{ControlPlane, Options, eventually};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::syncsets::requests::Requests;
 use crate::syncsets::world::{LIMIT, Stage, run};
-
-static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
-
-/// A cluster with the controllers that a real one has, as cluster `west-1` of the test, with a namespace for it.
-async fn register(stage: &Stage) -> &'static ControlPlane {
-    let start = async || ControlPlane::start(Options::named("built-in").with_workloads("10.2.0.0/24")).await.unwrap();
-    let plane = PLANE.get_or_init(start).await;
-    let namespaces: Api<Namespace> = Api::all(plane.client(ADMIN).await.unwrap());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": stage.namespace}})).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    stage.registers("west-1", &stage.kubeconfig(plane, plane.address())).await;
-    plane
-}
 
 #[test]
 fn an_aggregated_role_keeps_its_rules_whatever_the_resource_says() {
     run(async {
         let stage = Stage::new("aggregated").await;
-        let plane = register(&stage).await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
         let roles: Api<ClusterRole> = Api::all(plane.client(ADMIN).await.unwrap());
         for behavior in ["Apply", "CreateOrUpdate"] {
             let name = format!("whole-{}", behavior.to_lowercase());
@@ -72,7 +58,7 @@ fn token(stage: &Stage, account: &str, annotations: &Value) -> Value {
 fn a_token_of_a_service_account_that_is_not_there_is_refused_with_the_reason_and_sent_when_it_is() {
     run(async {
         let stage = Stage::new("tokens").await;
-        let plane = register(&stage).await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
         let client = plane.client(ADMIN).await.unwrap();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), stage.namespace);
         let accounts: Api<ServiceAccount> = Api::namespaced(client, stage.namespace);
@@ -125,7 +111,7 @@ fn a_token_of_a_service_account_that_is_not_there_is_refused_with_the_reason_and
 fn a_job_that_the_cluster_deletes_when_it_has_finished_is_created_again_only_when_it_is_changed() {
     run(async {
         let stage = Stage::new("finished-jobs").await;
-        let plane = register(&stage).await;
+        let plane = stage.register("west-1", &json!({}), 1).await;
         let jobs: Api<Job> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
         let job = |image: &str| {
             json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once", "namespace": stage.namespace},

@@ -51,4 +51,4 @@ mod unions;
 mod waking;
 mod walk;
 mod watching;
-mod world;
+pub(crate) mod world;

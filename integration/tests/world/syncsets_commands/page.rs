@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::Output;
 
 use integration::hub::{Replica, Request};
-use integration::{ControlPlane, Options, eventually, programs, users};
+use integration::{eventually, programs, users};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::json;
 use tokio::process::Command;
 
+use crate::syncsets::world::edge;
 use crate::syncsets_commands::world::{LIMIT, database, run};
 
 /// The blocks of commands of the quick start: what is typed in the hub's terminal, and in another one.
@@ -50,9 +51,8 @@ fn the_commands_of_the_quick_start_bring_a_syncset_onto_a_cluster() {
         let variables: Vec<(&str, &str)> = exported.lines().map(|line| line.split_once('=').expect("a name")).collect();
         assert_eq!(variables.len(), 2, "{exported}");
         let database = database("page").await;
-        let options = Options { audit: false, controller_manager: false, ..Options::named("syncsets-page") };
-        let (edge, replica) = tokio::join!(ControlPlane::start(options), Replica::start(&database, &variables));
-        let (edge, replica) = (edge.expect("an edge"), replica.expect("a hub"));
+        let (edge, replica) = tokio::join!(edge(1), Replica::start(&database, &variables));
+        let replica = replica.expect("a hub");
         replica.wait_ready(LIMIT).await.expect("it is ready");
 
         let kubectl = programs::control_plane("kubectl").await.expect("kubectl");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use integration::postgres::{self, ADMIN};
 
-use crate::syncsets_chaos::endpoint::Moment;
+use crate::chaos::endpoint::Moment;
 
 const TRIGGER: &str = "\
 create table noted_claims (number bigserial primary key, at timestamptz not null, cluster uuid not null, holder text, token bigint, until timestamptz);

@@ -2,7 +2,7 @@
 
 use integration::soak::Random;
 
-use crate::syncsets_chaos::fleet::Fleet;
+use crate::chaos::fleet::Fleet;
 
 /// What has happened, and is to happen.
 #[derive(Debug, Default)]

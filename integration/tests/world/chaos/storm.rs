@@ -8,15 +8,15 @@ use integration::soak::{self, Random};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::syncsets_chaos::claims::Claims;
-use crate::syncsets_chaos::documents::{CLUSTERS, Documents};
-use crate::syncsets_chaos::endpoint::now;
-use crate::syncsets_chaos::fences::{Fenced, fenced};
-use crate::syncsets_chaos::fleet::{Fleet, LIMIT, run};
-use crate::syncsets_chaos::history::History;
-use crate::syncsets_chaos::incidents::Incidents;
-use crate::syncsets_chaos::oracle::may_stay;
-use crate::syncsets_chaos::watched::Watched;
+use crate::chaos::claims::Claims;
+use crate::chaos::documents::{CLUSTERS, Documents};
+use crate::chaos::endpoint::now;
+use crate::chaos::fences::{Fenced, fenced};
+use crate::chaos::fleet::{Fleet, LIMIT, run};
+use crate::chaos::history::History;
+use crate::chaos::incidents::Incidents;
+use crate::chaos::oracle::may_stay;
+use crate::chaos::watched::Watched;
 
 /// Rounds in `make test`.
 const FEW: u64 = 60;

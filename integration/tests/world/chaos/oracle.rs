@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::syncsets_chaos::documents::{Behavior, Cluster, Documents, Selects, Set};
+use crate::chaos::documents::{Behavior, Cluster, Documents, Selects, Set};
 
 /// Whether it is a Secret, and its name.
 pub(crate) type Object = (bool, String);

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use crate::syncsets_chaos::fleet::{EDGES, edge};
-use crate::syncsets_chaos::oracle::Object;
+use crate::chaos::fleet::{EDGES, edge};
+use crate::chaos::oracle::Object;
 
 /// Namespace and object, by UID.
 type Vanished = BTreeMap<String, (String, Object)>;

@@ -1,6 +1,6 @@
 //! Syncsets while everything changes and workers are killed and frozen: seeded, checked by an oracle that shares no code with the product.
 //!
-//! Ten clusters are documents whose kubeconfigs lead to three real API servers. Each goes through an endpoint of the test, which gives the
+//! Ten clusters are documents whose kubeconfigs lead to two real API servers. Each goes through an endpoint of the test, which gives the
 //! cluster an identity of its own and notes every request with the process that sent it; templates keep the clusters apart, each in a
 //! namespace. A trigger notes every claim, so that each request can be compared with the claim under which it was sent.
 
@@ -17,7 +17,6 @@ mod documents;
 mod endpoint;
 mod fences;
 mod fleet;
-mod guarded;
 mod history;
 mod incidents;
 mod oracle;

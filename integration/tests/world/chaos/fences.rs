@@ -7,9 +7,9 @@ use integration::eventually;
 use integration::hub::Request;
 use serde_json::{Value, json};
 
-use crate::syncsets_chaos::claims::{Claim, Claims};
-use crate::syncsets_chaos::endpoint::{Asked, Hold, Moment};
-use crate::syncsets_chaos::fleet::{Fleet, LIMIT, run};
+use crate::chaos::claims::{Claim, Claims};
+use crate::chaos::endpoint::{Asked, Hold, Moment};
+use crate::chaos::fleet::{Fleet, LIMIT, run};
 
 /// A process that is thawed sends at once what it was about to send.
 const ABOUT_TO: Moment = 1_000_000;

@@ -7,16 +7,16 @@ use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, HUB, Transport};
 use integration::soak::Random;
 use integration::users::{ADMIN, EDGE_CONTROLLER};
-use integration::{ControlPlane, Options, Postgres, Towline};
+use integration::{ControlPlane, Postgres, Towline};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::syncsets_chaos::claims::Claims;
-use crate::syncsets_chaos::endpoint::{Endpoint, Moment, Traffic, now};
-use crate::syncsets_chaos::oracle::{Data, Object};
+use crate::chaos::claims::Claims;
+use crate::chaos::endpoint::{Endpoint, Moment, Traffic, now};
+use crate::chaos::oracle::{Data, Object};
 
 pub(crate) use crate::run;
 
@@ -24,15 +24,12 @@ pub(crate) use crate::run;
 pub(crate) const LIMIT: Duration = Duration::from_mins(4);
 
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
-/// Clusters are spread over them.
-pub(crate) const EDGES: usize = 3;
-static PLANES: [OnceCell<ControlPlane>; EDGES] = [const { OnceCell::const_new() }; EDGES];
+/// Clusters are spread over them. They are those of the other tests of syncsets, which stop the third one alone.
+pub(crate) const EDGES: usize = 2;
 
 /// The edge of a cluster.
 pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
-    let number = number % EDGES;
-    let start = async || ControlPlane::start(Options::named(&format!("chaos-{number}"))).await.unwrap();
-    PLANES[number].get_or_init(start).await
+    crate::syncsets::world::edge(number % EDGES).await
 }
 
 /// A cluster: a document, a namespace on an edge, and an endpoint.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::syncsets_chaos::documents::{CLUSTERS, Documents};
-use crate::syncsets_chaos::endpoint::Moment;
-use crate::syncsets_chaos::oracle::Object;
+use crate::chaos::documents::{CLUSTERS, Documents};
+use crate::chaos::endpoint::Moment;
+use crate::chaos::oracle::Object;
 
 /// From when, until when.
 type Time = (Moment, Option<Moment>);
