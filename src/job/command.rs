@@ -89,12 +89,12 @@ impl JobCommand {
 /// The configuration file of a command.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct ConfigFile {
-    /// Configuration file
-    #[arg(value_name = "FILE", required_unless_present = "config")]
-    file: Option<PathBuf>,
-    /// Configuration file, given as an option or a variable instead of as FILE
-    #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG")]
+    /// Configuration file; `--config` may also be left out
+    #[arg(long, value_name = "FILE", env = "TOWLINE_CONFIG", required_unless_present = "file")]
     config: Option<PathBuf>,
+    /// The file without `--config`.
+    #[arg(value_name = "FILE", hide = true)]
+    file: Option<PathBuf>,
 }
 
 impl ConfigFile {
