@@ -35,11 +35,11 @@ pub mod db {
 }
 pub mod documents {
     pub use crate::documents::{
-        BlockingPool, Broker, BusObserver, Change, Claims, Compacted, Compaction, CompactionObserver, Continue, Counts,
+        BlockingPool, Broker, BusObserver, Change, Claims, Compacted, Compaction, Continue, Counts,
         Document, Ending, Event, Expected, Fields, Filter, Finished, Grant, Holder, Item, Key, Keyring, Kind,
         LargeSlots, Leadership, ListError, ListQuery, Migrated, Object, Outcome, Page, Problem, ProblemKind, Purpose,
         Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget, Turns, Watch, WatchQuery, Work, WorkClaim,
-        WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, WriterObserver, compact, list, list_json,
+        WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json,
         migrate, open, renumber,
     };
 }

@@ -5,7 +5,6 @@
 //! once a minute, and repeats its step while there is more. A step that fails is left to the next minute. Drain: it ends after the
 //! step in hand.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -31,33 +30,18 @@ pub struct Compacted {
     pub removed: i64,
 }
 
-/// Observes compaction. It must not block.
-pub trait CompactionObserver: Send + Sync {
-    fn compacted(&self, step: Compacted);
-}
-
-impl CompactionObserver for () {
-    fn compacted(&self, _: Compacted) {}
-}
-
 /// Compaction. Its clones are instances that take over from each other.
 #[derive(Clone)]
 pub struct Compaction {
     database: Database,
     leadership: Leadership,
     history: Duration,
-    observer: Arc<dyn CompactionObserver>,
 }
 
 impl Compaction {
     /// Compaction that keeps the rows of the last `history`.
-    pub fn new(
-        database: Database,
-        leadership: Leadership,
-        history: Duration,
-        observer: Arc<dyn CompactionObserver>,
-    ) -> Self {
-        Self { database, leadership, history, observer }
+    pub fn new(database: Database, leadership: Leadership, history: Duration) -> Self {
+        Self { database, leadership, history }
     }
 
     /// The actor, under its name `compaction`.
@@ -90,7 +74,6 @@ impl Compaction {
         while grant.check().is_ok() && !scope.is_draining() {
             let _work = scope.work();
             let step = compact(&self.database, grant, self.history).await?;
-            self.observer.compacted(step);
             if step.scanned < STEP {
                 break;
             }

@@ -56,7 +56,7 @@ pub use blocking::{BlockingPool, ShutsDown};
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
 pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
-pub use compaction::{Compacted, Compaction, CompactionObserver, compact};
+pub use compaction::{Compacted, Compaction, compact};
 pub use database::open;
 pub use decide::{Action, Context, Effect, Fresh, IfMatch, Part, Request, decide, not_found};
 pub use document::{Document, Key, UnreadableRow};
@@ -87,4 +87,4 @@ pub use validate::{
 };
 pub use whole::CONDITION as IS_WHOLE;
 pub use work::{Counts, Finished, Shares, Turns, Work, WorkConsumer, WorkEnd, WorkQueue};
-pub use writer::{WriteError, Writer, WriterHandle, WriterObserver};
+pub use writer::{WriteError, Writer, WriterHandle};

@@ -68,16 +68,6 @@ pub enum WriteError {
     Refused(#[source] db::Error),
 }
 
-/// Observes the writer. It must not block.
-pub trait WriterObserver: Send + Sync {
-    /// A call with this number of items begins.
-    fn sends(&self, items: usize);
-}
-
-impl WriterObserver for () {
-    fn sends(&self, _: usize) {}
-}
-
 /// Sends items to the writer. Clones send to the same one.
 #[derive(Clone)]
 pub struct WriterHandle {
@@ -93,7 +83,6 @@ pub struct Writer {
     /// Knows the newest version.
     tail: Option<Tail>,
     inbox: Inbox<Waiting>,
-    observer: Arc<dyn WriterObserver>,
 }
 
 /// An item as it is sent. To make it takes long if the item is large.
@@ -169,10 +158,10 @@ impl WriterHandle {
 
 impl Writer {
     /// A writer for this database, and what sends to it.
-    pub fn new(database: Database, observer: Arc<dyn WriterObserver>) -> (Self, WriterHandle) {
+    pub fn new(database: Database) -> (Self, WriterHandle) {
         let (mailbox, inbox) = mailbox(MOST_WAITING_ITEMS);
         let budget = Arc::new(Semaphore::new(MOST_WAITING_BYTES));
-        (Self { database, tail: None, inbox, observer }, WriterHandle { mailbox, budget })
+        (Self { database, tail: None, inbox }, WriterHandle { mailbox, budget })
     }
 
     /// A writer that looks for a lost answer only above what this tail had read when the call was sent. Without one, a writer whose
@@ -189,7 +178,7 @@ impl Writer {
     }
 
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
-        let Self { database, tail, inbox, observer } = self;
+        let Self { database, tail, inbox } = self;
         let mut batches = Batches::new(inbox);
         let mut calls = Calls::new(database, tail);
         loop {
@@ -206,7 +195,6 @@ impl Writer {
             // Batches that have to be sent again are at the end, the next one last.
             while let Some(batch) = left.pop() {
                 work.beat();
-                observer.sends(batch.len());
                 match calls.write(&batch).await {
                     Ok(outcomes) => batch.answer(outcomes),
                     Err(failed) => match Failure::of(&failed) {
@@ -293,7 +281,7 @@ mod tests {
 
     fn writer() -> (Writer, WriterHandle) {
         let url = "postgres://localhost/hub".parse().unwrap();
-        Writer::new(Database::new(DatabaseSource::Url(Box::new(url))), Arc::new(()))
+        Writer::new(Database::new(DatabaseSource::Url(Box::new(url))))
     }
 
     fn item() -> Item {

@@ -69,7 +69,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
     let database = documents::open(config.database.clone());
     let metrics = Arc::new(HubMetrics::new());
     let tail = Tail::new(database.clone());
-    let (writer, handle) = Writer::new(database.clone(), Arc::new(()));
+    let (writer, handle) = Writer::new(database.clone());
     let holder = Holder::of_this_process();
     let claims = Claims::new(&database, holder.clone(), Clock::Boot);
     let leadership = claims.role(Role::Compaction);
@@ -117,8 +117,7 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         let hub = Arc::clone(hub);
         ChildSpec::new(name, move |scope| run(Arc::clone(&hub), scope))
     };
-    let compaction =
-        Compaction::new(hub.database.clone(), hub.leadership.clone(), hub.config.history, Arc::new(()) as _);
+    let compaction = Compaction::new(hub.database.clone(), hub.leadership.clone(), hub.config.history);
     let tail = hub.tail.clone();
     let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
     let relay = hub

@@ -1,21 +1,18 @@
 //! The server, and what a test has of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use integration::postgres::{self, ADMIN, Transport};
 use integration::{Postgres, eventually};
 use serde_json::{Map, json};
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::test_api::actor::Scope;
 use towline::test_api::db::{Database, DatabaseSource};
-use towline::test_api::documents::{
-    self, Change, Expected, Item, Key, Kind, Outcome, Row, Tail, Writer, WriterHandle, WriterObserver,
-};
+use towline::test_api::documents::{self, Change, Expected, Item, Key, Kind, Outcome, Row, Tail, Writer, WriterHandle};
 
 pub(crate) use crate::run;
 
@@ -82,6 +79,11 @@ impl Stage {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
+    /// How many versions each transaction has written so far.
+    pub(crate) async fn sizes(&self) -> Vec<i64> {
+        self.numbers("select count(*) from towline_log group by xmin order by min(version)").await
+    }
+
     pub(crate) async fn run(&self, sql: &str) {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
@@ -122,19 +124,9 @@ pub(crate) fn source(text: &str) -> DatabaseSource {
 /// A running writer. Aborted when dropped.
 pub(crate) struct Written {
     pub(crate) handle: WriterHandle,
-    /// The number of items of each call that has begun.
-    pub(crate) calls: mpsc::Receiver<usize>,
     /// Asks it to drain.
     pub(crate) drain: Box<dyn Fn() + Send + Sync>,
     pub(crate) body: JoinHandle<()>,
-}
-
-struct Seen(mpsc::Sender<usize>);
-
-impl WriterObserver for Seen {
-    fn sends(&self, items: usize) {
-        self.0.try_send(items).expect("a test does not make so many calls");
-    }
 }
 
 impl Written {
@@ -148,12 +140,11 @@ impl Written {
     }
 
     fn run(database: Database, with: impl FnOnce(Writer) -> Writer) -> Self {
-        let (sender, calls) = mpsc::channel(100_000);
-        let (writer, handle) = Writer::new(database, Arc::new(Seen(sender)));
+        let (writer, handle) = Writer::new(database);
         let writer = with(writer);
         let (scope, drain) = Scope::standalone("writer");
         let body = tokio::spawn(async move { writer.run(scope).await.expect("the writer does not fail") });
-        Self { handle, calls, drain: Box::new(move || drain.cancel()), body }
+        Self { handle, drain: Box::new(move || drain.cancel()), body }
     }
 
     /// Writes an item, which must succeed, and returns its version.
@@ -168,11 +159,6 @@ impl Written {
     pub(crate) fn send(&self, item: Item) -> JoinHandle<Result<Outcome, documents::WriteError>> {
         let handle = self.handle.clone();
         tokio::spawn(async move { handle.write(item).await })
-    }
-
-    /// The sizes of the calls so far.
-    pub(crate) fn sizes(&mut self) -> Vec<usize> {
-        std::iter::from_fn(|| self.calls.try_recv().ok()).collect()
     }
 }
 

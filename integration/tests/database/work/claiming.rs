@@ -1,6 +1,5 @@
 //! Who gets which rows, and what becomes of them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
@@ -306,7 +305,7 @@ fn a_claim_that_was_lost_changes_nothing() {
     run(async {
         let stage = Stage::new("fenced").await;
         let (one, other) = (stage.process(), stage.process());
-        let (writer, handle) = Writer::new(stage.database(), Arc::new(()));
+        let (writer, handle) = Writer::new(stage.database());
         let _writer = Running::start(async move |scope| writer.run(scope).await.expect("the writer does not fail"));
         let write = async |work: &documents::Work, name: &str| {
             let row = Row {

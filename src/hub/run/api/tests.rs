@@ -46,7 +46,7 @@ pub(super) fn api_mounting(access: Access, mounted: Vec<Arc<ApiRoute>>) -> Route
 fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Vec<Arc<ApiRoute>>) -> Router {
     let url = "postgres://nobody@127.0.0.1:1/none".parse().expect("a URL");
     let database = documents::open(DatabaseSource::Url(Box::new(url)));
-    let (writer, handle) = Writer::new(database.clone(), Arc::new(()));
+    let (writer, handle) = Writer::new(database.clone());
     let (scope, _stop) = crate::actor::Scope::standalone("writer");
     tokio::spawn(writer.run(scope));
     let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
