@@ -266,7 +266,7 @@ impl AdminChild {
             sections: shown,
             clusters: Arc::new(move || clusters.iter().map(Cluster::status).collect()),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
-            admin_token_file: self.daemon.admin_token_file.clone(),
+            token_file: self.daemon.admin_token_file.clone(),
         };
         let stop = CancellationToken::new();
         let server = serve(listener, admin, stop.clone());

@@ -35,16 +35,19 @@ pub mod db {
 }
 pub mod documents {
     pub use crate::documents::{
-        BlockingPool, Broker, BusObserver, Change, Claims, Compacted, Compaction, Continue, Counts,
+        BlockingPool, Broker, BusObserver, Change, Claims, Compacted, Compaction, ConnectionState, Continue, Counts,
         Document, Ending, Event, Expected, Fields, Filter, Finished, Grant, Holder, Item, Key, Keyring, Kind,
         LargeSlots, Leadership, ListError, ListQuery, Migrated, Object, Outcome, Page, Problem, ProblemKind, Purpose,
         Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget, Turns, Watch, WatchQuery, Work, WorkClaim,
-        WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json,
-        migrate, open, renumber,
+        WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json, migrate, open,
+        renumber,
     };
 }
 pub mod election {
     pub use crate::election::{RESOURCE, VERBS};
+}
+pub mod guard {
+    pub use crate::guard::{GuardedChange, record_held};
 }
 pub mod http {
     pub use crate::http::DeniedNetworks;
@@ -83,11 +86,11 @@ pub mod state {
     pub use crate::state::needed_access;
 }
 pub mod status_sync {
-    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, alone, section};
+    pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, WriteOutcome, alone, section};
 }
 pub mod syncset {
     pub use crate::syncset::run::applied::{Applied, SelectorApplied};
-    pub use crate::syncset::run::counts::{Counted, SyncState};
+    pub use crate::syncset::run::counts::{Counted, DispatcherState, SyncState};
     pub use crate::syncset::{SyncsetMetrics, section};
     pub mod config {
         pub use crate::syncset::config::SyncsetsConfig;
@@ -157,13 +160,13 @@ pub mod syncset {
     }
 }
 pub mod status {
-    pub use crate::status::{Admin, Facts, NotReady, ObjectState, Objects, Section, Tree, serve};
+    pub use crate::status::{Facts, NotReady, ObjectState, Objects, Section};
 }
 pub mod telemetry {
     pub use crate::telemetry::{
-        Metric, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
-        cluster_new_credentials_fail, db_query, install_metrics, leader_election_master_status, render_families,
-        section_well, state_undone,
+        Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
+        cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder, render_families,
+        render_process, section_well, state_undone,
     };
 }
 pub mod yaml {

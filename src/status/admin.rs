@@ -60,7 +60,7 @@ pub struct Admin {
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStatus> + Send + Sync>,
     pub tree: Arc<dyn Tree>,
     /// File with the token that authorizes changes from other hosts.
-    pub admin_token_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
 }
 
 impl Admin {
@@ -219,7 +219,7 @@ async fn approve(
     query: Result<Query<Named>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.token_file.as_deref()).await?;
     let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
@@ -259,7 +259,7 @@ async fn detach(
     query: Result<Query<Detach>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.token_file.as_deref()).await?;
     let Query(Detach { local_gone }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
@@ -272,7 +272,7 @@ async fn attach(
     Path(section): Path<String>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.token_file.as_deref()).await?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, "attach requested");
     to_the_end(async move { section.attach().await }).await
@@ -285,7 +285,7 @@ async fn resync(
     query: Result<Query<Named>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.admin_token_file.as_deref()).await?;
+    authorize(peer, &request, admin.token_file.as_deref()).await?;
     let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "resync requested");

@@ -83,7 +83,7 @@ mod tests {
             sections: Vec::new(),
             clusters: Arc::new(Vec::new),
             tree: Arc::new(Still),
-            admin_token_file: None,
+            token_file: None,
         };
         tokio::spawn(serve(listener, admin, CancellationToken::new()));
         address

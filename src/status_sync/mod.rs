@@ -16,6 +16,4 @@ pub mod status;
 
 pub use job::command::alone;
 pub use job::{StatusSyncJob, section};
-pub use metrics::StatusSyncMetrics;
-#[cfg(test)]
-pub use metrics::WriteOutcome;
+pub use metrics::{StatusSyncMetrics, WriteOutcome};

@@ -148,7 +148,7 @@ pub fn install(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<Pro
 
 /// A recorder that is not installed, so that tests can each have one. It has to know the buckets of all histograms before there is a
 /// sample.
-pub(crate) fn recorder(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusRecorder, BuildError> {
+pub fn recorder(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Result<PrometheusRecorder, BuildError> {
     let mut builder = PrometheusBuilder::new().set_buckets(&SECONDS)?;
     for metric in of_jobs {
         if let Some(bounds) = metric.bounds {
@@ -159,7 +159,7 @@ pub(crate) fn recorder(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Re
 }
 
 /// Describes every metric to the current recorder, and records the version. Returns what was described.
-pub(crate) fn describe(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Vec<Metric> {
+pub fn describe(of_jobs: impl IntoIterator<Item = &'static Metric>) -> Vec<Metric> {
     let all: Vec<Metric> = COMMON.iter().chain(of_jobs).copied().collect();
     for metric in &all {
         metric.describe();

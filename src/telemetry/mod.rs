@@ -11,12 +11,8 @@ mod recorders;
 
 pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
-#[cfg(test)]
-pub use metrics::MetricKind;
-pub use metrics::{InstallMetrics, Metric, install as install_metrics};
-#[cfg(test)]
-pub(crate) use metrics::{describe, recorder};
-pub(crate) use process::render as render_process;
+pub use metrics::{InstallMetrics, Metric, MetricKind, describe, install as install_metrics, recorder};
+pub use process::render as render_process;
 pub use recorders::{
     ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail,
     count, db_query, held_changes, leader_election_master_status, section_well, state_undone,

@@ -20,7 +20,7 @@ struct Process {
 }
 
 /// Appends the metrics in the text format; nothing if there is no `/proc`.
-pub(crate) fn render(text: &mut String) {
+pub fn render(text: &mut String) {
     let read = |path| fs::read_to_string(path).ok();
     let (Some(stat), Some(status), Some(system)) =
         (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/stat"))

@@ -13,10 +13,10 @@ mod hub;
 mod image;
 mod inventory;
 mod kustomize;
+mod metrics;
 mod monitoring;
 mod promql;
 mod rbac;
-mod scrape;
 mod status_sync;
 
 use std::path::{Path, PathBuf};

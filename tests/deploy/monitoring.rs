@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::metrics::SERIES;
 use super::promql::{self, Query, Selector};
-use super::scrape::SERIES;
 use super::{document, elements, text, texts};
 
 /// What Prometheus adds to every series that the `PodMonitor` brings.
@@ -68,7 +68,7 @@ fn every_series_that_is_asked_for_is_there() {
     for (place, query) in queries {
         assert!(query.selectors.len() <= 3, "{place}: {query:?}");
         for selector in query.selectors {
-            assert!(SERIES.contains_key(&selector.name), "{place}: no {}", selector.name);
+            assert!(SERIES.contains_key(selector.name.as_str()), "{place}: no {}", selector.name);
         }
     }
 }
@@ -80,7 +80,7 @@ fn every_label_that_is_asked_for_is_there() {
             for (label, operator, value) in matchers {
                 assert!(labels_of(name).contains(label.as_str()), "{place}: {name} has no {label}");
                 if operator == "=" {
-                    let has_value = SERIES[name].iter().any(|labels| labels.get(label) == Some(value));
+                    let has_value = SERIES[name.as_str()].iter().any(|labels| labels.get(label) == Some(value));
                     assert!(has_value, "{place}: {label} of {name} is never {value}");
                 }
             }

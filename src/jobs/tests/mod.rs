@@ -2,7 +2,6 @@
 
 mod documents;
 mod election;
-mod metrics;
 
 use std::collections::BTreeMap;
 use std::path::Path;

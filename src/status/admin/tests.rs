@@ -140,7 +140,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         sections,
         clusters: Arc::new(clusters),
         tree: Arc::new(ScriptedTree { silence: Duration::from_millis(250), answers: true }),
-        admin_token_file: None,
+        token_file: None,
     };
     Fixture { admin, asked, scrapes }
 }
