@@ -2,15 +2,19 @@
 //! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
 //! A pass takes a slot to connect, and a slot to work with the first answer of its cluster: so a cluster that does not answer holds
-//! up no other. Which work comes first is decided when it is claimed; who has connected first works first.
+//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
+//! starves.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
+
+use crate::documents::Turns;
 
 /// Slots to connect, for each slot to work.
 const CONNECTING: usize = 4;
@@ -34,8 +38,11 @@ pub struct Slots {
     /// For clusters for which somebody has requested a pass.
     demanded: Arc<Probing>,
     slow: Arc<Semaphore>,
-    working: Arc<Semaphore>,
+    working: Arc<Working>,
 }
+
+/// A slot, until it is dropped.
+pub struct SlowSlot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 /// A slot to ask a silent cluster, until it is dropped.
 pub struct ProbeSlot {
@@ -61,17 +68,34 @@ struct Appointments {
     last: Option<Instant>,
 }
 
+/// A slot to work on a cluster, until it is dropped. None while it is passed on.
+pub struct WorkSlot(Option<Arc<Working>>);
+
+/// The slots to work. The lock is held for one decision, by tasks of one runtime.
+struct Working(Mutex<Queue>);
+
+/// Who waits for a slot, by number in the order of arrival. Nobody waits while one is free.
+struct Queue {
+    free: usize,
+    turns: Turns,
+    next: u64,
+    urgent: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
+    other: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
+}
+
 impl Slots {
     /// Slots to work on this many clusters at once.
     pub fn new(max_in_flight: NonZeroUsize) -> Self {
         let most = max_in_flight.get();
+        let queue =
+            Queue { free: most, turns: Turns::default(), next: 0, urgent: BTreeMap::new(), other: BTreeMap::new() };
         let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
             connecting: semaphore(most.saturating_mul(CONNECTING)),
             probing: Arc::new(Probing::new(most.saturating_mul(PROBING), most)),
             demanded: Arc::new(Probing::new(most, most)),
             slow: semaphore(most),
-            working: semaphore(most),
+            working: Arc::new(Working(Mutex::new(queue))),
         }
     }
 
@@ -105,13 +129,33 @@ impl Slots {
     }
 
     /// A slot for a cluster that is worked on and takes long to answer, if one is free.
-    pub fn slow(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.slow).try_acquire_owned().ok()
+    pub fn slow(&self) -> Option<SlowSlot> {
+        Arc::clone(&self.slow).try_acquire_owned().ok().map(SlowSlot)
     }
 
-    /// A slot to work on a cluster that has answered, after those that have waited longer.
-    pub async fn work(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.working).acquire_owned().await.ok()
+    /// A slot to work on a cluster that has answered.
+    ///
+    /// Cancel safe; whoever asks again is the last in the queue.
+    pub async fn work(&self, is_urgent: bool) -> WorkSlot {
+        let waiting = {
+            let mut queue = self.working.0.lock();
+            if queue.free > 0 {
+                queue.free -= 1;
+                queue.turns.taken(1);
+                return WorkSlot(Some(Arc::clone(&self.working)));
+            }
+            let (sender, receiver) = oneshot::channel();
+            let number = queue.next;
+            queue.next += 1;
+            let lane = if is_urgent { &mut queue.urgent } else { &mut queue.other };
+            lane.insert(number, sender);
+            receiver
+        };
+        match waiting.await {
+            Ok(slot) => slot,
+            // The queue is kept by `self`.
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -160,12 +204,136 @@ impl Drop for ProbeSlot {
     }
 }
 
+impl Queue {
+    /// The next in the queue who gets a slot.
+    fn pop(&mut self) -> Option<oneshot::Sender<WorkSlot>> {
+        let first = |lane: &BTreeMap<u64, _>| lane.first_key_value().map(|(number, _)| *number);
+        let is_urgent = match (first(&self.urgent), first(&self.other)) {
+            (Some(urgent), Some(other)) => self.turns.shares(1).oldest == 0 || urgent < other,
+            (urgent, _) => urgent.is_some(),
+        };
+        let lane = if is_urgent { &mut self.urgent } else { &mut self.other };
+        lane.pop_first().map(|(_, sender)| sender)
+    }
+}
+
+impl Drop for WorkSlot {
+    fn drop(&mut self) {
+        let Some(working) = self.0.take() else { return };
+        loop {
+            let next = {
+                let mut queue = working.0.lock();
+                let next = queue.pop();
+                match &next {
+                    Some(_) => queue.turns.taken(1),
+                    None => queue.free += 1,
+                }
+                next
+            };
+            let Some(next) = next else { return };
+            // A waiter that has given up is skipped.
+            match next.send(WorkSlot(Some(Arc::clone(&working)))) {
+                Ok(()) => return,
+                Err(mut unused) => unused.0 = None,
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use tokio::task::JoinHandle;
+
     use super::*;
 
     fn slots(most: usize) -> Slots {
         Slots::new(NonZeroUsize::new(most).expect("not zero"))
+    }
+
+    /// Waits for a slot in a task, which has begun to wait when this returns.
+    async fn waiting(slots: &Slots, is_urgent: bool) -> JoinHandle<WorkSlot> {
+        let before = slots.working.0.lock().next;
+        let task = tokio::spawn({
+            let slots = slots.clone();
+            async move { slots.work(is_urgent).await }
+        });
+        while slots.working.0.lock().next == before {
+            tokio::task::yield_now().await;
+        }
+        task
+    }
+
+    #[tokio::test]
+    async fn as_many_work_at_once_as_there_are_permits() {
+        let slots = slots(2);
+        let (one, two) = (slots.work(false).await, slots.work(true).await);
+        let third = waiting(&slots, true).await;
+        assert!(!third.is_finished());
+        drop(one);
+        let third = third.await.expect("a slot");
+        assert_eq!(slots.working.0.lock().free, 0);
+        drop((two, third));
+        assert_eq!(slots.working.0.lock().free, 2);
+    }
+
+    #[tokio::test]
+    async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
+        let slots = slots(1);
+        let mut held = slots.work(true).await;
+        let mut other = Vec::new();
+        for _ in 0..3 {
+            other.push(waiting(&slots, false).await);
+        }
+        let mut urgent = Vec::new();
+        for _ in 0..9 {
+            urgent.push(waiting(&slots, true).await);
+        }
+        let mut order = Vec::new();
+        for _ in 0..12 {
+            drop(held);
+            let (slot, lane) = tokio::select! {
+                slot = async { other.first_mut().expect("guarded").await }, if !other.is_empty() => (slot, 'o'),
+                slot = async { urgent.first_mut().expect("guarded").await }, if !urgent.is_empty() => (slot, 'u'),
+            };
+            if lane == 'o' {
+                other.remove(0)
+            } else {
+                urgent.remove(0)
+            };
+            held = slot.expect("a slot");
+            order.push(lane);
+        }
+        assert_eq!(order.into_iter().collect::<String>(), "uuouuuouuuou");
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_waiting_costs_no_permit() {
+        let slots = slots(1);
+        let held = slots.work(false).await;
+        let (gone, also_gone) = (waiting(&slots, true).await, waiting(&slots, false).await);
+        let stays = waiting(&slots, false).await;
+        for task in [gone, also_gone] {
+            task.abort();
+            assert!(task.await.is_err_and(|error| error.is_cancelled()));
+        }
+        drop(held);
+        let stays = stays.await.expect("a slot");
+        assert_eq!(slots.working.0.lock().free, 0);
+        drop(stays);
+        assert_eq!(slots.working.0.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
+        let slots = slots(1);
+        let held = slots.work(false).await;
+        let mut late = Box::pin(slots.work(false));
+        assert!(late.as_mut().now_or_never().is_none(), "it waits");
+        drop(held);
+        assert_eq!(slots.working.0.lock().free, 0, "it was granted");
+        drop(late);
+        assert_eq!(slots.working.0.lock().free, 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::reconcile::ReconcileError;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::run::slots::ProbeSlot;
+use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -24,8 +24,8 @@ pub(super) enum ReconcileSlot {
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
-    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
-    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] SlowSlot),
 }
 
 /// When a reconcile that finds no room is repeated.
@@ -58,8 +58,7 @@ impl Worker {
             biased;
             _ = work.expired() => Err(ReconcileError::Lost),
             () = stopping.cancelled() => Ok(began.elapsed()),
-            // The semaphore is never closed.
-            Some(slot) = self.slots.work() => {
+            slot = self.slots.work(work.urgent) => {
                 *own_slot = ReconcileSlot::Working(slot);
                 Ok(began.elapsed())
             }
