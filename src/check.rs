@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, full_text};
 use crate::config::ClusterName;
 use crate::election;
 use crate::job::check::{Surroundings, reach, say};
@@ -10,6 +10,7 @@ use crate::job::command::Exit;
 use crate::job::permission::{Permission, Place, Reviewer};
 use crate::job::{Config, JobList};
 use crate::state::Keeping;
+use crate::status::read_token;
 
 /// Reports that the file has no faults, and what was not looked into.
 pub fn file(config: &Config, jobs: JobList) -> Exit {
@@ -51,6 +52,12 @@ pub async fn connect(config: &Config, jobs: JobList) -> Exit {
                 clusters.insert(name.clone(), None);
             }
         }
+    }
+    if let Some(path) = &config.daemon.admin_token_file
+        && let Err(error) = read_token(path).await
+    {
+        faults += 1;
+        say(&format!("daemon.admin_token_file: {}", full_text(&error)));
     }
     let keeping = Keeping::new(&config.daemon, config.election.as_ref());
     let surroundings = Surroundings { clusters, configured: &config.clusters, keeping };

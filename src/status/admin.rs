@@ -14,7 +14,7 @@
 //! | `POST /resync/{section}?name=…` | the section's answer; without a name all is done again |
 //! | `GET /explain/{section}?name=…` | the state of one object, in lines or as in the report |
 //!
-//! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes require loopback or the token, see `access`.
+//! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes need the token, or without one a program of this machine: see `access`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -59,7 +59,7 @@ pub struct Admin {
     /// The current state of each configured cluster, sorted by name.
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStatus> + Send + Sync>,
     pub tree: Arc<dyn Tree>,
-    /// File with the token that authorizes changes from other hosts.
+    /// File with the token that authorizes changes.
     pub token_file: Option<PathBuf>,
 }
 

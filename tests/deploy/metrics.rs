@@ -130,11 +130,11 @@ type Labels = BTreeMap<String, String>;
 
 /// A metric and its series.
 #[derive(Debug, Default)]
-pub(crate) struct Family {
+struct Family {
     kind: String,
     help: String,
     /// By the sample's full name and its labels.
-    pub(crate) samples: BTreeMap<(String, Labels), f64>,
+    samples: BTreeMap<(String, Labels), f64>,
 }
 
 /// Everything that can be recorded, recorded once, with what was described before.

@@ -18,8 +18,8 @@ use crate::db::{self, Listener, Session, Subscriber};
 const CHANNEL: &str = "towline_work";
 /// Between two looks: a row may have become ready by the time, and a notification or a hint may have been lost.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two looks of which the first has filled all slots: slots become free one by one, and a claim costs the database as much for one
-/// row as for twenty.
+/// Between two looks of which the first has filled all slots, unless new work is notified: slots become free one by one, and a claim costs
+/// the database as much for one row as for twenty.
 const AGAIN: Duration = Duration::from_millis(50);
 /// The limit of LISTEN.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ impl WorkConsumer {
     /// Passes work on, each with a slot, until the actor drains. `deliver` must not block.
     ///
     /// It looks for work once a second, and when the database notifies it; never without a free slot. Where a look has filled all slots,
-    /// the next one follows soon, unless hints take what is free by then. With a broker it does not listen to the database, but claims the rows of the
+    /// the next one follows soon. With a broker it does not listen to the database, but claims the rows of the
     /// clusters that it has hints of. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
         let (wakes, (keys, hints)) = (Wakes::default(), mpsc::channel(1));

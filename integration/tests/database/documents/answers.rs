@@ -47,7 +47,7 @@ fn an_answer_that_was_lost_is_found_in_the_log_and_nothing_is_applied_twice() {
             stage.numbers("select count(*) from towline_log group by request having count(*) > 1").await,
             [0; 0]
         );
-        assert_eq!((stage.number("select count(*) from towline_log").await, stage.sizes().await), (6, vec![1; 6]));
+        assert_eq!(stage.number("select count(*) from towline_log").await, 6);
     });
 }
 
@@ -92,7 +92,7 @@ fn what_a_lost_call_has_not_written_is_sent_again_once_the_others_are_found() {
         assert!(matches!(written, Outcome::Written { version: found, .. } if found == version + 2), "{written:?}");
         let conflict = conflict.await.expect("no panic").expect("it is sent again");
         assert_eq!(conflict, Outcome::Conflict { present: Some(version) });
-        assert_eq!((stage.number("select count(*) from towline_log").await, stage.sizes().await), (3, vec![1; 3]));
+        assert_eq!(stage.number("select count(*) from towline_log").await, 3);
     });
 }
 

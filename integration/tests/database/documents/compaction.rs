@@ -257,7 +257,7 @@ fn compaction_and_renumbering_run_against_each_other_without_a_deadlock() {
 }
 
 #[test]
-fn the_actor_steps_until_less_than_a_whole_step_is_left() {
+fn the_actor_steps_without_a_pause_while_a_whole_step_is_left() {
     run(async {
         let stage = Stage::new("steps").await;
         // 12,000 versions of one document.

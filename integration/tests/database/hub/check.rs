@@ -39,10 +39,11 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         let keys = file("keys", "one two\n");
         let tokens = file("tokens", "");
         let faulty = format!("{url}migrate = false\nkeys_file = {keys:?}\ntokens_file = {tokens:?}\n");
-        let (code, told) = check("faulty", &faulty).await;
+        let (code, told) = check("faulty", &format!("{faulty}[daemon]\nadmin_token_file = {tokens:?}\n")).await;
         assert_eq!(code, Some(1), "{told}");
+        tells(&told, &["daemon.admin_token_file: the token file", "check-tokens contains no token"]);
         let migrations = "migrations of the schema are missing, run `towline migrate`";
-        tells(&told, &[migrations, "check-keys: line 1 is no key", "check-tokens: it is empty", "3 fault(s)"]);
+        tells(&told, &[migrations, "check-keys: line 1 is no key", "check-tokens: it is empty", "4 fault(s)"]);
 
         // Fields that another replica has encrypted.
         let keys = file("good-keys", "first MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n");
