@@ -553,10 +553,10 @@ const SLOTS: usize = 8;
 /// None of these silent clusters is asked until its time has come again.
 async fn asleep(stage: &Stage, clusters: &[String]) {
     let text = "with named as (select id from clusters where name = any($1)), \
-         cluster_row as (update towline_cluster set retry_at = now() + interval '1 h' where cluster in (select id from named)), \
          work as (update towline_work set ready_at = now() + interval '1 h' where cluster in (select id from named)) \
          select count(*) from towline_work where until >= now() and cluster in (select id from named)";
     eventually("nobody to ask them", LIMIT, async || {
+        retry_at(stage, clusters, "now() + interval '1 h'").await;
         match stage.sql.query_one(text, &[&clusters]).await.unwrap().get(0) {
             0_i64 => Ok(()),
             asked => Err(format!("{asked} are asked")),
@@ -564,6 +564,14 @@ async fn asleep(stage: &Stage, clusters: &[String]) {
     })
     .await
     .unwrap();
+}
+
+/// By itself: a statement that also changed the rows of work could lock those first, and deadlock with the end of a pass.
+async fn retry_at(stage: &Stage, clusters: &[String], time: &str) {
+    let text = format!(
+        "update towline_cluster set retry_at = {time} where cluster in (select id from clusters where name = any($1))"
+    );
+    stage.sql.execute(&text, &[&clusters]).await.unwrap();
 }
 
 /// A hub with one slot to work, and so with few slots to ask silent clusters.
@@ -574,9 +582,9 @@ async fn one_slot(name: &'static str) -> Stage {
 
 /// The time of these silent clusters has come.
 async fn due(stage: &Stage, clusters: &[String]) {
-    let text = "with due as (select id from clusters where name = any($1)), \
-         cluster_row as (update towline_cluster set retry_at = now() where cluster in (select id from due)), \
-         work as (update towline_work set ready_at = now() where cluster in (select id from due)) \
+    retry_at(stage, clusters, "now()").await;
+    let text = "with work as (update towline_work set ready_at = now() \
+           where cluster in (select id from clusters where name = any($1))) \
          select pg_notify('towline_work', '')";
     stage.sql.execute(text, &[&clusters]).await.unwrap();
 }

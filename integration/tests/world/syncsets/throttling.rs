@@ -146,7 +146,7 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         let first = told.lines().next().unwrap();
         assert!(first.contains(", its API server asks to wait for another "), "{told}");
         // As if the minute were over.
-        let over = "update towline_work set ready_at = now(); update towline_cluster set retry_at = now(); \
+        let over = "update towline_cluster set retry_at = now(); update towline_work set ready_at = now(); \
              select pg_notify('towline_work', '')";
         stage.sql.batch_execute(over).await.unwrap();
         stage.succeeds("west-1", "base", 2).await;
