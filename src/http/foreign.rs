@@ -14,7 +14,7 @@ const OF_PROXIES: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-
 /// The first letters of further headers of proxies.
 const X_FORWARDED: &str = "x-forwarded";
 
-/// What shows that a request on loopback is made on behalf of another party.
+/// Returns which header or address shows that a proxy or a page in a browser has made this request on loopback, if one does.
 pub fn foreign(request: &Parts) -> Option<&'static str> {
     let is_of_proxy = |header: &HeaderName| OF_PROXIES.contains(header) || header.as_str().starts_with(X_FORWARDED);
     if request.headers.keys().any(is_of_proxy) {

@@ -80,8 +80,8 @@ impl WorkConsumer {
     /// Passes work on, each with a slot, until the actor drains. `deliver` must not block.
     ///
     /// It looks for work once a second, and when the database notifies it; never without a free slot. Where a look has filled all slots,
-    /// the next one follows soon. With a broker it does not listen to the database, but claims the rows of the
-    /// clusters that it has hints of. The actor hands back claims that are granted while it drains.
+    /// the next one follows soon. With a broker it does not listen to the database, but claims the rows of the clusters that it has hints
+    /// of. The actor hands back claims that are granted while it drains.
     pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
         let (wakes, (keys, hints)) = (Wakes::default(), mpsc::channel(1));
         if let Some(broker) = self.queue.broker().cloned() {

@@ -3,8 +3,8 @@
 //! `ending`, `living`, `ownership` and `content` test the rules one by one, `patches` that JSON patches have the effect that the plan
 //! expects, and `server_result` which contents count as a server's result. The other modules are a small simulated world, in which
 //! users, controllers, crashes and deliveries come in any order: `server` and `watch` are the clusters, `world` and `requests` the
-//! reconciler, `users` the actions of people, and `convergence` the properties that have to hold. What a change costs is counted at real
-//! servers.
+//! reconciler, `users` the actions of people, and `convergence` the properties that have to hold. Tests with real
+//! API servers (`clusters rules_costs`) count what a change costs.
 
 mod content;
 mod convergence;

@@ -23,8 +23,8 @@ use crate::documents::{Broker, Grant, Leadership};
 const CHANNEL: &str = "towline";
 /// How often the log is also read without a notification, since one may be lost.
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest pause after a turn. A turn costs as much for one change as for twenty, and passes write a status each. So it pauses four times as
-/// long as the last turn took, and what has changed meanwhile has one turn.
+/// Longest pause after a turn. A turn costs the database as much for one change as for twenty, and each pass writes a status, which is a
+/// change. So the dispatcher pauses four times as long as the last turn took, and reads all changes of that time in one turn.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Between two searches for clusters without a row of work.
 const MEND_EVERY: Duration = Duration::from_hours(1);
