@@ -1,9 +1,9 @@
 //! What is known of all clusters together, for the report and the metrics.
 //!
 //! An actor counts. State: the newest counts, as latest values. It reads the database every 15 s, with a few statements of which none is
-//! larger with the number of objects, and in the replica that is the dispatcher some more each minute, for Hive's gauges. It sends to
-//! nobody; an approval and a question for the status make it count at once, Hive's gauges too. A failed read leaves what was counted before, with the failure. Restart: it counts again. Drain: it
-//! ends at once.
+//! larger with the number of objects, and in the replica that is the dispatcher some more, for Hive's gauges. It sends to nobody; an
+//! approval and a question for the status make it count at once. A failed read leaves what was counted before, with the failure.
+//! Restart: it counts again. Drain: it ends at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use crate::syncset::run::dispatch::DispatchError;
 
 /// Between two counts.
 const EVERY: Duration = Duration::from_secs(15);
-/// Between two counts of Hive's gauges, and how many times as long as a count takes it is at least: they take a twentieth of a
-/// connection at most, however many syncsets there are.
-const APPLIED_EVERY: Duration = Duration::from_mins(1);
-const APPLIED_RESTS: u32 = 20;
+/// How many times as long as a count of Hive's gauges takes pass before the next one: they take a sixtieth of a connection at most,
+/// however many syncsets there are.
+const APPLIED_RESTS: u32 = 60;
 
 /// What is known of all clusters. Clones are the same.
 #[derive(Clone)]
@@ -96,25 +95,21 @@ impl Counter {
         }
         let mut every = interval(EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut rests_until, mut apply_at) = (Instant::now(), Instant::now());
+        let mut applied_rests_until = Instant::now();
         loop {
-            let is_asked = tokio::select! {
+            tokio::select! {
                 biased;
                 () = scope.draining() => return Ok(()),
-                _ = every.tick() => false,
-                () = self.again.notified() => true,
-            };
+                _ = every.tick() => {}
+                () = self.again.notified() => {}
+            }
             self.count().await;
-            let leads = self.leadership.grant().is_some();
-            let due_at = if is_asked { rests_until } else { apply_at };
-            if !leads {
+            if self.leadership.grant().is_none() {
                 self.latest.send_if_modified(|latest| latest.applied.take().is_some());
-                (rests_until, apply_at) = (Instant::now(), Instant::now());
-            } else if due_at <= Instant::now() {
+            } else if applied_rests_until <= Instant::now() {
                 let begun = Instant::now();
                 self.count_applied().await;
-                rests_until = begun + APPLIED_RESTS * begun.elapsed();
-                apply_at = rests_until.max(begun + APPLIED_EVERY);
+                applied_rests_until = begun + APPLIED_RESTS * begun.elapsed();
             }
         }
     }

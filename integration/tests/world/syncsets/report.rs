@@ -22,8 +22,8 @@ pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> 
 
 /// Waits until the metrics have a line, or no longer have it.
 async fn metric(stage: &Stage, line: &str, has: bool) {
-    // They are counted each minute, or less often if that takes long.
-    let outcome = eventually(format!("{line}: {has}"), LIMIT * 3, async || {
+    // They are counted each 15 s, or less often if that takes long.
+    let outcome = eventually(format!("{line}: {has}"), LIMIT, async || {
         let text = stage.replicas[0].towline().admin().metrics().await.map_err(|error| error.to_string())?;
         if text.lines().any(|found| found == line) == has { Ok(()) } else { Err(text) }
     });
