@@ -10,6 +10,9 @@ use crate::config::ClusterName;
 pub(super) use classify::{Asked, NO_STATUS, cautious_message};
 pub use classify::{Cause, full_text};
 
+/// What is shown instead of why there is no connection.
+const NO_API_SERVER: &str = "no API server answers at the kubeconfig's address; the hub's log says why";
+
 /// Why a request to a cluster failed. Every variant has a way to retry ([`Error::retry`]) and a label for metrics
 /// ([`Error::kind`]).
 #[derive(Debug, Clone, thiserror::Error)]
@@ -204,6 +207,19 @@ impl Error {
             other => full_text(other),
         };
         classify::harmless(&text)
+    }
+
+    /// The same for somebody who may choose the server's address and may not look around in our network: whether the name is unknown, nobody
+    /// listens, nobody answers, or something else than TLS is spoken there is one message. What the server's certificate lacks is shown,
+    /// and our own rules.
+    pub fn public_message(&self) -> String {
+        match self {
+            Self::Connect { source, .. } | Self::NoAnswer { source, .. } if !source.tells_nothing_of_networks() => {
+                NO_API_SERVER.to_owned()
+            }
+            Self::Unavailable { .. } => NO_API_SERVER.to_owned(),
+            _ => self.message(),
+        }
     }
 
     /// Whether a write that failed with this error may have been carried out.

@@ -20,10 +20,22 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use ipnet::IpNet;
 use tower::{BoxError, Service};
 
-/// Loopback, link-local (where clouds serve a machine's credentials), unspecified, which Linux connects to loopback, and
-/// multicast.
-pub const LOCAL_NETWORKS: [&str; 8] =
-    ["127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/8", "::/128", "224.0.0.0/4", "ff00::/8"];
+/// Loopback, link-local (where most clouds serve a machine's credentials), unspecified, which Linux connects to loopback, multicast, and
+/// the other addresses of metadata services: of Alibaba, Azure, AWS and Google.
+pub const LOCAL_NETWORKS: [&str; 12] = [
+    "127.0.0.0/8",
+    "::1/128",
+    "169.254.0.0/16",
+    "fe80::/10",
+    "0.0.0.0/8",
+    "::/128",
+    "224.0.0.0/4",
+    "ff00::/8",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "fd00:ec2::254/128",
+    "fd20:ce::254/128",
+];
 
 /// A network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

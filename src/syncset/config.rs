@@ -26,7 +26,7 @@ pub struct SyncsetsConfig {
     pub request_timeout: Duration,
     /// Whether deletions on many clusters are suspended until somebody approves them; `true` by default.
     pub mass_delete_guard: bool,
-    /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified and multicast.
+    /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified, multicast, and metadata services of clouds.
     pub deny_networks: DeniedNetworks,
     /// What kubeconfigs may use although it is refused by default; nothing by default.
     pub allowed: Allowed,
@@ -70,6 +70,15 @@ impl SyncsetsConfig {
         }
         fields.finish();
         section
+    }
+
+    /// What is no fault, and lets people reach more than an operator may have thought of.
+    pub fn warning(&self) -> Option<String> {
+        (self.deny_networks == DeniedNetworks::local()).then(|| {
+            "syncsets.deny_networks: it has its default, so kubeconfigs may lead to all private networks, the hub's among them; add those \
+             that no cluster is in"
+                .to_owned()
+        })
     }
 }
 
@@ -134,9 +143,12 @@ mod tests {
     fn an_empty_section_has_all_defaults() {
         let (section, faults) = read(&[]);
         assert_eq!((section.clone(), faults), (SyncsetsConfig::default(), Vec::new()));
+        assert!(section.warning().is_some_and(|warning| warning.starts_with("syncsets.deny_networks: ")));
+        assert_eq!(read(&[("deny_networks", list(&["10.0.0.0/8"]))]).0.warning(), None);
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_hours(2), 64));
         assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(10), true));
-        for address in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1"] {
+        for address in ["127.0.0.1", "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "0.0.0.0", "::1", "fe80::1"]
+        {
             let address = address.parse().expect("an address");
             assert!(section.deny_networks.denying(address).is_some(), "{address}");
         }

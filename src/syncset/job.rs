@@ -101,6 +101,10 @@ impl Sections for SyncsetSection {
         }
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.0.iter().filter_map(SyncsetsConfig::warning).collect()
+    }
+
     fn permissions(&self, _kinds: &Kinds) -> Vec<Permission> {
         Vec::new()
     }

@@ -46,6 +46,15 @@ impl Cause {
         let text = plain.unwrap_or_else(|| full_text(innermost(&source))).into();
         Self { text, source: Some(Arc::new(source)) }
     }
+
+    /// Whether it is one of our own rules, or a server that speaks TLS and can't be trusted or does not trust us.
+    pub(super) fn tells_nothing_of_networks(&self) -> bool {
+        let Some(source) = &self.source else { return false };
+        chain(source.as_ref()).any(|error| {
+            use rustls::Error::{AlertReceived, InvalidCertificate};
+            error.is::<Denied>() || matches!(error.downcast_ref(), Some(InvalidCertificate(_) | AlertReceived(_)))
+        })
+    }
 }
 
 /// Without a source.

@@ -50,7 +50,7 @@ enum Unseen {
     #[error(transparent)]
     Client(#[from] NoClient),
     /// It did not answer, or refused.
-    #[error("{}", .0.message())]
+    #[error("{}", .0.public_message())]
     Cluster(Error),
     #[error("no answer in time")]
     Late,

@@ -10,7 +10,7 @@ use super::reconcile::{Read, ReconcileError, Reconciled, Rest, after};
 use super::refusal::Stop;
 use super::worker::Worker;
 use crate::documents::{Work, WorkEnd};
-use crate::syncset::plan::action::PassPlan;
+use crate::syncset::plan::action::{Action, PassPlan, Probe};
 use crate::syncset::plan::pass::{End, Outcome, Writes};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
@@ -30,9 +30,10 @@ pub(super) struct Ran {
 }
 
 impl Read {
-    /// Logs that the cluster no longer answers, if it did the last time.
+    /// Logs that the cluster no longer answers, if it did the last time, or if somebody has asked for this pass.
     pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
-        if self.cluster_row().reachable != Some(false) {
+        let is_demanded = matches!(&self.plan.action, Action::Pass(plan) if plan.probe == Probe::Demanded);
+        if is_demanded || self.cluster_row().reachable != Some(false) {
             tracing::warn!(
                 cluster = work.name,
                 reason = reason.as_str(),
@@ -105,8 +106,8 @@ impl Worker {
             next.cluster_row.retry_at = Some(after(now, not_before));
         }
         let reachability = match stop {
-            Some(Stop::Silent { reason, message }) => {
-                read.tell_unreachable(work, reason, &message);
+            Some(Stop::Silent { reason, message, cause }) => {
+                read.tell_unreachable(work, reason, &cause);
                 Reachability::Unreachable { reason, message }
             }
             None if !is_answered => Self::reachability_before(read),

@@ -78,7 +78,7 @@ impl Worker {
                     Refusal::Forbidden => Unreachable::Forbidden,
                     _ => Unreachable::ErrorConnectingToCluster,
                 };
-                return Ok(Identification::Stopped(Stop::Silent { reason, message }));
+                return Ok(Identification::Stopped(Stop::silent(reason, message)));
             }
             Err(Failed::Stopped(stop)) => return Ok(Identification::Stopped(stop)),
         };
@@ -97,7 +97,7 @@ impl Worker {
         let message = format!(
             "the kubeconfig leads to the same cluster as that of {owner}, which owns it: nothing is sent for this document"
         );
-        Some(Stop::Silent { reason: Unreachable::Duplicate, message })
+        Some(Stop::silent(Unreachable::Duplicate, message))
     }
 
     /// Whether it is still shown that the document leads to another cluster than before: until the next full pass after that.

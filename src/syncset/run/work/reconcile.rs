@@ -337,6 +337,7 @@ impl Worker {
                 let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
                 let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
                 let message = full_text(&fault);
+                read.tell_unreachable(work, Unreachable::KubeconfigInvalid, &message);
                 // Others need not wait for the database.
                 *own_slot = ReconcileSlot::Nothing;
                 return self

@@ -14,7 +14,13 @@ const UNTOLD_WAIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The cluster does not answer, or does not accept the credentials.
-    Silent { reason: Unreachable, message: String },
+    Silent {
+        reason: Unreachable,
+        /// What the cluster's document shows.
+        message: String,
+        /// What the log says. It may say more of the network that the cluster is in.
+        cause: String,
+    },
     /// The API server asks to send nothing.
     Throttled {
         /// For so long: from a second to a minute.
@@ -85,7 +91,7 @@ impl Failed {
         match Self::of(error, Missing::Unclear) {
             Self::Stopped(stop) => Some(stop),
             Self::Refused(Refused { refusal: Refusal::Server, message }) => {
-                Some(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, message })
+                Some(Stop::silent(Unreachable::ErrorConnectingToCluster, message))
             }
             Self::Refused(_) => None,
         }
@@ -96,7 +102,14 @@ impl Failed {
     }
 
     fn silent(reason: Unreachable, error: &Error) -> Self {
-        Self::Stopped(Stop::Silent { reason, message: error.message() })
+        Self::Stopped(Stop::Silent { reason, message: error.public_message(), cause: error.message() })
+    }
+}
+
+impl Stop {
+    /// Of which the document shows as much as the log.
+    pub(super) fn silent(reason: Unreachable, message: String) -> Self {
+        Self::Silent { reason, cause: message.clone(), message }
     }
 }
 

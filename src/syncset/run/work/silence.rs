@@ -26,15 +26,16 @@ impl Worker {
     ) -> Result<Reconciled, ReconcileError> {
         match stop {
             // Only a change of a document helps, as if the kubeconfig were refused.
-            Stop::Silent { reason: reason @ Unreachable::Duplicate, message } => {
-                self.unreachable(work, read, (reason, message), Ended::Refused).await
-            }
-            Stop::Silent { reason, message } => {
-                self.unreachable(work, read, (reason, message), self.silent_again(Duration::ZERO)).await
+            Stop::Silent { reason, message, cause } => {
+                read.tell_unreachable(work, reason, &cause);
+                let is_duplicate = reason == Unreachable::Duplicate;
+                let ended = if is_duplicate { Ended::Refused } else { self.silent_again(Duration::ZERO) };
+                self.unreachable(work, read, (reason, message), ended).await
             }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
+                read.tell_unreachable(work, reason, &message);
                 self.unreachable(work, read, (reason, message), self.silent_again(told)).await
             }
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
@@ -89,7 +90,7 @@ impl Worker {
         Ok(Reconciled::of(end, rest))
     }
 
-    /// The cluster is shown as unreachable.
+    /// The cluster is shown as unreachable, for which the log has the cause already.
     pub(super) async fn unreachable(
         &self,
         work: &Work,
@@ -97,7 +98,6 @@ impl Worker {
         (reason, message): (Unreachable, String),
         ended: Ended,
     ) -> Result<Reconciled, ReconcileError> {
-        read.tell_unreachable(work, reason, &message);
         let next = self.after_question(read, &ended, 0);
         let conditions = Conditions {
             reachability: Reachability::Unreachable { reason, message },

@@ -136,7 +136,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
     });
     let mut executor = Executor::new(&mut client, &fence, LONG);
     let stop = stop(executor.carry_out(&lists(&KINDS), SHORT).await);
-    assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
+    assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
     assert_eq!(*arrived.0.lock(), [0]);
     assert!(!executor.is_answered());
 
@@ -180,7 +180,7 @@ async fn one_list_that_is_not_answered_ends_the_step_and_the_others_are_dropped(
     };
     let step = lists(&KINDS);
     let (stopped, ()) = tokio::join!(executor.carry_out(&step, LONG), release);
-    let expected = Stop::Silent { reason: Unreachable::Unauthorized, message: "said".to_owned() };
+    let expected = Stop::silent(Unreachable::Unauthorized, "said".to_owned());
     assert_eq!(stop(stopped), expected);
 
     fence.close();

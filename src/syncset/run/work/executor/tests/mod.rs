@@ -238,7 +238,7 @@ async fn an_answer_refuses_the_step_or_ends_the_pass() {
     // About one object perhaps: the others are sent.
     server.answer(said("retry-after: 7\r\n")(503));
     assert_eq!(refusal(&mut client, &apply(&object, &body)).await, (Refusal::Server, "said".to_owned()));
-    let silent = |reason, message: &str| Stop::Silent { reason, message: message.to_owned() };
+    let silent = |reason, message: &str| Stop::silent(reason, message.to_owned());
     for (headers, code, expected) in [
         ("", 401, silent(Unreachable::Unauthorized, "said")),
         ("retry-after: 7\r\n", 429, throttled(Duration::from_secs(7))),
@@ -324,7 +324,7 @@ async fn an_endless_answer_fails_the_step_and_one_that_stops_half_way_ends_the_p
     server.answer(|_| Reply::Begun(br#"{"metadata": {"name":"#.to_vec()));
     let mut impatient = server.client(SHORT);
     let stop = stop(outcome(&mut impatient, &look(&object)).await);
-    assert!(matches!(&stop, Stop::Silent { message, .. } if message.ends_with("no answer within 300ms")), "{stop:?}");
+    assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.ends_with("no answer within 300ms")), "{stop:?}");
     assert!(matches!(stop, Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, .. }));
 }
 
@@ -343,14 +343,14 @@ async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_clus
     server.lines();
     for _ in 0..3 {
         let stop = stop(executor.carry_out(&look(&object), SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     assert_eq!(server.lines().len(), 3, "one was not sent");
     // Lists and discovery have the same deadline.
     for step in [list("ConfigMap", 0), Step::Resolve { api_version: "apps/v1", kind: "Deployment", wait: false }] {
         let stop = stop(executor.carry_out(&step, SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 300ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     server.answer(|_| whole(200, &metadata()));
@@ -376,7 +376,7 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
         server.answer(|_| Reply::Begun(Vec::new()));
         server.lines();
         let stop = stop(executor.carry_out(write, SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { message, .. } if message.contains("within 150ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 150ms")), "{stop:?}");
         assert_eq!(server.lines()[1..], ["GET /version"]);
         assert!(!executor.is_answered());
     }
@@ -497,7 +497,7 @@ async fn identity_and_probe_say_whether_the_cluster_answers() {
     ] {
         server.answer(move |_| Reply::Whole(code, "", "<h1>canary</h1>".to_owned()));
         let said = format!("HTTP {code}, not a Kubernetes API");
-        let silent = |reason| Stop::Silent { reason, message: said.clone() };
+        let silent = |reason| Stop::silent(reason, said.clone());
         let read = match read {
             Ok(refusal) => Failed::Refused(Refused { refusal, message: said.clone() }),
             Err(reason) => Failed::Stopped(silent(reason)),
