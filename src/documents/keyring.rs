@@ -1,8 +1,9 @@
 //! The keys that seal fields.
 //!
 //! A sealed value is stored as byte 1, the length of the key's id, the id, a random nonce of 96 bits, and the ciphertext of AES-256 in
-//! Galois/Counter Mode. The kind and the id of the document are associated data, so that a value copied to another document can't be opened.
-//! Without keys it is byte 0 and the plain value.
+//! Galois/Counter Mode. Kind, id, namespace and name of the document are associated data, so that a value copied to another document, or
+//! whose document was given another name, can't be opened. Without keys it is byte 0 and the plain value. Where there are keys, a plain
+//! value is not opened: whoever may write to the database would otherwise choose where Secrets are sent.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use uuid::Uuid;
 
-use super::kind::Kind;
+use super::document::Key;
 use super::problem::{Problem, ProblemKind};
 use crate::config::names::is_qualified_name;
 
@@ -29,8 +30,10 @@ pub(super) const NONCE: usize = 12;
 #[derive(Clone, Default)]
 pub struct Keyring {
     keys: Vec<SealingKey>,
-    /// There is a file that could never be read: nothing can be sealed, and only plain values can be opened.
+    /// There is a file that could never be read: nothing can be sealed or opened.
     is_unread: bool,
+    /// Plain values are opened although there are keys.
+    accepts_unsealed: bool,
 }
 
 #[derive(Clone)]
@@ -60,6 +63,9 @@ pub enum OpenError {
     /// It was changed, or it belongs to another document, or to another key of this id.
     #[error("the value does not fit the key {key:?}")]
     Mismatch { key: String },
+    /// It was stored before there were keys, or by somebody who writes to the database and does not have them.
+    #[error("the value is stored unencrypted, which accept_unsealed does not allow")]
+    Unsealed,
     /// It has none of the forms of sealed values.
     #[error("the value is in none of the known forms")]
     Unknown,
@@ -96,7 +102,13 @@ impl SealedWith<'_> {
 impl Keyring {
     /// What is in force until the file can be read for the first time.
     pub fn unread() -> Self {
-        Self { keys: Vec::new(), is_unread: true }
+        Self { is_unread: true, ..Self::default() }
+    }
+
+    /// The same keys, and whether plain values are opened as well: `accept_unsealed`.
+    #[must_use]
+    pub fn accepting_unsealed(self, accepts_unsealed: bool) -> Self {
+        Self { accepts_unsealed, ..self }
     }
 
     /// Reads the content of a key file: lines `id base64-of-32-bytes`. Blank lines and those that begin with `#` are skipped.
@@ -123,7 +135,7 @@ impl Keyring {
                 Aes256Gcm::new_from_slice(bytes.expose_secret()).map_err(|_| wrong("the key has not 32 bytes"))?;
             keys.push(SealingKey { id: id.to_owned(), cipher });
         }
-        if keys.is_empty() { Err(InvalidKeys::Empty) } else { Ok(Self { keys, is_unread: false }) }
+        if keys.is_empty() { Err(InvalidKeys::Empty) } else { Ok(Self { keys, ..Self::default() }) }
     }
 
     /// The id of the key that seals; none if values are stored plainly.
@@ -131,35 +143,39 @@ impl Keyring {
         self.keys.first().map_or(SealedWith::Nothing, |key| SealedWith::Key(&key.id))
     }
 
-    /// Whether it has the key with this id.
-    pub fn has(&self, id: &str) -> bool {
-        self.keys.iter().any(|key| key.id == id)
+    /// Whether it opens what was sealed so.
+    pub fn opens(&self, sealed_with: SealedWith<'_>) -> bool {
+        match sealed_with {
+            SealedWith::Nothing => self.accepts_unsealed || (self.keys.is_empty() && !self.is_unread),
+            SealedWith::Key(id) => self.keys.iter().any(|key| key.id == id),
+        }
     }
 
     /// Seals a value of a document. A nonce is used once.
-    pub fn seal(&self, kind: Kind, id: Uuid, value: &[u8], nonce: [u8; NONCE]) -> Result<Vec<u8>, SealError> {
+    pub fn seal(&self, document: &Key, id: Uuid, value: &[u8], nonce: [u8; NONCE]) -> Result<Vec<u8>, SealError> {
         if self.is_unread {
             return Err(SealError::Unread);
         }
         let Some(key) = self.keys.first() else {
             return Ok([&[PLAIN], value].concat());
         };
-        let associated = associated_data(kind, id);
+        let associated = associated_data(document, id);
         let payload = Payload { msg: value, aad: associated.as_bytes() };
         let ciphertext = key.cipher.encrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::TooLong)?;
         Ok([SealedWith::Key(&key.id).head().as_slice(), &nonce, &ciphertext].concat())
     }
 
-    pub fn open(&self, kind: Kind, id: Uuid, stored: &[u8]) -> Result<SecretSlice<u8>, OpenError> {
+    pub fn open(&self, document: &Key, id: Uuid, stored: &[u8]) -> Result<SecretSlice<u8>, OpenError> {
         if let Some((&PLAIN, value)) = stored.split_first() {
-            return Ok(SecretSlice::from(value.to_vec()));
+            let is_accepted = self.opens(SealedWith::Nothing);
+            return if is_accepted { Ok(SecretSlice::from(value.to_vec())) } else { Err(OpenError::Unsealed) };
         }
         let (key_id, rest) = key_and_rest(stored).ok_or(OpenError::Unknown)?;
         let Some(key) = self.keys.iter().find(|key| key.id == key_id) else {
             return Err(OpenError::UnknownKey { key: key_id.to_owned() });
         };
         let (nonce, ciphertext) = rest.split_first_chunk::<NONCE>().ok_or(OpenError::Unknown)?;
-        let associated = associated_data(kind, id);
+        let associated = associated_data(document, id);
         let payload = Payload { msg: ciphertext, aad: associated.as_bytes() };
         let opened = key.cipher.decrypt(&Nonce::from(*nonce), payload);
         opened.map(SecretSlice::from).map_err(|_| OpenError::Mismatch { key: key_id.to_owned() })
@@ -182,8 +198,10 @@ fn key_and_rest(stored: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(key).ok()?, rest))
 }
 
-fn associated_data(kind: Kind, id: Uuid) -> String {
-    format!("{}/{id}", kind.plural())
+/// No namespace and no name has a slash.
+fn associated_data(document: &Key, id: Uuid) -> String {
+    let Key { kind, namespace, name } = document;
+    format!("{}/{id}/{namespace}/{name}", kind.plural())
 }
 
 impl fmt::Debug for Keyring {
@@ -212,8 +230,13 @@ impl From<SealError> for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::kind::Kind;
 
     const ID: Uuid = Uuid::from_u128(7);
+
+    fn cluster() -> Key {
+        Key::new(Kind::Cluster, "team-a", "west-1")
+    }
 
     fn line(id: &str, byte: u8) -> String {
         format!("{id} {}\n", STANDARD.encode([byte; 32]))
@@ -224,13 +247,13 @@ mod tests {
     }
 
     fn opened(keyring: &Keyring, stored: &[u8]) -> Result<Vec<u8>, OpenError> {
-        keyring.open(Kind::Cluster, ID, stored).map(|value| value.expose_secret().to_vec())
+        keyring.open(&cluster(), ID, stored).map(|value| value.expose_secret().to_vec())
     }
 
     #[test]
     fn the_first_key_seals_and_every_key_opens() {
         let old = keyring(&line("k1", 1));
-        let stored = old.seal(Kind::Cluster, ID, b"canary", [9; NONCE]).expect("sealed");
+        let stored = old.seal(&cluster(), ID, b"canary", [9; NONCE]).expect("sealed");
         assert_eq!(stored[..4], [1, 2, b'k', b'1']);
         assert_eq!(stored[..4], old.sealing_key().head());
         assert_eq!(stored[4..16], [9; NONCE]);
@@ -245,34 +268,44 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_the_value_is_plain_and_keys_open_it_later() {
+    fn without_keys_the_value_is_plain_and_where_there_are_keys_it_is_opened_only_if_that_is_accepted() {
         let none = Keyring::default();
-        let stored = none.seal(Kind::Secret, ID, b"value", [0; NONCE]).expect("stored");
+        let stored = none.seal(&cluster(), ID, b"value", [0; NONCE]).expect("stored");
         assert_eq!((stored.as_slice(), none.sealing_key().head()), (&b"\0value"[..], vec![0]));
         assert_eq!(Keyring::key_of(&stored), Some(SealedWith::Nothing));
         assert_eq!(opened(&none, &stored), Ok(b"value".to_vec()));
-        assert_eq!(opened(&keyring(&line("k1", 1)), &stored), Ok(b"value".to_vec()));
+        let keys = keyring(&line("k1", 1));
+        assert_eq!(opened(&keys, &stored), Err(OpenError::Unsealed));
+        assert!(!keys.opens(SealedWith::Nothing) && none.opens(SealedWith::Nothing));
+        let accepting = keys.accepting_unsealed(true);
+        assert_eq!(opened(&accepting, &stored), Ok(b"value".to_vec()));
+        assert!(accepting.opens(SealedWith::Nothing) && accepting.opens(SealedWith::Key("k1")));
     }
 
     #[test]
     fn before_the_key_file_was_read_nothing_is_sealed_and_above_all_not_stored_plainly() {
         let unread = Keyring::unread();
-        assert_eq!(unread.seal(Kind::Secret, ID, b"value", [0; NONCE]), Err(SealError::Unread));
+        assert_eq!(unread.seal(&cluster(), ID, b"value", [0; NONCE]), Err(SealError::Unread));
         assert_eq!(Problem::from(SealError::Unread).kind, ProblemKind::Unavailable);
-        assert_eq!(opened(&unread, b"\0value"), Ok(b"value".to_vec()));
-        let stored = keyring(&line("k1", 1)).seal(Kind::Secret, ID, b"value", [0; NONCE]).expect("sealed");
+        assert_eq!(opened(&unread, b"\0value"), Err(OpenError::Unsealed));
+        let stored = keyring(&line("k1", 1)).seal(&cluster(), ID, b"value", [0; NONCE]).expect("sealed");
         assert_eq!(opened(&unread, &stored), Err(OpenError::UnknownKey { key: "k1".to_owned() }));
     }
 
     #[test]
     fn a_value_of_another_document_or_one_that_was_changed_is_not_opened() {
         let keys = keyring(&line("k1", 1));
-        let stored = keys.seal(Kind::Cluster, ID, b"value", [9; NONCE]).expect("sealed");
+        let stored = keys.seal(&cluster(), ID, b"value", [9; NONCE]).expect("sealed");
         let mismatch = OpenError::Mismatch { key: "k1".to_owned() };
-        let other_id = keys.open(Kind::Cluster, Uuid::nil(), &stored).expect_err("another id");
-        let other_kind = keys.open(Kind::Secret, ID, &stored).expect_err("another kind");
-        let other_key = opened(&keyring(&line("k1", 2)), &stored).expect_err("another key");
-        assert_eq!([other_id, other_kind, other_key], [mismatch.clone(), mismatch.clone(), mismatch.clone()]);
+        for (what, document, id) in [
+            ("id", cluster(), Uuid::nil()),
+            ("kind", Key { kind: Kind::Secret, ..cluster() }, ID),
+            ("namespace", Key { namespace: "team-b".to_owned(), ..cluster() }, ID),
+            ("name", Key { name: "west-2".to_owned(), ..cluster() }, ID),
+        ] {
+            assert_eq!(keys.open(&document, id, &stored).expect_err(what), mismatch, "another {what}");
+        }
+        assert_eq!(opened(&keyring(&line("k1", 2)), &stored), Err(mismatch.clone()), "another key");
         for at in 16..stored.len() {
             let mut changed = stored.clone();
             changed[at] ^= 1;

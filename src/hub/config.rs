@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use secrecy::SecretString;
+
 use crate::amqp::{AmqpSource, AmqpUrl, InvalidUrl};
 use crate::config::SectionName;
 use crate::config::fault::{Fault, Problem};
@@ -12,7 +14,8 @@ use crate::config::fields::Fields;
 use crate::config::setting::{Setting, Unfit, one_of, read_unshown};
 use crate::config::source::Node;
 use crate::db::DatabaseSource;
-use crate::http::CertificateFiles;
+use crate::documents::Keyring;
+use crate::http::{CertificateFiles, Reloaded};
 use crate::job;
 
 /// The key of the table, and the name of its section.
@@ -47,6 +50,9 @@ pub struct HubConfig {
     pub tokens_file: Option<PathBuf>,
     /// The keys by which sealed fields are encrypted. None by default: then they are stored as they are.
     pub keys_file: Option<PathBuf>,
+    /// Whether values that are stored unencrypted are used although there is a `keys_file`; `false` by default. For the time until
+    /// `towline hub rotate-key` has encrypted what was stored before there were keys.
+    pub accept_unsealed: bool,
     /// How events are distributed; `postgres` by default.
     pub bus: Bus,
     /// The message broker: `amqp_url`, or the file `amqp_url_file`. Required by the bus `amqp`, and not used otherwise.
@@ -69,6 +75,7 @@ impl HubConfig {
             plaintext: false,
             tokens_file: None,
             keys_file: None,
+            accept_unsealed: false,
             bus: Bus::Postgres,
             amqp: None,
             history: HISTORY,
@@ -91,6 +98,7 @@ impl HubConfig {
         fields.set("plaintext", &mut section.plaintext);
         section.tokens_file = fields.optional("tokens_file");
         section.keys_file = fields.optional("keys_file");
+        fields.set("accept_unsealed", &mut section.accept_unsealed);
         fields.set("bus", &mut section.bus);
         section.amqp = read_amqp(&mut fields, section.bus);
         fields.set_as::<History, _>("history", &mut section.history);
@@ -100,6 +108,16 @@ impl HubConfig {
         }
         fields.finish();
         is_complete.then_some(section)
+    }
+
+    /// The keys that seal fields, which follow their file; none without one.
+    pub fn keys(&self) -> Option<Reloaded<Keyring>> {
+        let accepts_unsealed = self.accept_unsealed;
+        let read = move |text: &SecretString| {
+            let keyring = Keyring::parse(text).map_err(|error| error.to_string())?;
+            Ok(keyring.accepting_unsealed(accepts_unsealed))
+        };
+        self.keys_file.clone().map(|path| Reloaded::of_text(path, read, Keyring::unread()))
     }
 
     /// Whether only this machine can connect to the API.

@@ -15,7 +15,6 @@ use super::config::{Bus, HUB, HubConfig};
 use super::metrics;
 use super::plan::tokens::Grants;
 use super::run::actors;
-use super::run::actors::read_keys;
 use super::status::HubReport;
 use crate::amqp::AmqpSource;
 use crate::cluster::full_text;
@@ -23,7 +22,7 @@ use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::db::Database;
-use crate::documents::{self, Broker, Keyring, SCHEMA};
+use crate::documents::{self, Broker, Keyring, OpenError, SCHEMA, SealedWith};
 use crate::http::{FileError, Reloaded, ServerTls};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
@@ -167,7 +166,7 @@ pub async fn check_section(config: &HubConfig) -> usize {
     if let Some(path) = &config.tokens_file {
         faults.extend(fault_of(&Reloaded::of_text(path.clone(), Grants::read, Grants::default())));
     }
-    let keys = config.keys_file.as_ref().map(|path| Reloaded::of_text(path.clone(), read_keys, Keyring::unread()));
+    let keys = config.keys();
     let fault = keys.as_ref().and_then(fault_of);
     if has_schema && fault.is_none() {
         let keyring = keys.map(|keys| Arc::clone(&keys.content().borrow())).unwrap_or_default();
@@ -204,10 +203,15 @@ async fn check_sealed_fields(database: &Database, keyring: &Keyring, has_file: b
     let why = if has_file { "keys_file lacks" } else { "without keys_file there is not" };
     match rotate::count(database).await {
         Ok(counts) => {
-            let unknown = counts.iter().filter(|(key, _)| !key.is_empty() && !keyring.has(key));
-            unknown
-                .map(|(key, count)| format!("{} cannot be opened: {why} the key {key}", sealed_fields(*count)))
-                .collect()
+            let unopened = counts.iter().filter(|(key, _)| {
+                let sealed_with = if key.is_empty() { SealedWith::Nothing } else { SealedWith::Key(key) };
+                !keyring.opens(sealed_with)
+            });
+            let told = unopened.map(|(key, count)| {
+                let why = if key.is_empty() { OpenError::Unsealed.to_string() } else { format!("{why} the key {key}") };
+                format!("{} cannot be opened: {why}", sealed_fields(*count))
+            });
+            told.collect()
         }
         Err(error) => vec![format!("database {}: {}", database.place(), full_text(&error))],
     }

@@ -273,7 +273,7 @@ impl Deciding<'_> {
         if let Some(names) = value.names {
             document.data.insert(sealed::NAMES.to_owned(), Value::from(names));
         }
-        Ok(keyring.seal(document.kind, document.id, value.plain.expose_secret(), fresh.nonce)?)
+        Ok(keyring.seal(&document.key(), document.id, value.plain.expose_secret(), fresh.nonce)?)
     }
 }
 

@@ -137,7 +137,7 @@ impl Edit {
 /// Opens the present value; `None` if there is none.
 fn open(present: &Stored, context: &Context<'_>) -> Option<Result<SecretSlice<u8>, OpenError>> {
     let Stored { document, sealed } = present;
-    sealed.as_deref().map(|sealed| context.keyring.open(document.kind, document.id, sealed))
+    sealed.as_deref().map(|sealed| context.keyring.open(&document.key(), document.id, sealed))
 }
 
 /// Values of a secret as they are sealed: a JSON object.

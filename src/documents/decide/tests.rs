@@ -115,7 +115,8 @@ impl Place {
     /// The opened sealed field.
     pub(super) fn opened(&self) -> String {
         let Stored { document, sealed } = self.stored.as_ref().expect("a document");
-        let opened = self.keyring.open(document.kind, document.id, sealed.as_deref().expect("sealed")).expect("opened");
+        let opened =
+            self.keyring.open(&document.key(), document.id, sealed.as_deref().expect("sealed")).expect("opened");
         String::from_utf8(opened.expose_secret().to_vec()).expect("text")
     }
 

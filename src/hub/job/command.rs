@@ -6,15 +6,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::super::config::{HUB, HubConfig};
-use super::super::run::actors::{MIGRATE_WITHIN, read_keys};
+use super::super::run::actors::MIGRATE_WITHIN;
 use super::{client, rotate, section};
 use crate::cluster::full_text;
 use crate::config;
 use crate::config::fault::Error;
 use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
-use crate::documents::{self, Keyring, SCHEMA};
-use crate::http::Reloaded;
+use crate::documents::{self, SCHEMA};
 use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
 use crate::job::progress::telling;
@@ -158,11 +157,10 @@ async fn renumber(config: HubConfig) -> Exit {
 }
 
 async fn rotate_key(config: HubConfig, check: bool) -> Exit {
-    let Some(path) = config.keys_file else {
+    let Some(keys) = config.keys() else {
         complain("TOWLINE__HUB__KEYS_FILE is required: the file with the keys");
         return Exit::Usage;
     };
-    let keys = Reloaded::of_text(path, read_keys, Keyring::unread());
     if let Some(fault) = keys.fault().borrow().as_deref() {
         return failed(fault);
     }

@@ -93,7 +93,7 @@ pub async fn rotate(database: &Database, keyring: &Keyring) -> Result<Rotated, R
             let begun = Instant::now();
             let Some(page) = page(database, &last, &wanted).await? else { break };
             for field in page.fields {
-                match keyring.open(field.document.kind, field.id, &field.sealed) {
+                match keyring.open(&field.document, field.id, &field.sealed) {
                     Ok(value) => {
                         opened += 1;
                         rotated.fields += replace(database, keyring, &field, value.expose_secret()).await?;
@@ -117,7 +117,7 @@ async fn replace(database: &Database, keyring: &Keyring, field: &Field, value: &
     const TEXT: &str =
         "update towline_documents set sealed = $4 where kind = $1 and id = $2::text::uuid and sealed = $3";
     let Field { document, id, sealed } = field;
-    let fresh = keyring.seal(document.kind, *id, value, Fresh::draw().nonce)?;
+    let fresh = keyring.seal(document, *id, value, Fresh::draw().nonce)?;
     let (plural, id) = (document.kind.plural(), id.to_string());
     let params =
         [(&plural as _, Type::TEXT), (&id as _, Type::TEXT), (sealed as _, Type::BYTEA), (&fresh as _, Type::BYTEA)];

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -76,7 +75,6 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
     let source = config.amqp.clone().filter(|_| config.bus == Bus::Amqp);
     let bus = source.map(|source| (Broker::new(source, Arc::clone(&metrics) as _), claims.role(Role::Relay)));
     let tokens = config.tokens_file.clone().map(|path| Reloaded::of_text(path, Grants::read, Grants::default()));
-    let keys = config.keys_file.clone().map(|path| Reloaded::of_text(path, read_keys, Keyring::unread()));
     let waiting = SchemaState::Missing {
         reason: "the schema of the database has not been looked at yet".to_owned(),
         told: "the hub has only just started",
@@ -92,7 +90,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         leadership,
         bus,
         tokens,
-        keys,
+        keys: config.keys(),
         watchers: Arc::new(Watchers::new(config.max_watchers.get())),
         metrics,
         outages: Arc::default(),
@@ -100,10 +98,6 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         routes: Arc::default(),
         listening: watch::Sender::new(None),
     })
-}
-
-pub fn read_keys(text: &SecretString) -> Result<Keyring, String> {
-    Keyring::parse(text).map_err(|error| error.to_string())
 }
 
 pub fn into_child(hub: &Arc<Hub>) -> ChildSpec {

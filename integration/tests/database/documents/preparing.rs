@@ -10,7 +10,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use towline::test_api::cluster::DynamicClusters;
-use towline::test_api::documents::{Change, Expected, Key, Keyring, Kind, Row, WorkClaim};
+use towline::test_api::documents::{Change, Expected, Key, Keyring, Kind, OpenError, Row, WorkClaim};
 use towline::test_api::http::DeniedNetworks;
 use towline::test_api::syncset::kubeconfig::Allowed;
 use towline::test_api::syncset::payloads::Payloads;
@@ -462,15 +462,26 @@ fn a_kubeconfig_is_opened_with_the_keys_of_now() {
             "contexts": [{"name": "a", "context": {"cluster": "a"}}], "current-context": "a"});
         let keyring = Keyring::parse(&format!("k1 {}=", "A".repeat(43)).into()).expect("keys");
         let text = kubeconfig.to_string();
-        stored.sealed = keyring.seal(Kind::Cluster, stored.document.id, text.as_bytes(), [7; 12]).ok();
+        stored.sealed = keyring.seal(&stored.document.key(), stored.document.id, text.as_bytes(), [7; 12]).ok();
         let unknown = read(&stored).expect_err("no key");
         assert!(matches!(unknown, NoCredentials::Sealed(_)), "{unknown:?}");
         world.keys.send_replace(Arc::new(keyring));
         let credentials = read(&stored).expect("a kubeconfig");
         assert_eq!(credentials.config.cluster_url.to_string(), "https://west.test/");
-        stored.document.id = id(99);
-        let copied = read(&stored).expect_err("the value of another cluster");
-        assert!(matches!(copied, NoCredentials::Sealed(_)), "{copied:?}");
+        // Somebody who writes to the database and has no key: he copies the value to another cluster, gives this one the name of another
+        // one, or stores a kubeconfig of his own.
+        let sealed_as = |id, namespace: &str, value: &[u8]| {
+            let mut stored = stored.clone();
+            (stored.document.id, stored.sealed) = (id, Some(value.to_vec()));
+            stored.document.namespace = namespace.to_owned();
+            read(&stored).expect_err("refused")
+        };
+        let (own, sealed) = (stored.document.id, stored.sealed.clone().expect("it is sealed"));
+        let plain = [b"\0", text.as_bytes()].concat();
+        let mismatch = || NoCredentials::Sealed(OpenError::Mismatch { key: "k1".to_owned() });
+        assert_eq!(sealed_as(id(99), "foo", &sealed), mismatch());
+        assert_eq!(sealed_as(own, "bar", &sealed), mismatch());
+        assert_eq!(sealed_as(own, "foo", &plain), NoCredentials::Sealed(OpenError::Unsealed));
         stored.sealed = None;
         assert_eq!(read(&stored).expect_err("none"), NoCredentials::Missing);
     });

@@ -59,6 +59,16 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         assert_eq!(code, Some(1), "{told}");
         tells(&told, &["1 sealed field cannot be opened: without keys_file there is not the key first", "1 fault(s)"]);
         drop(hub);
+        // One that somebody has stored who does not have the key, or that is from before there were keys.
+        let plain = "update secrets set sealed = '\\x00'";
+        database.client(ADMIN).await.expect("a connection").batch_execute(plain).await.expect("it is stored");
+        let (code, told) = check("unsealed", &format!("{url}{with_keys}")).await;
+        assert_eq!(code, Some(1), "{told}");
+        let why =
+            "1 sealed field cannot be opened: the value is stored unencrypted, which accept_unsealed does not allow";
+        tells(&told, &[why, "1 fault(s)"]);
+        let (code, told) = check("accepted", &format!("{url}{with_keys}accept_unsealed = true\n")).await;
+        assert_eq!(code, Some(0), "{told}");
 
         // A server in recovery.
         let standby = server.standby("hub-check-standby").await.expect("a standby");

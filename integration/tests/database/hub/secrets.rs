@@ -112,7 +112,8 @@ fn a_kubeconfig_is_nowhere_to_be_read_and_its_key_can_be_changed() {
     });
 }
 
-/// Without keys the start warns, and the fields are stored as they are until a rotation encrypts them.
+/// Without keys the start warns, and the fields are stored as they are until a rotation encrypts them. That has to be allowed: somebody
+/// who writes to the database could have stored them.
 #[test]
 fn fields_that_were_stored_without_keys_are_encrypted_by_a_rotation() {
     run(async {
@@ -133,10 +134,19 @@ fn fields_that_were_stored_without_keys_are_encrypted_by_a_rotation() {
         std::fs::write(&file, KEYS[0]).expect("a file");
         let (path, params) = (file.display().to_string(), database.url(ADMIN));
         let env = [("POSTGRES_PARAMS", params.as_str()), ("TOWLINE__HUB__KEYS_FILE", path.as_str())];
-        let rotate = async |args: &[&str]| Towline::command_with(args, &env).await.expect("it runs").status.code();
-        assert_eq!(rotate(&["hub", "rotate-key", "--check"]).await, Some(1), "one has no key");
-        assert_eq!(rotate(&["hub", "rotate-key"]).await, Some(0));
-        assert_eq!(rotate(&["hub", "rotate-key", "--check"]).await, Some(0));
+        let accepting = [env[0], env[1], ("TOWLINE__HUB__ACCEPT_UNSEALED", "true")];
+        let rotate = async |env: &[(&str, &str)], args: &[&str]| {
+            let output = Towline::command_with([&["hub", "rotate-key"], args].concat(), env).await.expect("it runs");
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        assert_eq!(rotate(&env, &["--check"]).await.0, Some(1), "one has no key");
+        let (code, complained) = rotate(&env, &[]).await;
+        let refused =
+            "the sealed field of clusters/foo/c: the value is stored unencrypted, which accept_unsealed does not allow";
+        assert!(code == Some(1) && complained.contains(refused), "{complained}");
+        assert_eq!(stored().await, [b"\0", CANARY.as_bytes()].concat(), "it is as it was");
+        assert_eq!(rotate(&accepting, &[]).await, (Some(0), String::new()));
+        assert_eq!(rotate(&env, &["--check"]).await.0, Some(0));
         let sealed = stored().await;
         assert!(sealed.starts_with(b"\x01\x03one"), "{sealed:?}");
         assert!(!sealed.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{sealed:?}");

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::PrepareError;
 use crate::cluster::kubeconfig::{self, Allowed, Fault};
 use crate::cluster::{Credentials, Fingerprint};
-use crate::documents::{Keyring, Kind, OpenError};
+use crate::documents::{Key, Keyring, Kind, OpenError};
 use crate::syncset::plan::render::{SecretContent, UnreadableSecret};
 use crate::syncset::plan::spec::SecretSource;
 use crate::syncset::run::store::{SealedSecret, SecretFacts, StoredCluster};
@@ -40,7 +40,7 @@ pub struct OpenedKubeconfig {
 
 pub(super) fn kubeconfig(cluster: &StoredCluster, keyring: &Keyring) -> Result<OpenedKubeconfig, NoCredentials> {
     let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
-    let text = keyring.open(Kind::Cluster, cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
+    let text = keyring.open(&cluster.document.key(), cluster.document.id, sealed).map_err(NoCredentials::Sealed)?;
     let fingerprint = kubeconfig::fingerprint(text.expose_secret());
     Ok(OpenedKubeconfig { text, fingerprint })
 }
@@ -66,7 +66,8 @@ impl fmt::Debug for OpenedKubeconfig {
 /// The data of a secret. A document without any, which no release writes, is not an empty secret.
 fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Result<SecretContent, UnreadableSecret> {
     let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
-    let opened = keyring.open(Kind::Secret, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
+    let document = Key::new(Kind::Secret, source.namespace.as_str(), source.name.as_str());
+    let opened = keyring.open(&document, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
     let data: BTreeMap<String, String> =
         serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
     let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();
