@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::faults::{Faults, found, shown};
 use super::fields::{object, required, text};
 use super::pointers;
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::documents::body::Path;
 use crate::documents::patch_text::{OWNERLESS, has_owners};
 use crate::documents::template::Template;
@@ -21,6 +22,12 @@ pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".
 const LONGEST_NAME: usize = 253;
 /// Most bytes of a kind, as Kubernetes allows.
 const LONGEST_KIND: usize = 63;
+
+/// The fields of a core Secret with its values.
+const VALUES: [&str; 2] = ["data", "stringData"];
+/// What a syncset has instead of them.
+pub(super) const NO_VALUES: &str =
+    "secretMappings, which copy a Secret of this hub: its values are stored encrypted, and a syncset is not";
 
 /// The objects of a syncset that have been read, with the place of each.
 #[derive(Default)]
@@ -95,6 +102,9 @@ pub(super) fn resources(
             continue;
         }
         let group_and_kind = group_and_kind(fields, &path, faults);
+        if group_and_kind == Some(SECRET) {
+            values_of_a_secret(fields, &path, faults);
+        }
         let metadata_path = path.field("metadata");
         let Some(metadata) = fields.get("metadata") else {
             faults.add(&metadata_path, "missing", "an object with a name");
@@ -116,6 +126,47 @@ pub(super) fn resources(
             seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
         }
     }
+}
+
+/// The group and the kind of Secrets.
+pub(super) const SECRET: (&str, &str) = ("", "Secret");
+
+/// Adds a fault for each field of a Secret that has values, the copy of the object among them that `kubectl apply` makes.
+fn values_of_a_secret(fields: &Map<String, Value>, path: &Path<'_>, faults: &mut Faults) {
+    for field in VALUES.into_iter().filter(|field| fields.get(*field).is_some_and(has_values)) {
+        faults.add(&path.field(field), "values of a Secret", NO_VALUES);
+    }
+    let annotations = fields.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    if annotations.and_then(|annotations| annotations.get(LAST_APPLIED)).is_some() {
+        let path = path.field("metadata");
+        let path = path.field("annotations");
+        faults.add(&path.field(LAST_APPLIED), "a copy of a Secret", NO_VALUES);
+    }
+}
+
+/// Whether `data` or `stringData` have something. Members that are null are none.
+fn has_values(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Object(fields) => fields.values().any(|value| !value.is_null()),
+        _ => true,
+    }
+}
+
+/// Whether a patch of a Secret has values of it.
+pub(super) fn patches_values(patch: &Value) -> bool {
+    let are_in = |part: &Value| VALUES.iter().any(|field| part.get(*field).is_some_and(has_values));
+    let Some(operations) = patch.as_array() else { return are_in(patch) };
+    operations.iter().any(|operation| {
+        let Some(value) = operation.get("value") else { return false };
+        let place = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+        match place.split('/').nth(1) {
+            None => are_in(value),
+            Some(field) if !VALUES.contains(&field) => false,
+            Some(field) if place.len() == 1 + field.len() => has_values(value),
+            Some(_) => !value.is_null(),
+        }
+    })
 }
 
 /// Checks that the values of labels or annotations are texts. Those that are null are left out when the object is sent.

@@ -25,7 +25,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
             continue;
         };
         faults.unknown_fields(fields, &path, &KNOWN);
-        objects::group_and_kind(fields, &path, faults);
+        let is_of_secret = objects::group_and_kind(fields, &path, faults) == Some(objects::SECRET);
         objects::name(fields, &path, false, faults);
         objects::namespace(fields, &path, false, faults);
         if fields.get(APPLY_MODE).is_some_and(|mode| mode == "ApplyOnce") {
@@ -38,12 +38,24 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
         let text = required(fields, "patch", &path, faults);
         if let (Some(patch_type), Some(text)) = (patch_type, text) {
             // A template is a patch only after it was rendered.
+            let path = path.field("patch");
             if are_templates && text.contains("{{") {
-                objects::template(text, &path.field("patch"), faults);
+                objects::template(text, &path, faults);
+                if is_of_secret {
+                    faults.add(
+                        &path,
+                        "a template in a patch of a Secret",
+                        "a patch that can be seen to have no values",
+                    );
+                }
             } else {
                 let form = if patch_type == "json" { PatchForm::Operations } else { PatchForm::Object };
-                if let Err(error) = reader.read(text, form) {
-                    faults.add(&path.field("patch"), error.to_string(), error.allowed(form));
+                match reader.read(text, form) {
+                    Err(error) => faults.add(&path, error.to_string(), error.allowed(form)),
+                    Ok(content) if is_of_secret && objects::patches_values(&content) => {
+                        faults.add(&path, "values of a Secret", objects::NO_VALUES);
+                    }
+                    Ok(_) => {}
                 }
             }
         }

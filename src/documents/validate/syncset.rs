@@ -80,8 +80,13 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
     let patches = list(&spec, "patches", FEW, &path, faults);
     let patches = patches::patches(patches, &path, are_patches_templates, faults);
     let terms = if is_selecting {
-        spec.entry(NAMESPACES).or_insert_with(|| json!(["*"]));
         cluster_namespaces(&spec, &path, faults);
+        // The default is not filled in, so that mappings that are added later don't go by it either.
+        if mappings.as_array().is_some_and(|mappings| !mappings.is_empty()) && !spec.contains_key(NAMESPACES) {
+            let allowed = "the namespaces whose clusters may receive the secrets: whoever may write clusters and their labels there can \
+                           obtain them; [\"*\"] for all";
+            faults.add(&path.field(NAMESPACES), "missing beside secretMappings", allowed);
+        }
         let selector = spec.entry(SELECTOR.0).or_insert_with(|| json!({}));
         let path = path.field(SELECTOR.0);
         let selector = object(selector, &path, faults);

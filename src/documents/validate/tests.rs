@@ -157,7 +157,11 @@ fn defaults_are_filled_in_and_aliases_resolved() {
     let selecting = json!({"clusterSelector": {"matchLabels": {"env": "prod"}}});
     let selecting = spec(Kind::SelectorSyncSet, selecting).unwrap_or_else(|faults| panic!("{faults:?}"));
     assert_eq!(selecting.data["spec"]["clusterDeploymentSelector"], json!({"matchLabels": {"env": "prod"}}));
-    assert_eq!(selecting.data["spec"]["clusterNamespaces"], json!(["*"]));
+    assert_eq!(
+        selecting.data["spec"].get("clusterNamespaces"),
+        None,
+        "or mappings that are added later would go by it"
+    );
     assert_eq!(selecting.terms, Some(vec![("env".to_owned(), "prod".to_owned())]));
     let all = checked(Kind::SelectorSyncSet, json!({})).unwrap_or_else(|faults| panic!("{faults:?}"));
     assert_eq!(all.terms, Some(vec![(String::new(), String::new())]));
@@ -273,7 +277,13 @@ fn a_syncset_has_limits() {
 
 #[test]
 fn secrets_come_from_the_namespace_of_the_syncset_or_from_a_named_one() {
-    let mapping = |source: Value| json!({"secretMappings": [{"sourceRef": source, "targetRef": {"name": "t"}}]});
+    let mapping = |kind: Kind, source: Value| {
+        let mut mapping = json!({"secretMappings": [{"sourceRef": source, "targetRef": {"name": "t"}}]});
+        if kind == Kind::SelectorSyncSet {
+            mapping["clusterNamespaces"] = json!(["team-a"]);
+        }
+        mapping
+    };
     for (kind, source, pointer) in [
         (Kind::SyncSet, json!({"name": "s", "namespace": "team-a"}), None),
         (Kind::SyncSet, json!({"name": "s", "namespace": ""}), None),
@@ -292,7 +302,7 @@ fn secrets_come_from_the_namespace_of_the_syncset_or_from_a_named_one() {
             Some("/spec/secretMappings/0/sourceRef/namespace"),
         ),
     ] {
-        let found = spec(kind, mapping(source.clone())).err().unwrap_or_default();
+        let found = spec(kind, mapping(kind, source.clone())).err().unwrap_or_default();
         assert_eq!(found.first().map(|fault| fault.pointer.as_str()), pointer, "{kind} {source}");
     }
 }
@@ -450,6 +460,77 @@ fn namespaces_of_clusters_are_names_prefixes_or_all() {
     assert_eq!(pointers, expected);
     let found = spec(Kind::SyncSet, json!({"clusterNamespaces": []})).err().unwrap_or_default();
     assert_eq!(told(&found), [("/spec/clusterNamespaces", "an unknown field", "")]);
+}
+
+/// Somebody who may label clusters of one namespace would otherwise receive secrets of all.
+#[test]
+fn a_selector_syncset_that_sends_secrets_says_to_which_namespaces() {
+    let mapping = json!({"sourceRef": {"name": "a", "namespace": "b"}, "targetRef": {"name": "a"}});
+    let with = |namespaces: Value, mappings: Value| {
+        let spec_of = json!({"clusterNamespaces": namespaces, "secretMappings": mappings});
+        spec(Kind::SelectorSyncSet, spec_of).err().unwrap_or_default()
+    };
+    let found = with(json!(null), json!([mapping]));
+    assert_eq!(told(&found), [("/spec/clusterNamespaces", "missing beside secretMappings", "")]);
+    for (namespaces, mappings) in [
+        (json!(null), json!([])),
+        (json!(null), json!(null)),
+        (json!(["*"]), json!([mapping])),
+        (json!([]), json!([mapping])),
+    ] {
+        assert_eq!(told(&with(namespaces.clone(), mappings.clone())), [], "{namespaces} {mappings}");
+    }
+}
+
+/// Syncsets are stored and distributed as they are.
+#[test]
+fn values_of_a_secret_are_neither_in_resources_nor_in_patches() {
+    let secret = |version: &str, fields: Value| {
+        let mut secret = json!({"apiVersion": version, "kind": "Secret", "metadata": {"name": "a", "namespace": "b"}});
+        secret.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        json!({"resources": [secret]})
+    };
+    let copied =
+        json!({"metadata": {"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}});
+    let patch = |version: &str, patch_type: &str, patch: Value| json!({"patches": [{"apiVersion": version, "kind": "Secret", "name": "a", "patchType": patch_type, "patch": patch.to_string()}]});
+    let operation =
+        |op: &str, path: &str, value: Value| patch("v1", "json", json!([{"op": op, "path": path, "value": value}]));
+    for (given, pointer) in [
+        (secret("v1", json!({"data": {"a": "eA=="}})), "/spec/resources/0/data"),
+        (secret("v1", json!({"stringData": {"a": "x", "b": null}})), "/spec/resources/0/stringData"),
+        (secret("v1", json!({"stringData": "x"})), "/spec/resources/0/stringData"),
+        (
+            secret("v1", copied),
+            "/spec/resources/0/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
+        ),
+        (patch("v1", "merge", json!({"stringData": {"a": "x"}})), "/spec/patches/0/patch"),
+        (patch("v1", "strategic", json!({"data": {"a": "eA=="}})), "/spec/patches/0/patch"),
+        (operation("add", "/data", json!({"a": "eA=="})), "/spec/patches/0/patch"),
+        (operation("replace", "/stringData/a", json!("x")), "/spec/patches/0/patch"),
+        (operation("test", "/data/a", json!("eA==")), "/spec/patches/0/patch"),
+        (operation("replace", "", json!({"data": {"a": "eA=="}})), "/spec/patches/0/patch"),
+    ] {
+        let found = spec(Kind::SyncSet, given.clone()).err().unwrap_or_default();
+        let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+        assert_eq!(pointers, [pointer], "{given}");
+    }
+    let token = json!({"type": "kubernetes.io/service-account-token", "data": {}, "stringData": null});
+    for given in [
+        secret("v1", token),
+        secret("v1", json!({"data": {"a": null}})),
+        secret("example.com/v1", json!({"data": {"a": "x"}})),
+        patch("v1", "merge", json!({"metadata": {"labels": {"data": "x"}}, "data": {"gone": null}})),
+        patch("example.com/v1", "merge", json!({"data": {"a": "x"}})),
+        operation("add", "/metadata/labels/data", json!("x")),
+        operation("add", "/immutable", json!(true)),
+        patch("v1", "json", json!([{"op": "remove", "path": "/data/a"}])),
+    ] {
+        assert_eq!(spec(Kind::SyncSet, given.clone()).err(), None, "{given}");
+    }
+    let template = json!({"enablePatchTemplates": true, "patches": [{"apiVersion": "v1", "kind": "Secret", "name": "a",
+        "patchType": "merge", "patch": "{{ printf \"{}\" }}"}]});
+    let found = spec(Kind::SyncSet, template).err().unwrap_or_default();
+    assert_eq!(told(&found), [("/spec/patches/0/patch", "a template in a patch of a Secret", "")]);
 }
 
 #[test]

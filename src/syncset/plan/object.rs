@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -84,8 +82,7 @@ pub fn normalize(body: &mut Value, syncset: &SyncSetName, id: Uuid) -> Result<()
     annotations.remove(ADOPTED);
     annotations.insert(SYNCSET.to_owned(), json!(owner(syncset)));
     annotations.insert(SYNCSET_ID.to_owned(), json!(id));
-    let is = |field: &str, expected: &str| fields.get(field).is_some_and(|value| value == expected);
-    if is("apiVersion", "v1") && is("kind", "Secret") { encode_strings(fields) } else { Ok(()) }
+    Ok(())
 }
 
 /// `SyncSet/team-a/base`, `SelectorSyncSet/monitoring`.
@@ -114,30 +111,6 @@ fn part<'f>(
 ) -> Result<&'f mut Map<String, Value>, WrongPart> {
     let part = fields.entry(name).or_insert_with(|| json!({}));
     part.as_object_mut().ok_or(WrongPart { place, allowed: "an object" })
-}
-
-/// Moves `stringData` of a secret into `data`, as the API server would. Server-side apply would keep keys that are dropped there later.
-fn encode_strings(fields: &mut Map<String, Value>) -> Result<(), WrongPart> {
-    let Some(mut strings) = fields.remove("stringData").filter(|strings| !strings.is_null()) else {
-        return Ok(());
-    };
-    remove_nulls(&mut strings);
-    let wrong = WrongPart { place: "stringData", allowed: "an object with strings" };
-    let Value::Object(strings) = strings else {
-        return Err(wrong);
-    };
-    if strings.is_empty() {
-        return Ok(());
-    }
-    if fields.get("data").is_some_and(Value::is_null) {
-        fields.remove("data");
-    }
-    let data = part(fields, "data", "data")?;
-    for (name, value) in strings {
-        let text = value.as_str().ok_or(wrong)?;
-        data.insert(name, json!(STANDARD.encode(text)));
-    }
-    Ok(())
 }
 
 /// The object that a mapping makes of a secret, not normalized yet.

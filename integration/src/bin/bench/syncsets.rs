@@ -314,7 +314,7 @@ fn selector_syncset(value: &str, maps: usize) -> Value {
     let maps: Vec<Value> =
         (0..maps).map(|number| map(&format!("m{number}"), if number == 0 { value } else { "1" })).collect();
     let secret = json!({"sourceRef": {"name": "pull", "namespace": FLEET}, "targetRef": {"name": "pull", "namespace": "default"}});
-    json!({"name": "base", "spec": {"clusterDeploymentSelector": {}, "resourceApplyMode": "Sync", "enableResourceTemplates": true,
+    json!({"name": "base", "spec": {"clusterDeploymentSelector": {}, "clusterNamespaces": [FLEET], "resourceApplyMode": "Sync", "enableResourceTemplates": true,
         "resources": maps, "secretMappings": [secret]}})
 }
 

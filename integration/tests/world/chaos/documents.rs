@@ -403,9 +403,13 @@ impl Set {
             data[format!("extra-{extra}")] = json!("here");
         }
         let name = resource.name.replace("REGION", "{{ fromCDLabel \"region\" }}");
-        let metadata = json!({"name": name, "namespace": "{{ fromCDLabel \"ns\" }}"});
-        let (kind, field) = if resource.is_secret { ("Secret", "stringData") } else { ("ConfigMap", "data") };
-        json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, field: data})
+        let mut metadata = json!({"name": name, "namespace": "{{ fromCDLabel \"ns\" }}"});
+        if resource.is_secret {
+            // Syncsets have no values of Secrets.
+            metadata["annotations"] = data;
+            return json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+        }
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     }
 
     /// What its objects say who sent them.

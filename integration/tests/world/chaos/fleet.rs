@@ -144,7 +144,10 @@ impl Fleet {
         held.remove(&(false, "kube-root-ca.crt".to_owned()));
         for secret in secrets.list(&ListParams::default()).await.unwrap() {
             let text = |(key, value): (String, k8s_openapi::ByteString)| (key, String::from_utf8(value.0).unwrap());
-            let data = secret.data.unwrap_or_default().into_iter().map(text).collect();
+            let mut data: Data = secret.data.unwrap_or_default().into_iter().map(text).collect();
+            // Of a resource it is in annotations. Those of others have domains.
+            let annotations = secret.metadata.annotations.unwrap_or_default();
+            data.extend(annotations.into_iter().filter(|(key, _)| !key.contains('/')));
             held.insert((true, secret.metadata.name.unwrap()), data);
         }
         held

@@ -437,7 +437,7 @@ fn copies_of_secrets_lack_the_marks_of_other_tools_and_keep_what_is_the_users() 
         stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
         for (name, behavior) in [("updated", "CreateOrUpdate"), ("created", "CreateOnly")] {
             let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "applyBehavior": behavior,
-                "secretMappings": [mapping(name)]});
+                "clusterNamespaces": [stage.namespace], "secretMappings": [mapping(name)]});
             stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
         }
         for syncset in ["base", "updated", "created"] {

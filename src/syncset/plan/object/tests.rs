@@ -63,31 +63,6 @@ fn an_object_with_owners_is_not_sent() {
 }
 
 #[test]
-fn strings_of_a_secret_become_data() {
-    let secret = |fields: Value| {
-        let mut body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
-        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-        body
-    };
-    let given = secret(json!({"stringData": {"a": "ä", "b": "", "c": null}, "data": {"a": "b2xk", "d": "ZA=="}}));
-    assert_eq!(normalized(given), Ok(marked(secret(json!({"data": {"a": "w6Q=", "b": "", "d": "ZA=="}})))));
-    for empty in [json!({"stringData": {}}), json!({"stringData": null}), json!({})] {
-        assert_eq!(normalized(secret(empty)), Ok(marked(secret(json!({})))));
-    }
-    let other = json!({"apiVersion": "a.io/v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"a": 1}});
-    assert_eq!(normalized(other.clone()), Ok(marked(other)));
-    for (wrong, place) in [
-        (json!({"stringData": {"a": 1}}), "stringData"),
-        (json!({"stringData": "canary"}), "stringData"),
-        (json!({"stringData": {"a": "b"}, "data": "canary"}), "data"),
-    ] {
-        let error = normalized(secret(wrong)).expect_err(place);
-        assert_eq!(error.place, place);
-        assert!(!error.to_string().contains("canary"), "{error}");
-    }
-}
-
-#[test]
 fn a_part_of_another_type_is_an_error_and_no_panic() {
     for (wrong, place) in [
         (json!(7), "the object"),
