@@ -184,6 +184,81 @@ fn values_of_secrets_are_never_shown() {
     });
 }
 
+/// A Secret of the hub, as it is mapped.
+async fn secret_to_map(stage: &Stage) -> Value {
+    let source = json!({"namespace": stage.namespace, "name": "pull", "data": {"token": base64("canary-mapped")}});
+    stage.create("secrets", &source).await;
+    json!({"sourceRef": {"name": "pull", "namespace": stage.namespace}, "targetRef": {"name": "pull", "namespace": stage.namespace}})
+}
+
+/// Whoever only writes to the database would be sent the Secrets of a cluster by a kubeconfig of his own in its row.
+#[test]
+fn a_kubeconfig_that_was_stored_without_the_key_leads_nowhere() {
+    run(async {
+        let keys = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncsets-unsealed-keys");
+        std::fs::write(&keys, "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+        let stage = Stage::with("unsealed", &format!("keys_file = {keys:?}\n\n{PLAIN}"), 1).await;
+        stage.register("west-1", &json!({}), 0).await;
+        let mapping = secret_to_map(&stage).await;
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "secretMappings": [mapping]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        stage.succeeds("west-1", "base", 1).await;
+        stage.at_rest().await;
+        let server = Script::start(|_| Says::Nothing).await;
+        let own = [b"\0", server.kubeconfig().to_string().as_bytes()].concat();
+        stage.sql.execute("update clusters set sealed = $1 where name = 'west-1'", &[&own]).await.unwrap();
+        stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"a": "b"}})).await;
+        stage.change(&stage.path("secrets", "pull"), &json!({"data": {"token": base64("canary-changed")}})).await;
+        let condition = stage.unreachable("west-1").await;
+        assert_eq!(condition["reason"], "KubeconfigInvalid", "{condition}");
+        assert!(condition["message"].as_str().unwrap().contains("is stored unencrypted"), "{condition}");
+        assert_eq!(server.requests(), [""; 0]);
+    });
+}
+
+/// Whoever may write clusters somewhere would receive the Secrets of other namespaces by the labels of a cluster of his own.
+#[test]
+fn labels_bring_a_cluster_no_secrets_of_namespaces_that_do_not_name_its_own() {
+    run(async {
+        let stage = Stage::with("labelled", PLAIN, 1).await;
+        stage.register("west-1", &json!({"env": "prod"}), 0).await;
+        // It answers who it is, and nothing else is asked of a cluster to which nothing goes.
+        let identity = "/api/v1/namespaces/kube-system";
+        let server = Script::start(move |line| {
+            let namespace = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "kube-system", "uid": "fake"}});
+            if line.contains(identity) { Says::Body(200, namespace.to_string()) } else { Says::Nothing }
+        })
+        .await;
+        let own = json!({"namespace": "labelled-tenant", "name": "fake", "labels": {"env": "prod"},
+            "kubeconfig": server.kubeconfig().to_string()});
+        stage.create("clusters", &own).await;
+        let mapping = secret_to_map(&stage).await;
+        let mut spec =
+            json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "secretMappings": [mapping]});
+        let post = async |spec: &Value| {
+            stage.send(&Request::post("/v1/selectorsyncsets", &json!({"name": "labelled", "spec": spec}))).await
+        };
+        let refused = post(&spec).await;
+        let text = String::from_utf8_lossy(&refused.body).into_owned();
+        assert!(refused.status == 422 && text.contains("/spec/clusterNamespaces"), "{text}");
+        // Nor by mappings that are added later.
+        let without = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}});
+        post(&without).await.success().unwrap();
+        let added = json!({"spec": {"secretMappings": spec["secretMappings"]}});
+        let refused = stage.send(&Request::merge_patch("/v1/selectorsyncsets/labelled", &added)).await;
+        assert_eq!(refused.status, 422);
+        stage.remove("selectorsyncsets/labelled").await;
+
+        spec["clusterNamespaces"] = json!([stage.namespace]);
+        post(&spec).await.success().unwrap();
+        stage.succeeds("west-1", "labelled", 1).await;
+        stage.at_rest().await;
+        let further: Vec<String> = server.requests().into_iter().filter(|line| !line.contains(identity)).collect();
+        assert_eq!(further, [""; 0]);
+    });
+}
+
 impl Stage {
     /// The condition `Unreachable` of a cluster, once it is true.
     pub(crate) async fn unreachable(&self, cluster: &str) -> Value {
