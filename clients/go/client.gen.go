@@ -1057,7 +1057,7 @@ type SelectorSyncSetSpec struct {
 	// ClusterDeploymentSelector Selects clusters by label; empty selects all.
 	ClusterDeploymentSelector *LabelSelector `json:"clusterDeploymentSelector,omitempty"`
 
-	// ClusterNamespaces Namespaces of the clusters: names, or prefixes that end in `*`.
+	// ClusterNamespaces Namespaces of the clusters: names, or prefixes that end in `*`; all by default. Required beside `secretMappings`.
 	ClusterNamespaces *[]string `json:"clusterNamespaces,omitempty"`
 
 	// ClusterSelector The same under another name.
@@ -1075,7 +1075,7 @@ type SelectorSyncSetSpec struct {
 	// ResourceApplyMode Whether what is no longer wanted is deleted.
 	ResourceApplyMode *ResourceApplyMode `json:"resourceApplyMode,omitempty"`
 
-	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`.
+	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`. A core `Secret` has no values: `secretMappings` bring them.
 	Resources *[]map[string]interface{} `json:"resources,omitempty"`
 
 	// SecretMappings Secrets that are copied to the cluster.
@@ -1255,7 +1255,7 @@ type SyncSetDiffOfObject struct {
 	// Action `conflict`, `failed`, `create`, `change`, `recreate`, `delete`, or `keep` of one that would be dropped and stay.
 	Action string `json:"action"`
 
-	// Note The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.
+	// Note The fields and managers of a conflict, or why it would be refused or kept.
 	Note *string `json:"note,omitempty"`
 
 	// Object `Deployment.apps default/agent`.
@@ -1395,7 +1395,7 @@ type SyncSetSpec struct {
 	// ResourceApplyMode Whether what is no longer wanted is deleted.
 	ResourceApplyMode *ResourceApplyMode `json:"resourceApplyMode,omitempty"`
 
-	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`.
+	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`. A core `Secret` has no values: `secretMappings` bring them.
 	Resources *[]map[string]interface{} `json:"resources,omitempty"`
 
 	// SecretMappings Secrets that are copied to the cluster.

@@ -11,7 +11,8 @@ pub(super) use classify::{Asked, NO_STATUS, cautious_message};
 pub use classify::{Cause, full_text};
 
 /// What is shown instead of why there is no connection.
-const NO_API_SERVER: &str = "no API server answers at the kubeconfig's address; the hub's log says why";
+const NO_API_SERVER: &str =
+    "no API server answers at the kubeconfig's address; the hub's log says why, also after `towline resync`";
 
 /// Why a request to a cluster failed. Every variant has a way to retry ([`Error::retry`]) and a label for metrics
 /// ([`Error::kind`]).
@@ -214,7 +215,7 @@ impl Error {
     /// and our own rules.
     pub fn public_message(&self) -> String {
         match self {
-            Self::Connect { source, .. } | Self::NoAnswer { source, .. } if !source.tells_nothing_of_networks() => {
+            Self::Connect { source, .. } | Self::NoAnswer { source, .. } if !source.is_public() => {
                 NO_API_SERVER.to_owned()
             }
             Self::Unavailable { .. } => NO_API_SERVER.to_owned(),

@@ -66,6 +66,9 @@ pub enum OpenError {
     /// It was stored before there were keys, or by somebody who writes to the database and does not have them.
     #[error("the value is stored unencrypted, which accept_unsealed does not allow")]
     Unsealed,
+    /// Whatever it is.
+    #[error("keys_file could not be read yet")]
+    Unread,
     /// It has none of the forms of sealed values.
     #[error("the value is in none of the known forms")]
     Unknown,
@@ -143,10 +146,10 @@ impl Keyring {
         self.keys.first().map_or(SealedWith::Nothing, |key| SealedWith::Key(&key.id))
     }
 
-    /// Whether it opens what was sealed so.
+    /// Whether it opens what was sealed so. Not for one that was never read.
     pub fn opens(&self, sealed_with: SealedWith<'_>) -> bool {
         match sealed_with {
-            SealedWith::Nothing => self.accepts_unsealed || (self.keys.is_empty() && !self.is_unread),
+            SealedWith::Nothing => self.accepts_unsealed || self.keys.is_empty(),
             SealedWith::Key(id) => self.keys.iter().any(|key| key.id == id),
         }
     }
@@ -166,6 +169,9 @@ impl Keyring {
     }
 
     pub fn open(&self, document: &Key, id: Uuid, stored: &[u8]) -> Result<SecretSlice<u8>, OpenError> {
+        if self.is_unread {
+            return Err(OpenError::Unread);
+        }
         if let Some((&PLAIN, value)) = stored.split_first() {
             let is_accepted = self.opens(SealedWith::Nothing);
             return if is_accepted { Ok(SecretSlice::from(value.to_vec())) } else { Err(OpenError::Unsealed) };
@@ -287,9 +293,9 @@ mod tests {
         let unread = Keyring::unread();
         assert_eq!(unread.seal(&cluster(), ID, b"value", [0; NONCE]), Err(SealError::Unread));
         assert_eq!(Problem::from(SealError::Unread).kind, ProblemKind::Unavailable);
-        assert_eq!(opened(&unread, b"\0value"), Err(OpenError::Unsealed));
+        assert_eq!(opened(&unread, b"\0value"), Err(OpenError::Unread));
         let stored = keyring(&line("k1", 1)).seal(&cluster(), ID, b"value", [0; NONCE]).expect("sealed");
-        assert_eq!(opened(&unread, &stored), Err(OpenError::UnknownKey { key: "k1".to_owned() }));
+        assert_eq!(opened(&unread, &stored), Err(OpenError::Unread));
     }
 
     #[test]

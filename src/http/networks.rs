@@ -21,8 +21,8 @@ use ipnet::IpNet;
 use tower::{BoxError, Service};
 
 /// Loopback, link-local (where most clouds serve a machine's credentials), unspecified, which Linux connects to loopback, multicast, and
-/// the other addresses of metadata services: of Alibaba, Azure, AWS and Google.
-pub const LOCAL_NETWORKS: [&str; 12] = [
+/// the other addresses of metadata services: of Alibaba, Azure, AWS, Google, Oracle and Scaleway.
+pub const LOCAL_NETWORKS: [&str; 14] = [
     "127.0.0.0/8",
     "::1/128",
     "169.254.0.0/16",
@@ -33,8 +33,10 @@ pub const LOCAL_NETWORKS: [&str; 12] = [
     "ff00::/8",
     "100.100.100.200/32",
     "168.63.129.16/32",
-    "fd00:ec2::254/128",
+    "fd00:ec2::/32",
     "fd20:ce::254/128",
+    "fd00:c1::a9fe:a9fe/128",
+    "fd00:42::42/128",
 ];
 
 /// A network in CIDR notation, such as `10.0.0.0/8` or `fd00::/8`.
@@ -136,6 +138,12 @@ impl FromIterator<Network> for DeniedNetworks {
 }
 
 impl DeniedNetworks {
+    /// These beside [`LOCAL_NETWORKS`].
+    #[must_use]
+    pub fn and_local(networks: &[Network]) -> Self {
+        Self::local().0.iter().chain(networks).copied().collect()
+    }
+
     /// [`LOCAL_NETWORKS`].
     #[expect(clippy::expect_used, reason = "constants, which a test parses")]
     pub fn local() -> Self {

@@ -112,13 +112,18 @@ impl Sections for HubSection {
 
     fn warnings(&self) -> Vec<String> {
         let idle = self.0.iter().filter(|section| section.amqp.is_some() && section.bus != Bus::Amqp);
-        idle.map(|section| format!("{}: the message broker is not used without `bus = \"amqp\"`", section.name))
-            .collect()
+        let idle =
+            idle.map(|section| format!("{}: the message broker is not used without `bus = \"amqp\"`", section.name));
+        let accepting = self.0.iter().filter(|section| section.accept_unsealed);
+        idle.chain(accepting.map(|section| format!("{}: {ACCEPTS_UNSEALED}", section.name))).collect()
     }
 
     fn announce(&self) {
         if let Some(section) = self.0.as_ref().filter(|section| section.keys_file.is_none()) {
             tracing::warn!(section = %section.name, "without keys_file kubeconfigs and secrets are stored unencrypted");
+        }
+        if let Some(section) = self.0.as_ref().filter(|section| section.accept_unsealed) {
+            tracing::warn!(section = %section.name, "{ACCEPTS_UNSEALED}");
         }
         if let Some(section) = self.0.as_ref().filter(|section| section.exposes_events()) {
             tracing::warn!(section = %section.name, "without TLS the password of the broker and all events can be read on the way to it");
@@ -197,6 +202,9 @@ async fn check_broker(source: &AmqpSource) -> Option<String> {
     let checked = Broker::new(source.clone(), Arc::new(())).check().await;
     checked.err().map(|error| format!("broker {place}: {}", full_text(&error)))
 }
+
+/// What an operator is to do about `accept_unsealed`, which is for the time of a migration.
+const ACCEPTS_UNSEALED: &str = "accept_unsealed is set: values that somebody stored unencrypted are used; remove it once `towline hub rotate-key` has encrypted them";
 
 /// Whether this replica can open what is encrypted in the database.
 async fn check_sealed_fields(database: &Database, keyring: &Keyring, has_file: bool) -> Vec<String> {

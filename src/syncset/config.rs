@@ -26,8 +26,10 @@ pub struct SyncsetsConfig {
     pub request_timeout: Duration,
     /// Whether deletions on many clusters are suspended until somebody approves them; `true` by default.
     pub mass_delete_guard: bool,
-    /// Networks that no kubeconfig may lead to; by default loopback, link-local, unspecified, multicast, and metadata services of clouds.
-    pub deny_networks: DeniedNetworks,
+    /// Networks that no kubeconfig may lead to, beside what is local to a machine and metadata services of clouds; none by default.
+    pub deny_networks: Vec<Network>,
+    /// Whether kubeconfigs may lead to what is local to a machine; `false` by default.
+    pub allows_local: bool,
     /// What kubeconfigs may use although it is refused by default; nothing by default.
     pub allowed: Allowed,
     /// Whether several documents of a namespace may lead to one cluster; `false` by default.
@@ -42,7 +44,8 @@ impl Default for SyncsetsConfig {
             max_in_flight: MAX_IN_FLIGHT,
             request_timeout: REQUEST_TIMEOUT,
             mass_delete_guard: true,
-            deny_networks: DeniedNetworks::local(),
+            deny_networks: Vec::new(),
+            allows_local: false,
             allowed: Allowed::default(),
             allows_duplicates: false,
         }
@@ -56,9 +59,7 @@ impl SyncsetsConfig {
         fields.set("max_in_flight", &mut section.max_in_flight);
         fields.set_as::<PositiveDuration, _>("request_timeout", &mut section.request_timeout);
         fields.set("mass_delete_guard", &mut section.mass_delete_guard);
-        if let Some(networks) = fields.optional::<Vec<Network>>("deny_networks") {
-            section.deny_networks = networks.into_iter().collect();
-        }
+        fields.set("deny_networks", &mut section.deny_networks);
         if let Some(features) = fields.optional::<Vec<Feature>>("allow") {
             let has = |feature| features.contains(&feature);
             section.allowed = Allowed {
@@ -67,16 +68,26 @@ impl SyncsetsConfig {
                 plain_http: has(Feature::PlainHttp),
             };
             section.allows_duplicates = has(Feature::Duplicates);
+            section.allows_local = has(Feature::LocalNetworks);
         }
         fields.finish();
         section
     }
 
+    /// All networks that no kubeconfig may lead to.
+    pub fn denied(&self) -> DeniedNetworks {
+        if self.allows_local {
+            self.deny_networks.iter().copied().collect()
+        } else {
+            DeniedNetworks::and_local(&self.deny_networks)
+        }
+    }
+
     /// What is no fault, and lets people reach more than an operator may have thought of.
     pub fn warning(&self) -> Option<String> {
-        (self.deny_networks == DeniedNetworks::local()).then(|| {
-            "syncsets.deny_networks: it has its default, so kubeconfigs may lead to all private networks, the hub's among them; add those \
-             that no cluster is in"
+        self.deny_networks.is_empty().then(|| {
+            "syncsets.deny_networks: it is empty, so kubeconfigs may lead to all private networks, the hub's among them; add those that no \
+             cluster is in"
                 .to_owned()
         })
     }
@@ -88,17 +99,19 @@ enum Feature {
     InsecureTls,
     ProxyUrl,
     PlainHttp,
+    LocalNetworks,
     Duplicates,
 }
 
 impl Setting for Feature {
-    const ALLOWED: &'static str = "insecure-tls, proxy-url, plain-http, duplicates";
+    const ALLOWED: &'static str = "insecure-tls, proxy-url, plain-http, local-networks, duplicates";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
         let words = [
             ("insecure-tls", Self::InsecureTls),
             ("proxy-url", Self::ProxyUrl),
             ("plain-http", Self::PlainHttp),
+            ("local-networks", Self::LocalNetworks),
             ("duplicates", Self::Duplicates),
         ];
         one_of(text, &words)
@@ -139,6 +152,10 @@ mod tests {
         Node::List(elements.iter().map(|element| text(element)).collect())
     }
 
+    fn denies(section: &SyncsetsConfig, address: &str) -> bool {
+        section.denied().denying(address.parse().expect("an address")).is_some()
+    }
+
     #[test]
     fn an_empty_section_has_all_defaults() {
         let (section, faults) = read(&[]);
@@ -147,12 +164,11 @@ mod tests {
         assert_eq!(read(&[("deny_networks", list(&["10.0.0.0/8"]))]).0.warning(), None);
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_hours(2), 64));
         assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(10), true));
-        for address in ["127.0.0.1", "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "0.0.0.0", "::1", "fe80::1"]
+        for address in ["127.0.0.1", "169.254.169.254", "100.100.100.200", "fd00:ec2::23", "0.0.0.0", "::1", "fe80::1"]
         {
-            let address = address.parse().expect("an address");
-            assert!(section.deny_networks.denying(address).is_some(), "{address}");
+            assert!(denies(&section, address), "{address}");
         }
-        assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_none());
+        assert!(!denies(&section, "10.0.0.1"));
     }
 
     #[test]
@@ -163,16 +179,17 @@ mod tests {
             ("request_timeout", text("2s")),
             ("mass_delete_guard", Node::Bool(false)),
             ("deny_networks", list(&["10.0.0.0/8"])),
-            ("allow", list(&["proxy-url", "duplicates"])),
+            ("allow", list(&["proxy-url", "duplicates", "local-networks"])),
         ]);
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!((section.reapply_interval, section.max_in_flight.get()), (Duration::from_secs(90), 3));
         assert_eq!((section.request_timeout, section.mass_delete_guard), (Duration::from_secs(2), false));
         assert_eq!(section.allowed, Allowed { insecure_tls: false, proxy_url: true, plain_http: false });
         assert!(section.allows_duplicates);
-        assert!(section.deny_networks.denying("10.0.0.1".parse().expect("an address")).is_some());
-        assert!(section.deny_networks.denying("127.0.0.1".parse().expect("an address")).is_none());
-        assert_eq!(read(&[("deny_networks", list(&[]))]).0.deny_networks, DeniedNetworks::default());
+        assert!(denies(&section, "10.0.0.1") && !denies(&section, "127.0.0.1"));
+        // It takes more than a list to let kubeconfigs lead to this machine.
+        let (section, _) = read(&[("deny_networks", list(&["10.0.0.0/8"]))]);
+        assert!(denies(&section, "10.0.0.1") && denies(&section, "127.0.0.1"));
     }
 
     #[test]
@@ -189,7 +206,7 @@ mod tests {
             "syncsets.deny_networks[0]: found \"10.0.0.1\", where the prefix is missing; allowed: a network in CIDR notation \
              such as \"10.0.0.0/8\" or \"fd00::/8\"; did you mean `10.0.0.1/32`?",
             "syncsets.deny_networks[1]: found \"10.0.0.1/8\", where bits behind the prefix are set; allowed: ",
-            "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http, duplicates; did you mean `insecure-tls`?",
+            "syncsets.allow[0]: found \"insecure_tls\"; allowed: insecure-tls, proxy-url, plain-http, local-networks, duplicates; did you mean `insecure-tls`?",
             "syncsets.deny_network: unknown key; did you mean `deny_networks`?",
         ] {
             assert!(all.contains(fault), "no {fault} in {all}");

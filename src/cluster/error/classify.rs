@@ -47,12 +47,14 @@ impl Cause {
         Self { text, source: Some(Arc::new(source)) }
     }
 
-    /// Whether it is one of our own rules, or a server that speaks TLS and can't be trusted or does not trust us.
-    pub(super) fn tells_nothing_of_networks(&self) -> bool {
+    /// Whether it may be shown to somebody who chose the server's address: that the address itself is denied, or that a server speaks TLS and
+    /// can't be trusted or does not trust us. Of a name it would say that it has addresses.
+    pub(super) fn is_public(&self) -> bool {
         let Some(source) = &self.source else { return false };
         chain(source.as_ref()).any(|error| {
             use rustls::Error::{AlertReceived, InvalidCertificate};
-            error.is::<Denied>() || matches!(error.downcast_ref(), Some(InvalidCertificate(_) | AlertReceived(_)))
+            matches!(error.downcast_ref(), Some(Denied::Address { .. }))
+                || matches!(error.downcast_ref(), Some(InvalidCertificate(_) | AlertReceived(_)))
         })
     }
 }

@@ -136,8 +136,7 @@ fn values_of_a_secret(fields: &Map<String, Value>, path: &Path<'_>, faults: &mut
     for field in VALUES.into_iter().filter(|field| fields.get(*field).is_some_and(has_values)) {
         faults.add(&path.field(field), "values of a Secret", NO_VALUES);
     }
-    let annotations = fields.get("metadata").and_then(|metadata| metadata.get("annotations"));
-    if annotations.and_then(|annotations| annotations.get(LAST_APPLIED)).is_some() {
+    if fields.get("metadata").is_some_and(has_copy) {
         let path = path.field("metadata");
         let path = path.field("annotations");
         faults.add(&path.field(LAST_APPLIED), "a copy of a Secret", NO_VALUES);
@@ -153,18 +152,33 @@ fn has_values(value: &Value) -> bool {
     }
 }
 
-/// Whether a patch of a Secret has values of it.
+/// Whether an object's `metadata` has the copy of the object that `kubectl apply` makes.
+fn has_copy(metadata: &Value) -> bool {
+    metadata
+        .get("annotations")
+        .and_then(|annotations| annotations.get(LAST_APPLIED))
+        .is_some_and(|copy| !copy.is_null())
+}
+
+/// Whether a patch of a Secret has values of it, or brings them to their place.
 pub(super) fn patches_values(patch: &Value) -> bool {
-    let are_in = |part: &Value| VALUES.iter().any(|field| part.get(*field).is_some_and(has_values));
+    let are_in = |part: &Value| {
+        VALUES.iter().any(|field| part.get(*field).is_some_and(has_values))
+            || part.get("metadata").is_some_and(has_copy)
+    };
     let Some(operations) = patch.as_array() else { return are_in(patch) };
     operations.iter().any(|operation| {
-        let Some(value) = operation.get("value") else { return false };
-        let place = operation.get("path").and_then(Value::as_str).unwrap_or_default();
-        match place.split('/').nth(1) {
-            None => are_in(value),
-            Some(field) if !VALUES.contains(&field) => false,
-            Some(field) if place.len() == 1 + field.len() => has_values(value),
-            Some(_) => !value.is_null(),
+        let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default();
+        let value = operation.get("value").unwrap_or(&Value::Null);
+        let place: Vec<&str> = text("path").split('/').skip(1).collect();
+        match place.as_slice() {
+            _ if text("op") == "remove" => false,
+            [] => are_in(value),
+            [field, ..] if VALUES.contains(field) => true,
+            ["metadata"] => has_copy(value),
+            ["metadata", "annotations"] => value.get(LAST_APPLIED).is_some(),
+            ["metadata", "annotations", key] => key.replace("~1", "/") == LAST_APPLIED,
+            _ => false,
         }
     })
 }

@@ -45,7 +45,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
                     faults.add(
                         &path,
                         "a template in a patch of a Secret",
-                        "a patch that can be seen to have no values",
+                        "a patch without {{ }}, so that it can be checked for values",
                     );
                 }
             } else {

@@ -500,7 +500,7 @@ fn values_of_a_secret_are_neither_in_resources_nor_in_patches() {
         (secret("v1", json!({"stringData": {"a": "x", "b": null}})), "/spec/resources/0/stringData"),
         (secret("v1", json!({"stringData": "x"})), "/spec/resources/0/stringData"),
         (
-            secret("v1", copied),
+            secret("v1", copied.clone()),
             "/spec/resources/0/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
         ),
         (patch("v1", "merge", json!({"stringData": {"a": "x"}})), "/spec/patches/0/patch"),
@@ -509,6 +509,22 @@ fn values_of_a_secret_are_neither_in_resources_nor_in_patches() {
         (operation("replace", "/stringData/a", json!("x")), "/spec/patches/0/patch"),
         (operation("test", "/data/a", json!("eA==")), "/spec/patches/0/patch"),
         (operation("replace", "", json!({"data": {"a": "eA=="}})), "/spec/patches/0/patch"),
+        (
+            patch("v1", "json", json!([{"op": "move", "from": "/metadata/annotations/a", "path": "/data/a"}])),
+            "/spec/patches/0/patch",
+        ),
+        (
+            patch("v1", "json", json!([{"op": "copy", "from": "/metadata/annotations", "path": "/stringData"}])),
+            "/spec/patches/0/patch",
+        ),
+        (patch("v1", "merge", json!({"metadata": copied["metadata"]})), "/spec/patches/0/patch"),
+        (operation("add", "", copied.clone()), "/spec/patches/0/patch"),
+        (operation("add", "/metadata", copied["metadata"].clone()), "/spec/patches/0/patch"),
+        (operation("add", "/metadata/annotations", copied["metadata"]["annotations"].clone()), "/spec/patches/0/patch"),
+        (
+            operation("add", "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration", json!("{}")),
+            "/spec/patches/0/patch",
+        ),
     ] {
         let found = spec(Kind::SyncSet, given.clone()).err().unwrap_or_default();
         let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();

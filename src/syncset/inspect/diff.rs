@@ -259,10 +259,11 @@ impl Inspector {
         let known = Known { store: &self.store, snapshot: &snapshot, applied, wanted: &wanted };
         let is_winner = |object: &ObjectRef| wanted.winner(object) == Some(position);
         let tried = try_all(&trial, rendered, is_winner, known, compared);
-        tried.await.map_err(of_cluster)?;
+        let unseen = |error| Obstacle::Waits(Unseen::of(stored, error).text());
+        tried.await.map_err(unseen)?;
         let mut losses = Losses::new(&mut client, &kinds, applied, &wanted);
         for row in dropped(syncset, applied, &wanted) {
-            let loss = losses.of(row).await.map_err(of_cluster)?;
+            let loss = losses.of(row).await.map_err(unseen)?;
             compared.note_loss(&row.object, loss);
         }
         Ok(())
@@ -341,10 +342,6 @@ enum Obstacle {
     Waits(String),
     /// The comparison failed, or the syncset can't be applied to this cluster.
     Failed(String),
-}
-
-fn of_cluster(error: Error) -> Obstacle {
-    Obstacle::Waits(Unseen::Cluster(error).text())
 }
 
 fn of_store(error: &StoreError) -> String {

@@ -253,7 +253,7 @@ impl Inspector {
         let mut client = self.client(cluster).await?;
         let looked = timeout(2 * ANSWER_WITHIN, client.look(api_version, object, ANSWER_WITHIN)).await;
         match looked {
-            Ok(looked) => looked.map_err(Unseen::Cluster),
+            Ok(looked) => looked.map_err(|error| Unseen::of(cluster, error)),
             Err(_) => Err(Unseen::Late),
         }
     }

@@ -76,7 +76,7 @@ impl<'a> Losses<'a> {
             // The objects of a kind that is no longer served are gone.
             Ok(None) | Err(Error::NotServed { .. }) => return Ok(Loss::Gone),
             Err(error) if says_nothing_of_objects(&error) => return Err(error),
-            Err(error) => return Ok(Loss::Failed(error.public_message())),
+            Err(error) => return Ok(Loss::Failed(error.message())),
         };
         let release = Release::of(row, &found, self.applied, |object| self.wanted.winner(object).is_some());
         Ok(match release {

@@ -80,6 +80,13 @@ impl Inspector {
 }
 
 impl Unseen {
+    /// The log has what is not shown.
+    fn of(cluster: &StoredCluster, error: Error) -> Self {
+        let name = format!("{}/{}", cluster.document.namespace, cluster.document.name);
+        tracing::info!(cluster = name, error = error.message(), "a cluster could not be looked at");
+        Self::Cluster(error)
+    }
+
     fn text(&self) -> String {
         full_text(self)
     }

@@ -397,7 +397,7 @@ enum NoPlace {
 
 /// What a refusal says of the object; an error if it says something about the cluster.
 fn settled(error: Error) -> Result<DryRun, Error> {
-    if says_nothing_of_objects(&error) { Err(error) } else { Ok(DryRun::Failed(error.public_message())) }
+    if says_nothing_of_objects(&error) { Err(error) } else { Ok(DryRun::Failed(error.message())) }
 }
 
 /// Whether it is the cluster that does not answer, or not to us.

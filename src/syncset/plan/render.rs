@@ -47,6 +47,11 @@ pub enum UnreadableSecret {
     /// Its data can't be opened with the keys that this replica has.
     #[error("its data can't be opened")]
     Sealed,
+    /// Somebody without the key may have written it to the database.
+    #[error("its data is stored unencrypted, which accept_unsealed does not allow")]
+    Unsealed,
+    #[error("its data does not fit its key")]
+    Mismatch,
 }
 
 /// The secrets of the hub, as far as they were read: by namespace and name.

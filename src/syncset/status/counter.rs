@@ -22,9 +22,9 @@ use crate::syncset::run::dispatch::DispatchError;
 
 /// Between two counts.
 const EVERY: Duration = Duration::from_secs(15);
-/// How many times as long as a count of Hive's gauges takes pass before the next one: they take a sixtieth of a connection at most,
+/// How many times as long as a count of Hive's gauges takes pass before the next one: they take a twentieth of a connection at most,
 /// however many syncsets there are.
-const APPLIED_RESTS: u32 = 60;
+const APPLIED_RESTS: u32 = 20;
 
 /// What is known of all clusters. Clones are the same.
 #[derive(Clone)]

@@ -27,7 +27,7 @@ const SETTING: &str = "one PostgreSQL server with the settings that it is instal
                        workers on this machine over loopback; a SelectorSyncSet of ten config maps and a mapped secret; towline's release \
                        build";
 /// The API servers are on loopback, and each stands for many clusters.
-const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"duplicates\"]";
+const SECTION: &str = "[syncsets]\nallow = [\"local-networks\", \"duplicates\"]";
 /// The namespace of all documents.
 const FLEET: &str = "fleet";
 /// Config maps of the `SelectorSyncSet`.

@@ -178,7 +178,7 @@ pub(crate) async fn metric(replica: &Replica, series: &str) -> f64 {
 }
 
 /// The section of syncsets, so that a replica has workers.
-pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
+pub(crate) const SYNCSETS: &str = "[syncsets]\nallow = [\"local-networks\"]\nrequest_timeout = \"5s\"";
 
 /// Creates a cluster that can't be reached, which only a reconcile finds out.
 pub(crate) async fn create_unreachable(client: &mut Client, name: &str) {

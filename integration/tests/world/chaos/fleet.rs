@@ -101,7 +101,7 @@ impl Fleet {
     pub(crate) async fn start_worker(&mut self, keys: &str) {
         let url = self.database.url(HUB);
         let config = format!(
-            "[hub]\ndatabase_url = \"{url}\"\nlisten = \"\"\n\n[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\n{keys}\n"
+            "[hub]\ndatabase_url = \"{url}\"\nlisten = \"\"\n\n[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\n{keys}\n"
         );
         let towline = Towline::start(&config, &[]).await.unwrap();
         self.workers.push(towline);

@@ -14,7 +14,7 @@ use crate::syncsets::world::{LIMIT, Stage, condition, run};
 
 /// How the first line of an apply begins.
 const SENT: &str = "PATCH /api/v1/namespaces/ns/configmaps/";
-const PLAIN: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nrequest_timeout = \"5s\"";
+const PLAIN: &str = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nrequest_timeout = \"5s\"";
 
 /// Starts one. `first` is asked before it answers a request: `PATCH /api/v1/namespaces/ns/configmaps/a`.
 async fn start(first: impl Fn(&str) -> Option<Says> + Clone + Send + 'static) -> Script {

@@ -12,7 +12,7 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 
 /// One slot to work, and four slots to connect.
 const NARROW: &str =
-    "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
+    "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
 
 /// A config map with a text of so many KiB.
 fn heavy(stage: &Stage, name: &str, kib: usize) -> Value {

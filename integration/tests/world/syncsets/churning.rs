@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, Stage, run};
 
-const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nrequest_timeout = \"10m\"";
+const SECTION: &str = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nrequest_timeout = \"10m\"";
 
 /// A cluster of config maps. The looks at those that are there and whose names begin with `gone` need a permit each.
 async fn config_maps(looks: Arc<Semaphore>) -> Script {

@@ -5,12 +5,14 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
+use crate::syncsets::attackers::PLAIN;
 use crate::syncsets::commands::has_lines;
-use crate::syncsets::script::kubeconfig;
+use crate::syncsets::script::{Says, Script, kubeconfig};
 use crate::syncsets::world::{LIMIT, Stage, edge, run};
 
 /// What is shown of an address without saying what is there.
-const NO_API_SERVER: &str = "no API server answers at the kubeconfig's address; the hub's log says why";
+const NO_API_SERVER: &str =
+    "no API server answers at the kubeconfig's address; the hub's log says why, also after `towline resync`";
 
 #[test]
 fn an_object_is_explained_with_its_syncsets_and_what_others_did_to_it() {
@@ -284,6 +286,32 @@ fn an_object_on_a_cluster_that_does_not_answer_is_explained_as_far_as_it_is_know
         }
         server.abort();
         swallowing.abort();
+    });
+}
+
+/// Whoever only asks for an explanation learns no more of the network than by the status, and the log has it then, too.
+#[test]
+fn a_cluster_that_has_gone_since_its_last_pass_is_explained_without_why_it_does_not_answer() {
+    run(async {
+        let stage = Stage::with("explain-gone", PLAIN, 1).await;
+        let server = Script::start(|line| {
+            let namespace = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "kube-system", "uid": "gone"}});
+            if line.contains("kube-system") {
+                Says::Body(200, namespace.to_string())
+            } else {
+                Says::Body(500, "{}".to_owned())
+            }
+        })
+        .await;
+        stage.registers("west-1", &server.kubeconfig()).await;
+        stage.syncset("base", "Sync", &[stage.config_map("site", &json!({}))]).await;
+        stage.status("west-1", "an answer", |status| status["syncSets"][0]["result"] == "Failure").await;
+        drop(server);
+        let told = stage.explained("west-1", "ConfigMap/explain-gone/site").await;
+        has_lines(&told, &[&format!("live       not known: {NO_API_SERVER}")]);
+        let log = stage.log();
+        assert!(log.contains("a cluster could not be looked at") && log.contains("connection refused"), "{log}");
     });
 }
 

@@ -19,7 +19,7 @@ use crate::syncsets::report::command;
 use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, Stage, condition, edge, run};
 
-pub(crate) const SECTION: &str = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+pub(crate) const SECTION: &str = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]";
 /// More than ten of them may not lose objects.
 const CLUSTERS: usize = 12;
 

@@ -10,7 +10,7 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 
 /// One slot to work on a cluster, and one slot for one that takes long.
 const SECTION: &str =
-    "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
+    "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nmax_in_flight = 1\nrequest_timeout = \"10m\"";
 
 /// A cluster that answers everything but writes.
 async fn stuck(uid: &'static str) -> Script {

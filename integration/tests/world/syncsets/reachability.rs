@@ -79,7 +79,7 @@ fn a_cluster_that_swallows_packets_is_unreachable_and_does_not_delay_others() {
 #[test]
 fn changes_start_no_pass_while_a_cluster_is_silent() {
     run(async {
-        let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+        let section = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]";
         let stage = Stage::with("silent", section, 1).await;
         let is_known = Arc::new(AtomicBool::new(false));
         let knows = Arc::clone(&is_known);
@@ -414,7 +414,7 @@ fn a_cluster_that_is_back_after_long_is_served_within_seconds_while_hundreds_are
 async fn served_in_its_round(name: &'static str, silent_ones: usize, within: u32) {
     /// Attempts of a day.
     const DAY: i64 = 5_000;
-    let stage = Stage::with(name, "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]", 1).await;
+    let stage = Stage::with(name, "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]", 1).await;
     let (objects, is_back) = (Objects::default(), Arc::new(AtomicBool::new(true)));
     let (shared, answers) = (Arc::clone(&objects), Arc::clone(&is_back));
     let server =
@@ -576,7 +576,7 @@ async fn retry_at(stage: &Stage, clusters: &[String], time: &str) {
 
 /// A hub with one slot to work, and so with few slots to ask silent clusters.
 async fn one_slot(name: &'static str) -> Stage {
-    let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = 1";
+    let section = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nmax_in_flight = 1";
     Stage::with(name, section, 1).await
 }
 

@@ -220,8 +220,8 @@ fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
         let row = told.lines().nth(1).unwrap_or_default();
         assert!(row.contains("Unreachable") && row.contains("insecure-skip-tls-verify"), "{told}");
 
-        let section = format!("{}\nallow = [\"insecure-tls\"]", crate::syncsets::world::SYNCSETS);
-        let newer = integration::hub::Replica::run(&stage.database, &section, &[]).await.unwrap();
+        let section = "[syncsets]\nrequest_timeout = \"5s\"\nallow = [\"local-networks\", \"insecure-tls\"]";
+        let newer = integration::hub::Replica::run(&stage.database, section, &[]).await.unwrap();
         newer.wait_ready(LIMIT).await.unwrap();
         let map = |value: usize| stage.config_map("site", &json!({"value": value.to_string()}));
         let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "refusing"}});

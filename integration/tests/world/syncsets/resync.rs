@@ -42,7 +42,7 @@ fn a_resync_mends_what_others_have_changed_at_once() {
 #[test]
 fn a_resync_asks_a_silent_cluster_at_once_whether_it_answers() {
     run(async {
-        let section = "[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]";
+        let section = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]";
         let stage = Stage::with("woken", section, 1).await;
         let is_known = Arc::new(AtomicBool::new(false));
         let knows = Arc::clone(&is_known);
@@ -78,7 +78,7 @@ const AT_ONCE: usize = 2;
 fn diffs_try_as_many_clusters_at_once_as_are_a_quarter_of_the_slots() {
     run(async {
         let section =
-            format!("[syncsets]\ndeny_networks = []\nallow = [\"plain-http\"]\nmax_in_flight = {}", 4 * AT_ONCE);
+            format!("[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nmax_in_flight = {}", 4 * AT_ONCE);
         let stage = Stage::with("quartered", &section, 1).await;
         let (gate, tried) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let (waits, counts) = (Arc::clone(&gate), Arc::clone(&tried));

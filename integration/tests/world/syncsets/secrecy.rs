@@ -9,9 +9,9 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::syncsets::attackers::{STATE, base64};
+use crate::syncsets::attackers::{PLAIN, STATE, base64};
 use crate::syncsets::script::{Says, Script, TOKEN};
-use crate::syncsets::world::{SYNCSETS, Stage, run};
+use crate::syncsets::world::{Stage, run};
 
 const MAPPED: &str = "canary-mapped-8b1d-of-a-document";
 const CHANGED: &str = "canary-changed-8b1d-of-a-document";
@@ -33,7 +33,7 @@ fn spellings(value: &str) -> Vec<String> {
 #[test]
 fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
     run(async {
-        let section = format!("{SYNCSETS}\nallow = [\"plain-http\"]\n\n[daemon.log]\nfilter = \"trace\"");
+        let section = format!("{PLAIN}\n\n[daemon.log]\nfilter = \"trace\"");
         let stage = Stage::with("secrecy", &section, 1).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let token = stage.kubeconfig(plane, plane.address())["users"][0]["user"]["token"].as_str().unwrap().to_owned();

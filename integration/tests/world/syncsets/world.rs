@@ -20,15 +20,15 @@ pub(crate) use crate::run;
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
 /// The edges are on loopback.
-pub(crate) const SYNCSETS: &str = "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"";
+pub(crate) const SYNCSETS: &str = "[syncsets]\nallow = [\"local-networks\"]\nrequest_timeout = \"5s\"";
 
 /// The same without the guard, for tests that delete namespaces and definitions.
 pub(crate) const UNGUARDED: &str =
-    "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nmass_delete_guard = false";
+    "[syncsets]\nallow = [\"local-networks\"]\nrequest_timeout = \"5s\"\nmass_delete_guard = false";
 
 /// The same for tests in which several documents of a namespace lead to one edge.
 pub(crate) const WITH_DUPLICATES: &str =
-    "[syncsets]\ndeny_networks = []\nrequest_timeout = \"5s\"\nallow = [\"duplicates\"]";
+    "[syncsets]\nrequest_timeout = \"5s\"\nallow = [\"local-networks\", \"duplicates\"]";
 
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.

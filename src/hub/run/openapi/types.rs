@@ -189,7 +189,7 @@ pub(super) struct SelectorSyncSetSpec {
     /// The same under another name.
     #[schema(nullable = false)]
     cluster_selector: Option<LabelSelector>,
-    /// Namespaces of the clusters: names, or prefixes that end in `*`.
+    /// Namespaces of the clusters: names, or prefixes that end in `*`; all by default. Required beside `secretMappings`.
     #[schema(nullable = false)]
     cluster_namespaces: Option<Vec<String>>,
 }
@@ -210,7 +210,7 @@ pub(super) struct SyncSetContent {
     /// Whether patches are templates.
     #[schema(nullable = false)]
     enable_patch_templates: Option<bool>,
-    /// Objects: manifests with `apiVersion`, `kind` and `metadata.name`.
+    /// Objects: manifests with `apiVersion`, `kind` and `metadata.name`. A core `Secret` has no values: `secretMappings` bring them.
     #[schema(nullable = false, max_items = 1000, value_type = Option<Vec<Object>>)]
     resources: Option<Vec<Value>>,
     /// Patches of objects that exist on the cluster.

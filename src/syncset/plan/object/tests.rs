@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind};
 use crate::syncset::plan::spec::{Position, SecretSource};
 

@@ -7,10 +7,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{PassStore, SecretFacts, StoreError, places};
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
-use crate::syncset::plan::object::LAST_APPLIED;
 
 /// The stored syncset of a name, as the guard checks its deletions.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
 use super::{PassStore, Sent, StoreError};
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
 use crate::syncset::plan::name::SyncSetName;
-use crate::syncset::plan::object::LAST_APPLIED;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
 

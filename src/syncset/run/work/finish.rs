@@ -33,13 +33,11 @@ impl Read {
     /// Logs that the cluster no longer answers, if it did the last time, or if somebody has asked for this pass.
     pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
         let is_demanded = matches!(&self.plan.action, Action::Pass(plan) if plan.probe == Probe::Demanded);
+        let (cluster, reason) = (work.name.as_str(), reason.as_str());
         if is_demanded || self.cluster_row().reachable != Some(false) {
-            tracing::warn!(
-                cluster = work.name,
-                reason = reason.as_str(),
-                error,
-                "a cluster is unreachable, its changes wait"
-            );
+            tracing::warn!(cluster, reason, error, "a cluster is unreachable, its changes wait");
+        } else {
+            tracing::debug!(cluster, reason, error, "a cluster is unreachable still");
         }
     }
 
@@ -106,9 +104,9 @@ impl Worker {
             next.cluster_row.retry_at = Some(after(now, not_before));
         }
         let reachability = match stop {
-            Some(Stop::Silent { reason, message, cause }) => {
-                read.tell_unreachable(work, reason, &cause);
-                Reachability::Unreachable { reason, message }
+            Some(Stop::Silent { reason, shown, logged }) => {
+                read.tell_unreachable(work, reason, &logged);
+                Reachability::Unreachable { reason, message: shown }
             }
             None if !is_answered => Self::reachability_before(read),
             _ => {

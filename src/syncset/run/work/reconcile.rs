@@ -329,9 +329,10 @@ impl Worker {
         let mut kept = match kept {
             Ok(kept) => kept,
             Err(NoClient::ShutsDown(_)) => return Err(ReconcileError::ShutsDown),
-            Err(NoClient::Credentials(error @ NoCredentials::Sealed(OpenError::UnknownKey { .. }))) => {
-                return Err(ReconcileError::NoKey(error));
-            }
+            // Another replica may have the keys.
+            Err(NoClient::Credentials(
+                error @ NoCredentials::Sealed(OpenError::UnknownKey { .. } | OpenError::Unread),
+            )) => return Err(ReconcileError::NoKey(error)),
             Err(fault) => {
                 // A value that does not fit its key does so again once the right key is there.
                 let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));

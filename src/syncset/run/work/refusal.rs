@@ -16,10 +16,10 @@ pub enum Stop {
     /// The cluster does not answer, or does not accept the credentials.
     Silent {
         reason: Unreachable,
-        /// What the cluster's document shows.
-        message: String,
+        /// What the cluster's document says.
+        shown: String,
         /// What the log says. It may say more of the network that the cluster is in.
-        cause: String,
+        logged: String,
     },
     /// The API server asks to send nothing.
     Throttled {
@@ -102,14 +102,14 @@ impl Failed {
     }
 
     fn silent(reason: Unreachable, error: &Error) -> Self {
-        Self::Stopped(Stop::Silent { reason, message: error.public_message(), cause: error.message() })
+        Self::Stopped(Stop::Silent { reason, shown: error.public_message(), logged: error.message() })
     }
 }
 
 impl Stop {
     /// Of which the document shows as much as the log.
     pub(super) fn silent(reason: Unreachable, message: String) -> Self {
-        Self::Silent { reason, cause: message.clone(), message }
+        Self::Silent { reason, shown: message.clone(), logged: message }
     }
 }
 

@@ -26,11 +26,11 @@ impl Worker {
     ) -> Result<Reconciled, ReconcileError> {
         match stop {
             // Only a change of a document helps, as if the kubeconfig were refused.
-            Stop::Silent { reason, message, cause } => {
-                read.tell_unreachable(work, reason, &cause);
+            Stop::Silent { reason, shown, logged } => {
+                read.tell_unreachable(work, reason, &logged);
                 let is_duplicate = reason == Unreachable::Duplicate;
                 let ended = if is_duplicate { Ended::Refused } else { self.silent_again(Duration::ZERO) };
-                self.unreachable(work, read, (reason, message), ended).await
+                self.unreachable(work, read, (reason, shown), ended).await
             }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {

@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::cluster::{ManagedFields, Metadata};
-use crate::syncset::plan::object::{LAST_APPLIED, SYNCSET_ID};
+use crate::syncset::plan::object::SYNCSET_ID;
 use crate::syncset::plan::ownership::merge;
 use crate::syncset::plan::pass::{Manager, Takeover};
 

@@ -112,12 +112,8 @@ impl Worker {
         let payloads = Payloads::of_bytes(PAYLOAD_CACHE);
         let preparer = Preparer::new(store.clone(), payloads, shared.keyring.clone(), config.allowed);
         let preparer = preparer.waiting_at_most(BUDGET_WITHIN);
-        let clusters = Arc::new(DynamicClusters::of_many(
-            config.request_timeout,
-            MOST_REQUESTS,
-            COUNTED_AS,
-            config.deny_networks.clone(),
-        ));
+        let clusters =
+            Arc::new(DynamicClusters::of_many(config.request_timeout, MOST_REQUESTS, COUNTED_AS, config.denied()));
         Self(Arc::new(Inner {
             store,
             queue: WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone()),

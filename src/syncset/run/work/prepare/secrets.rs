@@ -67,7 +67,11 @@ impl fmt::Debug for OpenedKubeconfig {
 fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Result<SecretContent, UnreadableSecret> {
     let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
     let document = Key::new(Kind::Secret, source.namespace.as_str(), source.name.as_str());
-    let opened = keyring.open(&document, source.id, sealed).map_err(|_| UnreadableSecret::Sealed)?;
+    let opened = keyring.open(&document, source.id, sealed).map_err(|error| match error {
+        OpenError::Unsealed => UnreadableSecret::Unsealed,
+        OpenError::Mismatch { .. } => UnreadableSecret::Mismatch,
+        OpenError::UnknownKey { .. } | OpenError::Unread | OpenError::Unknown => UnreadableSecret::Sealed,
+    })?;
     let data: BTreeMap<String, String> =
         serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
     let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();

@@ -136,7 +136,7 @@ async fn a_cluster_that_has_answered_nothing_is_asked_for_one_list_until_it_answ
     });
     let mut executor = Executor::new(&mut client, &fence, LONG);
     let stop = stop(executor.carry_out(&lists(&KINDS), SHORT).await);
-    assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
+    assert!(matches!(&stop, Stop::Silent { logged, .. } if logged.contains("within 300ms")), "{stop:?}");
     assert_eq!(*arrived.0.lock(), [0]);
     assert!(!executor.is_answered());
 

@@ -324,7 +324,7 @@ async fn an_endless_answer_fails_the_step_and_one_that_stops_half_way_ends_the_p
     server.answer(|_| Reply::Begun(br#"{"metadata": {"name":"#.to_vec()));
     let mut impatient = server.client(SHORT);
     let stop = stop(outcome(&mut impatient, &look(&object)).await);
-    assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.ends_with("no answer within 300ms")), "{stop:?}");
+    assert!(matches!(&stop, Stop::Silent { logged, .. } if logged.ends_with("no answer within 300ms")), "{stop:?}");
     assert!(matches!(stop, Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, .. }));
 }
 
@@ -343,14 +343,14 @@ async fn the_first_request_has_its_own_deadline_and_does_not_wait_until_the_clus
     server.lines();
     for _ in 0..3 {
         let stop = stop(executor.carry_out(&look(&object), SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { logged, .. } if logged.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     assert_eq!(server.lines().len(), 3, "one was not sent");
     // Lists and discovery have the same deadline.
     for step in [list("ConfigMap", 0), Step::Resolve { api_version: "apps/v1", kind: "Deployment", wait: false }] {
         let stop = stop(executor.carry_out(&step, SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 300ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { logged, .. } if logged.contains("within 300ms")), "{stop:?}");
         assert!(!executor.is_answered());
     }
     server.answer(|_| whole(200, &metadata()));
@@ -376,7 +376,7 @@ async fn while_the_first_write_waits_the_cluster_has_to_answer_something() {
         server.answer(|_| Reply::Begun(Vec::new()));
         server.lines();
         let stop = stop(executor.carry_out(write, SHORT).await);
-        assert!(matches!(&stop, Stop::Silent { cause, .. } if cause.contains("within 150ms")), "{stop:?}");
+        assert!(matches!(&stop, Stop::Silent { logged, .. } if logged.contains("within 150ms")), "{stop:?}");
         assert_eq!(server.lines()[1..], ["GET /version"]);
         assert!(!executor.is_answered());
     }
