@@ -65,7 +65,9 @@ pub async fn connect(config: &Config, jobs: JobList) -> Exit {
         && let Some(cluster) = surroundings.cluster(&election.cluster)
     {
         let place = Place::Cluster(cluster.name().clone());
-        let needed = Permission::each(&place, &election::VERBS, election::RESOURCE, &election.namespace, "");
+        let elected = config.jobs.iter().filter(|job| job.is_elected()).flat_map(|job| job.names());
+        let needed = election::needed_access(elected, &election.namespace).into_iter();
+        let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
         let missing = Reviewer::Cluster(cluster).check("election", &needed).await;
         faults += missing;
         if missing == 0

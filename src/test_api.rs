@@ -9,8 +9,8 @@ pub mod amqp {
 }
 pub mod cluster {
     pub use crate::cluster::{
-        Clock, Cluster, DynamicCluster, DynamicClusters, Error, Fence, Kind, KindError, KindId, Kinds, Metadata,
-        ObjectKey, PARTIAL_METADATA, Pages, Payload, Request, Stated, Verb,
+        AccessRequest, Clock, Cluster, DynamicCluster, DynamicClusters, Error, Fence, Kind, KindError, KindId, Kinds,
+        Metadata, ObjectKey, PARTIAL_METADATA, Pages, Payload, Request, Stated, Verb,
     };
 }
 pub mod config {
@@ -44,7 +44,7 @@ pub mod documents {
     };
 }
 pub mod election {
-    pub use crate::election::{RESOURCE, VERBS};
+    pub use crate::election::needed_access;
 }
 pub mod guard {
     pub use crate::guard::{GuardedChange, record_held};

@@ -197,6 +197,14 @@ fn rules(file: &str, kind: &str, name: &str) -> Result<Vec<PolicyRule>, Error> {
     find(file, &manifest, kind, name)
 }
 
+/// The same rules without the names of objects, which are those of `deploy/`: sections of tests have others.
+fn for_any_object(mut rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
+    for rule in &mut rules {
+        rule.resource_names = None;
+    }
+    rules
+}
+
 /// Makes a role of these rules, or gives them to the one that is there, and binds it: in a namespace, or in all of them.
 async fn bind(
     client: &Client,
@@ -228,7 +236,7 @@ async fn bind(
 /// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for what sections remember, in a
 /// namespace; waits until the API server acts accordingly for that user.
 pub async fn grant_state(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
-    let rules = rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?;
+    let rules = for_any_object(rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?);
     // Each group has a binding of its own: the one of the user stays as it is.
     let name = group.map_or_else(|| STATE_ROLE.to_owned(), |group| format!("{STATE_ROLE}:{group}"));
     bind(client, Some(namespace), &name, &rules, subject(group)).await?;
@@ -251,7 +259,7 @@ pub async fn revoke_state(client: &Client, namespace: &str) -> Result<(), Error>
 /// there, too, sections keep what they remember.
 pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     const NAME: &str = "towline-election";
-    let rules = rules("deploy/base/rbac/election.yaml", "Role", NAME)?;
+    let rules = for_any_object(rules("deploy/base/rbac/election.yaml", "Role", NAME)?);
     bind(client, Some(namespace), NAME, &rules, subject(group)).await?;
     Box::pin(grant_state(client, namespace, group)).await
 }
@@ -322,7 +330,7 @@ pub enum LeaseSide {
     Hub,
 }
 
-/// Grants a user in a namespace what `deploy/side-car` grants on that side, with other verbs on leases where some are
+/// Grants a user in a namespace what `deploy/side-car` grants on that side, with other verbs and on all leases where some are
 /// given, and waits until the API server acts accordingly.
 pub async fn grant_lease(
     client: &Client,
@@ -331,7 +339,7 @@ pub async fn grant_lease(
     to: &str,
     verbs: Option<&[&str]>,
 ) -> Result<(), Error> {
-    let (file, role, probe) = match side {
+    let (file, role, mut probe) = match side {
         LeaseSide::Managed => {
             ("deploy/side-car/rbac.yaml", MANAGED_ROLE, ("", "secrets", "add-on-hub-kubeconfig", "watch"))
         }
@@ -339,6 +347,8 @@ pub async fn grant_lease(
     };
     let mut rules = rules(file, "Role", role)?;
     if let Some(verbs) = verbs {
+        rules = for_any_object(rules);
+        probe = ("coordination.k8s.io", "leases", "another", verbs.first().copied().unwrap_or_default());
         for rule in &mut rules {
             rule.verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
         }

@@ -23,7 +23,9 @@ mod view;
 use std::sync::Arc;
 
 use crate::actor::{ChildSpec, Gate};
-use crate::cluster::{Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
+use crate::cluster::{
+    AccessRequest, Clock, Cluster, Demand, Error, Fence, Kind, Verb, Watch, WatchId, WatchRegistry, WatchSpec,
+};
 use crate::config::{ElectionConfig, SectionName};
 use elector::Elector;
 use leases::Leases;
@@ -33,10 +35,17 @@ use view::LeaseView;
 
 pub use report::Elected;
 
-/// The verbs that an election needs on Leases in its namespace.
-pub const VERBS: [Verb; 5] = [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch];
-/// The resource that they are on.
-pub const RESOURCE: &str = "leases.coordination.k8s.io";
+/// The permissions that an election over these sections needs in its namespace.
+pub fn needed_access<'s>(sections: impl IntoIterator<Item = &'s SectionName>, namespace: &str) -> Vec<AccessRequest> {
+    let leases = |verb, name: &str| AccessRequest::new(verb, "leases.coordination.k8s.io", namespace, name);
+    // One watch shows all Leases, and for a Lease that is about to be created, the API server authorizes without a name.
+    let mut needed = [Verb::List, Verb::Watch, Verb::Create].map(|verb| leases(verb, "")).to_vec();
+    for section in sections {
+        needed.extend([Verb::Get, Verb::Patch].map(|verb| leases(verb, &record::lease_name(section))));
+    }
+    needed
+}
+
 /// Checks with a dry run that a Lease can be created in the election's namespace. Permissions alone don't show that the
 /// namespace exists.
 pub async fn try_lease(config: &ElectionConfig, cluster: &Cluster) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use towline::test_api::resource_sync;
 use super::{document, elements, text, texts};
 
 /// Every configuration that a kustomization brings.
-const CONFIGURATIONS: [&str; 3] =
+pub(crate) const CONFIGURATIONS: [&str; 3] =
     ["deploy/base/towline.toml", "deploy/overlays/edge-west/towline.toml", "deploy/overlays/replicated/towline.toml"];
 
 /// Where the volume with the configuration and the kubeconfig is mounted.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use towline::test_api::cluster::Kind;
+use towline::test_api::cluster::{AccessRequest, Kind};
+use towline::test_api::config::SectionName;
 use towline::test_api::job::Config;
 use towline::test_api::job::permission::{Kinds, Place};
 
@@ -50,26 +51,46 @@ fn table(rows: &[(&[&str], &str, &str, &str)]) -> BTreeSet<Permission> {
         .collect()
 }
 
+/// Permissions as they are asked for, taken apart as those that a role grants.
+fn requests(requests: impl IntoIterator<Item = AccessRequest>) -> BTreeSet<Permission> {
+    let apart = |request: AccessRequest| {
+        let resource = [request.resource, request.subresource].join("/");
+        let resource = resource.trim_end_matches('/').to_owned();
+        (request.verb.as_str().to_owned(), request.group, resource, request.name)
+    };
+    requests.into_iter().map(apart).collect()
+}
+
+/// The sections of the configurations in `deploy/` whose state and Leases are Kubernetes objects.
+fn sections() -> [SectionName; 2] {
+    ["databases", "status-sync"].map(|name| name.parse().expect("a name"))
+}
+
 #[test]
 fn the_role_of_the_election_grants_what_the_check_asks_for() {
     let file = "deploy/base/rbac/election.yaml";
-    let (plural, group) = towline::test_api::election::RESOURCE.split_once('.').expect("a resource with its group");
-    let verbs = towline::test_api::election::VERBS.map(towline::test_api::cluster::Verb::as_str);
-    assert_eq!(granted(file), table(&[(&verbs, group, plural, "")]));
+    assert_eq!(granted(file), requests(towline::test_api::election::needed_access(&sections(), "towline")));
     assert_eq!(document(file)["kind"], "Role", "Leases of other namespaces are none of its business");
 }
 
 #[test]
 fn the_role_of_the_state_grants_what_the_check_asks_for() {
     let file = "deploy/base/rbac/state.yaml";
-    let section = "databases".parse().expect("a name");
-    let needed = towline::test_api::state::needed_access(&section, "towline");
-    let verbs: Vec<&str> = needed.iter().map(|request| request.verb.as_str()).collect();
-    assert_eq!(granted(file), table(&[(&verbs, "", "configmaps", "")]));
+    let needed = sections().map(|section| towline::test_api::state::needed_access(&section, "towline"));
+    assert_eq!(granted(file), requests(needed.into_iter().flatten()));
     assert_eq!(document(file)["kind"], "Role", "ConfigMaps of other namespaces are none of its business");
     let binding = document("deploy/base/state-binding.yaml");
     assert_eq!((&binding["kind"], &binding["roleRef"]["name"]), (&"RoleBinding".into(), &"towline-state".into()));
     assert_eq!(binding["subjects"], document("deploy/base/rbac-binding.yaml")["subjects"]);
+}
+
+#[test]
+fn the_roles_name_the_sections_of_the_configurations() {
+    let configured = |file| configuration(file).sections().map(ToString::to_string).collect::<Vec<_>>();
+    for file in super::daemon::CONFIGURATIONS {
+        assert_eq!(configured(file), ["databases"], "{file}");
+    }
+    assert_eq!(configured("config/status-sync.toml"), ["status-sync"]);
 }
 
 /// Every shape in which a cluster can serve a kind. A role is for all of them.
@@ -88,11 +109,8 @@ fn needed(config: &Config, place: &Place) -> BTreeSet<Permission> {
         }
         for permission in config.jobs.iter().flat_map(|job| job.permissions(&kinds)) {
             // Of several that would do, the first is granted.
-            let request = permission.any_of[0].clone();
             if permission.place == *place {
-                let resource = [request.resource, request.subresource].join("/");
-                let resource = resource.trim_end_matches('/').to_owned();
-                needed.insert((request.verb.as_str().to_owned(), request.group, resource, request.name));
+                needed.extend(requests([permission.any_of[0].clone()]));
             }
         }
     }
@@ -186,10 +204,7 @@ fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let config = configuration("config/lease.toml");
     let section = &towline::test_api::lease::sections(&config)[0];
     assert_eq!(granted("deploy/side-car/rbac.yaml"), needed(&config, &cluster(section.cluster.as_str())));
-    // A Lease's name can't be granted before it is made; reading and renewing are granted for all of its namespace.
-    let on_the_hub = needed(&config, &Place::HubOfSecret).into_iter();
-    let on_the_hub = on_the_hub.map(|(verb, group, resource, _)| (verb, group, resource, String::new())).collect();
-    assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), on_the_hub);
+    assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), needed(&config, &Place::HubOfSecret));
 }
 
 #[test]

@@ -24,10 +24,18 @@ fn configuration(world: &World) -> String {
     text
 }
 
+/// A world whose daemon may renew leases of any name, where `deploy/` names one.
+async fn world(name: &str, user: &'static str) -> World {
+    let world = World::shared(name, user).await;
+    let verbs = ["get", "create", "patch"];
+    grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, Some(&verbs)).await.unwrap();
+    world
+}
+
 #[test]
 fn many_leases_share_a_watch_and_a_client() {
     run(async {
-        let world = World::shared("many", users::REPLICA[2]).await;
+        let world = world("many", users::REPLICA[2]).await;
         world.offer(world.user).await;
         let mark = world.managed.audit().unwrap().mark().await.unwrap();
         let towline = Towline::start(&configuration(&world), &[]).await.unwrap();
@@ -59,7 +67,7 @@ fn many_leases_share_a_watch_and_a_client() {
 #[test]
 fn check_tells_what_is_missing_on_either_cluster() {
     run(async {
-        let world = World::shared("checked", users::REPLICA[3]).await;
+        let world = world("checked", users::REPLICA[3]).await;
         let file = world.managed.directory().join("checked.toml");
         std::fs::write(&file, configuration(&world)).unwrap();
         let check = async || {
