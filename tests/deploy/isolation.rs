@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{document, elements, texts};
 
 /// Each workload, with its network policy and its namespace: `None` if others run in it, too.
-const WORKLOADS: [(&str, &str, Option<&str>); 5] = [
+const WORKLOADS: [(&str, &str, Option<&str>); 6] = [
     ("deploy/base/deployment.yaml", "deploy/base/network-policy.yaml", Some("deploy/base/namespace.yaml")),
     (
         "deploy/side-car/stateful-set.yaml",
@@ -23,6 +23,11 @@ const WORKLOADS: [(&str, &str, Option<&str>); 5] = [
         "deploy/syncsets/base/network-policy.yaml",
         Some("deploy/syncsets/base/namespace.yaml"),
     ),
+    (
+        "deploy/token-renewal/cron-job.yaml",
+        "deploy/token-renewal/network-policy.yaml",
+        Some("deploy/base/namespace.yaml"),
+    ),
 ];
 
 fn template(workload: &str) -> Value {
@@ -32,7 +37,7 @@ fn template(workload: &str) -> Value {
 
 #[test]
 fn the_namespaces_of_what_we_ship_admit_restricted_pods_only() {
-    for namespace in WORKLOADS.iter().filter_map(|(_, _, namespace)| *namespace) {
+    for namespace in WORKLOADS.iter().filter_map(|(_, _, namespace)| *namespace).chain(["deploy/hub/namespace.yaml"]) {
         let labels = document(namespace)["metadata"]["labels"].clone();
         let expected = json!({
             "pod-security.kubernetes.io/enforce": "restricted",

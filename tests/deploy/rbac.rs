@@ -14,6 +14,9 @@ use super::{document, documents, elements, texts};
 /// A permission: verb, group, resource with its subresource, and name (empty: any).
 type Permission = (String, String, String, String);
 
+/// The account of an edge on the hub.
+const EDGE: &str = "deploy/hub/edge-west";
+
 const READ: &[&str] = &["get", "list", "watch"];
 
 /// What a role grants, rule by rule taken apart.
@@ -249,7 +252,7 @@ fn bound(file: &str) -> (String, String, String) {
 
 #[test]
 fn each_side_binds_its_own_role_to_its_own_account() {
-    for (directory, side) in [("deploy/base", "local"), ("deploy/hub", "remote")] {
+    for (directory, side, home) in [("deploy/base", "local", "deploy/base"), (EDGE, "remote", "deploy/hub")] {
         let (role, account, namespace) = bound(&format!("{directory}/rbac-binding.yaml"));
         let role_file = format!("deploy/base/rbac/resource-sync-{side}.yaml");
         assert_eq!(document(&role_file)["metadata"]["name"], role.as_str());
@@ -257,7 +260,100 @@ fn each_side_binds_its_own_role_to_its_own_account() {
         let accounts = documents(&format!("{directory}/service-account.yaml"));
         assert_eq!(accounts[0]["metadata"]["name"], account.as_str());
         assert_eq!(accounts[0]["automountServiceAccountToken"], false);
-        assert_eq!(document(&format!("{directory}/namespace.yaml"))["metadata"]["name"], namespace.as_str());
-        assert_eq!(document(&format!("{directory}/kustomization.yaml"))["namespace"], namespace.as_str());
+        assert_eq!(document(&format!("{home}/namespace.yaml"))["metadata"]["name"], namespace.as_str());
+        for directory in [directory, home] {
+            assert_eq!(document(&format!("{directory}/kustomization.yaml"))["namespace"], namespace.as_str());
+        }
     }
+}
+
+#[test]
+fn where_an_edge_writes_in_single_namespaces_it_reads_the_same_in_all() {
+    let reads = |(verb, _, resource, _): &Permission| {
+        READ.contains(&verb.as_str()) && (resource == "databases" || resource == "namespaces")
+    };
+    let remote = granted("deploy/base/rbac/resource-sync-remote.yaml").into_iter().filter(reads).collect();
+    assert_eq!(granted("deploy/base/rbac/resource-sync-remote-read.yaml"), remote);
+    let bindings = documents(&format!("{EDGE}-namespaces/rbac-bindings.yaml"));
+    let whole = document(&format!("{EDGE}/rbac-binding.yaml"));
+    let bound: Vec<_> = bindings.iter().map(|binding| (&binding["kind"], &binding["roleRef"]["name"])).collect();
+    let read = &document("deploy/base/rbac/resource-sync-remote-read.yaml")["metadata"]["name"];
+    assert_eq!(bound, [(&"ClusterRoleBinding".into(), read), (&"RoleBinding".into(), &whole["roleRef"]["name"])]);
+    assert!(bindings.iter().all(|binding| binding["subjects"] == whole["subjects"]));
+    let removed = document(&format!("{EDGE}-namespaces/without-all-namespaces.yaml"));
+    assert_eq!((&removed["metadata"]["name"], &removed["$patch"]), (&whole["metadata"]["name"], &"delete".into()));
+}
+
+/// Whoever has the token of an account may get the next one, and those of no other account.
+#[test]
+fn an_account_on_the_hub_gets_tokens_of_its_own_and_no_lasting_one() {
+    for directory in [EDGE, "deploy/side-car/hub"] {
+        let [account] = &documents(&format!("{directory}/service-account.yaml"))[..] else {
+            panic!("{directory}: an account and no Secret")
+        };
+        let name = account["metadata"]["name"].as_str().expect("a name");
+        let file = format!("{directory}/token.yaml");
+        assert_eq!(granted(&file), table(&[(&["create"], "", "serviceaccounts/token", name)]), "{file}");
+        assert_eq!(documents(&file)[1]["subjects"][0]["name"], name, "{file}");
+    }
+}
+
+/// The job that renews a token, with the patches for the side-car.
+#[test]
+fn the_renewal_of_a_token_may_write_the_secret_that_it_reads() {
+    let job = |file: &str| document(file)["spec"]["jobTemplate"]["spec"]["template"]["spec"].clone();
+    for (directory, account, secret, namespace) in [
+        ("deploy/token-renewal", "west", "towline-hub", "towline-edges"),
+        ("deploy/side-car/token-renewal", "add-on", "add-on-hub-kubeconfig", "edge-west"),
+    ] {
+        let role = format!("{directory}/rbac.yaml");
+        assert_eq!(granted(&role), table(&[(&["get", "patch"], "", "secrets", secret)]), "{role}");
+        let pod = job(&format!("{directory}/cron-job.yaml"));
+        let set = |name: &str| {
+            let variables = elements(&pod["containers"][0]["env"]);
+            variables.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+        };
+        let expected = [("HUB_ACCOUNT", account), ("HUB_NAMESPACE", namespace), ("SECRET", secret)];
+        for (variable, value) in expected {
+            assert_eq!(set(variable), Some(value.into()), "{directory}: {variable}");
+        }
+        assert_eq!(pod["volumes"][0]["secret"]["secretName"], secret, "{directory}");
+        let home = document(&format!("{directory}/kustomization.yaml"))["namespace"].clone();
+        assert_eq!(documents(&role)[1]["subjects"][0]["namespace"], home, "{role}");
+    }
+}
+
+/// The policies know edges by the namespace of their accounts, and let each have the finalizer of its configuration and its label.
+#[test]
+fn the_policies_are_for_the_accounts_the_kinds_and_the_marks_of_the_configurations() {
+    let namespace = document("deploy/hub/namespace.yaml")["metadata"]["name"].clone();
+    let account = format!("\"system:serviceaccount:{}:\"", namespace.as_str().expect("a name"));
+    let edge = document(&format!("{EDGE}/service-account.yaml"))["metadata"]["name"].clone();
+    let edge = edge.as_str().expect("a name");
+    for file in ["policy", "policy-secrets", "policy-events"] {
+        let documents = documents(&format!("deploy/hub/{file}.yaml"));
+        let [policy, binding] = &documents[..] else { panic!("{file}: a policy and its binding") };
+        let name = &policy["metadata"]["name"];
+        assert_eq!((&binding["metadata"]["name"], &binding["spec"]["policyName"]), (name, name), "{file}");
+        assert_eq!(
+            (&policy["spec"]["failurePolicy"], texts(&binding["spec"]["validationActions"])),
+            (&"Fail".into(), vec!["Deny"])
+        );
+        let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().expect("an expression");
+        assert!(condition.contains(&account), "{file}: {condition}");
+        assert!(super::text(&format!("deploy/hub/{file}.yaml")).contains("\"placement.towline.dev/edge\""), "{file}");
+    }
+    let policy = &documents("deploy/hub/policy.yaml")[0]["spec"];
+    let rule = &policy["matchConstraints"]["resourceRules"][0];
+    for file in super::daemon::CONFIGURATIONS {
+        let config = configuration(file);
+        for section in towline::test_api::resource_sync::sections(&config) {
+            assert!(texts(&rule["apiGroups"]).contains(&section.resource.group.as_str()), "{file}");
+            assert!(texts(&rule["resources"]).contains(&section.resource.plural.as_str()), "{file}");
+            assert_eq!(section.finalizer_key(), format!("cloud.teleport.dev/sync-{edge}"), "{file}");
+        }
+    }
+    let variables = elements(&policy["variables"]);
+    let finalizer = variables.iter().find(|variable| variable["name"] == "finalizer").expect("a variable");
+    assert_eq!(finalizer["expression"], "\"cloud.teleport.dev/sync-\" + variables.edge");
 }

@@ -1,7 +1,8 @@
-//! Resource sync, leases, elections and inventory, on real API servers.
+//! Resource sync, leases, elections, inventory, and what the roles and policies of `deploy/` let an edge do, on real API servers.
 
 #![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
 
+mod edges;
 mod elections;
 mod faults;
 mod inventory;

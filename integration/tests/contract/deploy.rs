@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use integration::control_plane::{ControlPlane, Options};
 use integration::{crds, programs, users};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DynamicObject, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::Value;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// The monitoring operator's kinds as far as an API server looks at them: their names.
@@ -69,6 +69,35 @@ async fn apply(kubeconfig: &Path, directory: &str, flags: &[&str]) -> String {
     told.into_owned()
 }
 
+/// Every pod that we ship would be admitted where only restricted ones are.
+async fn admitted(client: &Client) {
+    let mut pods = Vec::new();
+    for (group, kind, template) in [
+        ("apps", "Deployment", "/spec/template"),
+        ("apps", "StatefulSet", "/spec/template"),
+        ("batch", "CronJob", "/spec/jobTemplate/spec/template"),
+    ] {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        for object in Api::<DynamicObject>::all_with(client.clone(), &kind).list(&ListParams::default()).await.unwrap()
+        {
+            let mut pod = object.data.pointer(template).unwrap().clone();
+            pod["metadata"]["name"] = object.name_any().into();
+            pods.push((object.namespace().unwrap(), pod));
+        }
+    }
+    assert_eq!(pods.len(), 7, "{pods:?}");
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let restricted: Api<Pod> = Api::namespaced(client.clone(), "towline");
+    let mut privileged = pods[0].1.clone();
+    privileged["spec"]["hostNetwork"] = true.into();
+    let refused = restricted.create(&dry_run, &serde_json::from_value(privileged).unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("violates PodSecurity \"restricted"), "{refused}");
+    for (namespace, pod) in pods {
+        let admitted = restricted.create(&dry_run, &serde_json::from_value(pod).unwrap()).await;
+        assert!(admitted.is_ok(), "a pod of {namespace}: {admitted:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let plane = ControlPlane::start(Options::named("deploy").with_crds(&[crds::DATABASES])).await.unwrap();
@@ -77,9 +106,22 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
     }
     let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    for directory in
-        ["hub", "base", "side-car", "side-car/hub", "status-sync", "inventory", "inventory-configmaps", "syncsets/base"]
-    {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let shop = json!({"metadata": {"name": "west-shop"}});
+    namespaces.create(&PostParams::default(), &serde_json::from_value(shop).unwrap()).await.unwrap();
+    for directory in [
+        "hub",
+        "hub/edge-west",
+        "base",
+        "token-renewal",
+        "side-car",
+        "side-car/hub",
+        "side-car/token-renewal",
+        "status-sync",
+        "inventory",
+        "inventory-configmaps",
+        "syncsets/base",
+    ] {
         apply(&kubeconfig, directory, &[]).await;
         let again = apply(&kubeconfig, directory, &[]).await;
         assert!(again.lines().all(|line| line.ends_with("unchanged")), "{directory} does not settle:\n{again}");
@@ -88,10 +130,14 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
     let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
     assert!(alerts.contains(&"TowlineSectionNotWell".to_owned()), "{alerts:?}");
-    let dashboards: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let dashboards: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
     let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
     assert_eq!(dashboard["panels"][0]["title"], "Are the clusters in step?");
+    // What it leaves out, `apply` does not delete.
+    let told = apply(&kubeconfig, "hub/edge-west-namespaces", &[]).await;
+    assert!(told.contains("rolebinding.rbac.authorization.k8s.io/towline-resource-sync-remote-west created"), "{told}");
+    admitted(&client).await;
     for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
