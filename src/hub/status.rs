@@ -70,7 +70,7 @@ impl status::Section for HubReport {
         Facts {
             flow: format!("{api}→database"),
             subject: "watches".to_owned(),
-            objects: Objects::counted([(ObjectState::InStep, self.0.watchers.count())]),
+            objects: Objects::counted([(ObjectState::InStep, self.0.watches.count())]),
             database: self.outage().map(|failure| full_text(&failure)),
             failing: self.faulty_files().or_else(|| self.unusable_broker()),
             not_ready: self.not_ready(),
@@ -107,7 +107,7 @@ impl status::Section for HubReport {
             "listening": tail.is_listening,
             "unreadable_rows": tail.unreadable,
             "ring": {"events": tail.ring.0, "bytes": tail.ring.1},
-            "watches": hub.watchers.count(),
+            "watches": hub.watches.count(),
             "waiting_bytes": hub.handle.waiting_bytes(),
             "holder": hub.holder.as_str(),
             "claims": claims.collect::<Vec<_>>(),
@@ -119,6 +119,6 @@ impl status::Section for HubReport {
     }
 
     fn refresh(&self, _facts: &Facts) {
-        self.0.metrics.set_watchers(self.0.watchers.count());
+        self.0.metrics.set_watchers(self.0.watches.count());
     }
 }

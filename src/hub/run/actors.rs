@@ -15,7 +15,7 @@ use super::super::metrics::HubMetrics;
 use super::super::plan::access::Access;
 use super::super::plan::tokens::Grants;
 use super::api::bodies::slots_for_answers;
-use super::api::watch::Watchers;
+use super::api::limits::Places;
 use super::api::{self, Api};
 use super::outages::Outages;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateHandle, RestartPolicy, Scope, gate};
@@ -54,7 +54,7 @@ pub struct Hub {
     pub bus: Option<(Broker, Leadership)>,
     pub tokens: Option<Reloaded<Grants>>,
     pub keys: Option<Reloaded<Keyring>>,
-    pub watchers: Arc<Watchers>,
+    pub watches: Arc<Places>,
     pub metrics: Arc<HubMetrics>,
     pub outages: Arc<Outages>,
     pub schema: watch::Sender<SchemaState>,
@@ -91,7 +91,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         bus,
         tokens,
         keys: config.keys(),
-        watchers: Arc::new(Watchers::new(config.max_watchers.get())),
+        watches: Arc::new(Places::for_watches(config.max_watchers.get())),
         metrics,
         outages: Arc::default(),
         schema: watch::Sender::new(waiting),
@@ -254,7 +254,9 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
         tail: hub.tail.clone(),
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
-        watchers: Arc::clone(&hub.watchers),
+        requests: Arc::new(Places::for_requests()),
+        bodies: Arc::new(Places::for_bodies()),
+        watches: Arc::clone(&hub.watches),
         metrics: Arc::clone(&hub.metrics),
         answers: slots_for_answers(),
         outages: Arc::clone(&hub.outages),

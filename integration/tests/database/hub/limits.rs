@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::hub::world::{Hub, LIMIT, database, run};
+use crate::hub::world::{Hub, LIMIT, database, folder, grant, run};
 
-/// Requests of a hub that are under way at once, watches and descriptions aside.
-const MOST_REQUESTS: usize = 256;
+/// Bodies of requests that arrive at a hub at once.
+const MOST_BODIES: usize = 256;
 
 /// A client that sends what it likes.
 pub(crate) struct Raw(TcpStream);
@@ -125,35 +125,36 @@ fn slow_heads_and_bodies_end_and_others_are_served_meanwhile() {
 
 /// A client beyond a limit gets 429, and its connection is not closed, whatever the other clients do.
 #[test]
-fn while_256_requests_and_all_watches_are_under_way_one_more_of_each_is_told_to_wait() {
+fn while_256_bodies_arrive_and_all_watches_are_served_one_more_of_each_is_told_to_wait_and_reads_are_answered() {
     const ALL: usize = 400;
     run(async {
         let hub = Hub::start(&database("toomany").await, &[("TOWLINE__HUB__MAX_WATCHERS", "1")]).await;
         hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await;
         let mut watch = hub.watch("/v1/clusters?watch=true", &[]);
         assert_eq!(watch.event().await.1["name"], "a");
-        // Heads that are complete, so that each request is under way, and bodies that don't arrive.
+        // Heads that are complete, and bodies that don't arrive.
         let mut clients = Vec::new();
         for _ in 0..ALL {
             clients.push(Raw::sending(&hub, &post(2)).await);
         }
-        let refused = u64::try_from(ALL - MOST_REQUESTS).expect("a number");
+        let refused = u64::try_from(ALL - MOST_BODIES).expect("a number");
         eventually("all beyond 256 to be refused", LIMIT, async || {
             // A machine that takes 30 s for this sees the first bodies end as too slow, and their places go to others.
-            let count = answered(&hub, "none", 429).await;
+            let count = answered(&hub, "/v1/clusters", 429).await;
             let late = answered(&hub, "/v1/clusters", 400).await;
             if count + late >= refused { Ok(()) } else { Err(format!("{count} and {late} of {refused}")) }
         })
         .await
         .expect("refusals");
-        let (request, one_watch) =
-            (hub.curl("/v1/clusters", &[]).await, hub.curl("/v1/clusters?watch=true", &[]).await);
+        let (body, one_watch) =
+            (hub.curl("/v1/clusters", &["--json", "[]"]).await, hub.curl("/v1/clusters?watch=true", &[]).await);
         let is_late = answered(&hub, "/v1/clusters", 400).await > 0;
-        for busy in [one_watch].into_iter().chain((!is_late).then_some(request)) {
+        for busy in [one_watch].into_iter().chain((!is_late).then_some(body)) {
             assert_eq!(busy.status, 429);
             assert!(busy.head.contains("retry-after: 1"), "{busy:?}");
             assert_eq!(busy.json()["type"], "urn:towline:problem:busy");
         }
+        hub.expect(200, "/v1/clusters", &[]).await;
         let line = watch.line().await.expect("the watch goes on");
         assert!(line.contains("BOOKMARK"), "{line}");
         let mut statuses = BTreeMap::new();
@@ -164,12 +165,44 @@ fn while_256_requests_and_all_watches_are_under_way_one_more_of_each_is_told_to_
         }
         let of = |status| statuses.get(&Some(status)).copied().unwrap_or_default();
         assert_eq!(of(422) + of(429) + of(400), ALL, "{statuses:?}");
-        assert!(of(422) <= MOST_REQUESTS && of(429) > 0, "{statuses:?}");
+        assert!(of(422) <= MOST_BODIES && of(429) > 0, "{statuses:?}");
         if of(400) == 0 {
-            assert_eq!((of(422), of(429)), (MOST_REQUESTS, ALL - MOST_REQUESTS));
+            assert_eq!((of(422), of(429)), (MOST_BODIES, ALL - MOST_BODIES));
         }
         hub.expect(201, "/v1/clusters", &["--json", &cluster("b")]).await;
         assert_eq!(watch.event().await.1["name"], "b");
+    });
+}
+
+#[test]
+fn a_token_whose_bodies_drip_keeps_no_other_out() {
+    const ALL: usize = 300;
+    run(async {
+        let file = folder("dripping").join("tokens");
+        let grants = [grant("write", "foo", "writer").await, grant("admin", "*", "administrator").await];
+        std::fs::write(&file, grants.concat()).expect("a file");
+        let path = file.display().to_string();
+        let hub = Hub::start(&database("dripping").await, &[("TOWLINE__HUB__TOKENS_FILE", path.as_str())]).await;
+        let head = post(2).replace("\r\n\r\n", "\r\nauthorization: Bearer writer\r\n\r\n");
+        let mut dripping = Vec::new();
+        for _ in 0..ALL {
+            dripping.push(Raw::sending(&hub, &head).await);
+        }
+        let refused = async || answered(&hub, "/v1/clusters", 429).await + answered(&hub, "none", 429).await;
+        let at_least = u64::try_from(ALL - MOST_BODIES).expect("a number");
+        eventually("what has no place to be refused", LIMIT, async || {
+            let count = refused().await + answered(&hub, "/v1/clusters", 400).await;
+            if count >= at_least { Ok(()) } else { Err(format!("{count} of {at_least}")) }
+        })
+        .await
+        .expect("refusals");
+        for number in 0..50 {
+            let sent = ["-H", "authorization: Bearer administrator", "--json", &cluster(&format!("c{number}"))];
+            hub.expect(201, "/v1/clusters", &sent).await;
+        }
+        let half = u64::try_from(ALL - MOST_BODIES / 2).expect("a number");
+        let late = answered(&hub, "/v1/clusters", 400).await;
+        assert!(late > 0 || refused().await == half, "{} of {half}", refused().await);
     });
 }
 

@@ -1,7 +1,8 @@
 //! The bodies of requests and of large answers.
 //!
-//! A large body has one of the slots for large requests while the rest of it arrives, and until its client has the answer. A large
-//! answer to a read has one of the slots for answers until its client has taken it, however slowly.
+//! A body takes a place among those that arrive, and its request one among those that are carried out once all of it is there: clients
+//! that send slowly hold up nobody else. A large body has one of the slots for large requests while the rest of it arrives, and until its
+//! client has the answer. A large answer to a read has one of the slots for answers until its client has taken it, however slowly.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,7 +13,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use tokio::time::{Instant, timeout_at};
 
+use super::Api;
+use super::limits::Place;
 use crate::documents::{LargeSlot, LargeSlots, Problem, ProblemKind};
+use crate::hub::plan::access::Caller;
 
 /// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
 const LARGEST: usize = 5 << 20;
@@ -28,8 +32,23 @@ pub(in crate::hub) fn slots_for_answers() -> LargeSlots {
     LargeSlots::new(MOST_ANSWERS, LARGE_ANSWER)
 }
 
-/// Reads the body of a request; a large one when it has a slot.
-pub(super) async fn read(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
+/// The body of a request, and what the request has until it is carried out.
+pub(super) struct Arrived {
+    pub(super) bytes: Bytes,
+    pub(super) slot: LargeSlot,
+    pub(super) place: Place,
+}
+
+/// Reads the body of a request, and takes a place for the request then.
+pub(super) async fn read(api: &Api, caller: &Caller, body: Body) -> Result<Arrived, Problem> {
+    let arriving = api.bodies.take(caller)?;
+    let (bytes, slot) = read_all(api.documents.slots(), body).await?;
+    drop(arriving);
+    Ok(Arrived { bytes, slot, place: api.requests.take(caller)? })
+}
+
+/// Reads a body; a large one when it has a slot.
+async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
     if body.size_hint().lower() > LARGEST as u64 {
         return Err(too_large());
     }
@@ -97,13 +116,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_bodies_wait_for_a_place_and_small_ones_do_not() {
         let slots = LargeSlots::new(1, LARGE);
-        let (text, slot) = read(&slots, of_size(LARGEST)).await.expect("there is a place");
+        let (text, slot) = read_all(&slots, of_size(LARGEST)).await.expect("there is a place");
         assert_eq!((text.len(), slot.is_for_large()), (LARGEST, true));
-        let (text, none) = read(&slots, of_size(LARGE)).await.expect("it needs none");
+        let (text, none) = read_all(&slots, of_size(LARGE)).await.expect("it needs none");
         assert_eq!((text.len(), none.is_for_large()), (LARGE, false));
-        let refused = read(&slots, of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
+        let refused = read_all(&slots, of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
         assert_eq!(refused, Some(ProblemKind::Busy));
-        let mut waiting = Box::pin(read(&slots, of_size(LARGE + 1)));
+        let mut waiting = Box::pin(read_all(&slots, of_size(LARGE + 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(slot);
         assert_eq!(waiting.await.expect("its turn has come").0.len(), LARGE + 1);
@@ -112,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_is_bounded_in_size_and_time() {
         let slots = LargeSlots::new(1, LARGE);
-        let refused = async |body| read(&slots, body).await.err().map(|problem| problem.kind);
+        let refused = async |body| read_all(&slots, body).await.err().map(|problem| problem.kind);
         assert_eq!(refused(of_size(LARGEST + 1)).await, Some(ProblemKind::TooLarge));
         assert_eq!(refused(Body::from(vec![b'x'; LARGEST + 1])).await, Some(ProblemKind::TooLarge), "it says so");
         let begun = Instant::now();

@@ -21,6 +21,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
+    let _place = api.requests.take(&asked.caller)?;
     let found = api.documents.store().found(&key).await?;
     let found = found.ok_or_else(|| not_found(&key))?;
     let version = found.version();
@@ -52,9 +53,10 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let (page, place) = list_json(&api.database, api.documents.blocking(), &query, &api.answers).await?;
+            let _place = api.requests.take(&asked.caller)?;
+            let (page, slot) = list_json(&api.database, api.documents.blocking(), &query, &api.answers).await?;
             let body = page_body(page, &query.filter);
-            Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, place)).into_response())
+            Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, slot)).into_response())
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The REST API: routes, what requests ask for, and their answers.
 //!
 //! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
-//! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say,
-//! and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all bodies take. `mounted` serves
-//! the routes of other jobs.
+//! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say, is
+//! there a place for it (`limits`), and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all
+//! bodies take. `mounted` serves the routes of other jobs.
 
 pub mod bodies;
 mod changes;
 pub mod contract;
 mod etag;
-mod limits;
+pub mod limits;
 mod lists;
 pub mod media;
 pub mod mounted;
@@ -30,7 +30,6 @@ use axum::routing::{MethodFilter, on};
 use http::HeaderValue;
 use http::header::X_CONTENT_TYPE_OPTIONS;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -45,10 +44,9 @@ use crate::db::Database;
 use crate::documents::{Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
 use crate::http::{Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
-use limits::MOST_REQUESTS;
+use limits::Places;
 use parameters::Parameters;
 use routes::{Action, Operation, operations};
-use watch::Watchers;
 
 /// The label of requests for the description of the API.
 const DESCRIPTION: &str = "description";
@@ -59,7 +57,11 @@ pub struct Api {
     pub documents: Documents,
     pub tail: Tail,
     pub access: Access,
-    pub watchers: Arc<Watchers>,
+    /// Places for requests that are carried out, watches aside.
+    pub requests: Arc<Places>,
+    /// Places for requests whose bodies arrive.
+    pub bodies: Arc<Places>,
+    pub watches: Arc<Places>,
     pub metrics: Arc<HubMetrics>,
     /// Slots for large answers to reads.
     pub answers: LargeSlots,
@@ -128,13 +130,11 @@ pub fn router(api: Arc<Api>) -> Router {
         answer.extensions_mut().insert(Route::new(DESCRIPTION));
         answer
     });
-    let places = Arc::new(Semaphore::new(MOST_REQUESTS));
     let metrics = Arc::clone(&api.metrics);
     router
         .merge(openapi::router(api.access.has_tokens(), api.mounted.clone()).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
-        .layer(from_fn_with_state(places, limits::admit))
         .layer(from_fn_with_state(metrics, observe))
 }
 

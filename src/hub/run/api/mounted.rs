@@ -8,11 +8,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use hyper::body::Bytes;
 
+use super::bodies::{self, Arrived};
 use super::contract::{DOCUMENTS, JSON, problems_of_mounted};
 use super::parameters::Parameters;
-use super::{Api, admit, bodies, media, refused};
-use crate::documents::{Problem, ProblemKind};
+use super::{Api, admit, media, refused};
+use crate::documents::{LargeSlot, Problem, ProblemKind};
 use crate::hub::metrics::Route;
 use crate::hub::run::problem;
 use crate::job::routes::{ApiRequest, ApiRoute};
@@ -50,13 +52,14 @@ async fn carry_out(
     let caller = admit(api, &parts, route.right.into())?;
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
     let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
-    // It has its place until the request has been carried out.
-    let (body, _place) = if route.body.is_some() {
+    let arrived = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
-        bodies::read(api.documents.slots(), body).await?
+        bodies::read(api, &caller, body).await?
     } else {
-        Default::default()
+        Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.take(&caller)? }
     };
+    // The slot and the place are kept until the request has been carried out.
+    let Arrived { bytes: body, slot: _slot, place: _place } = arrived;
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();

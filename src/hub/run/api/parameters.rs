@@ -227,12 +227,6 @@ impl Parameters {
     }
 }
 
-/// Whether a query asks for a watch, however it is written.
-pub(super) fn asks_for_a_watch(query: &str) -> bool {
-    let mut parts = query.split('&').filter_map(|part| part.split_once('='));
-    parts.any(|(name, value)| decode(name).as_deref() == Some("watch") && decode(value).as_deref() == Some("true"))
-}
-
 /// As forms are encoded: `+` is a space.
 fn decode(text: &str) -> Option<String> {
     let text = text.replace('+', " ");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt, stream};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -15,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::bodies::slots_for_answers;
+use super::limits::Places;
 use super::routes::{Action, operations};
-use super::watch::Watchers;
 use super::{Api, router};
 use crate::db::DatabaseSource;
 use crate::documents::{self, Keyring, Kind, SchemaState, Store, Tail, Writer};
 use crate::hub::metrics::HubMetrics;
 use crate::hub::plan::access::Access;
 use crate::hub::plan::tokens::{Grants, digest_of};
-use crate::job::routes::ApiRoute;
+use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, ApiRoutes, Right};
 
 /// An API whose database refuses connections.
 fn api(access: Access) -> Router {
@@ -56,7 +56,9 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         tail: Tail::new(database.clone()),
         database,
         access,
-        watchers: Arc::new(Watchers::new(10)),
+        requests: Arc::new(Places::for_requests()),
+        bodies: Arc::new(Places::for_bodies()),
+        watches: Arc::new(Places::for_watches(10)),
         metrics: Arc::new(HubMetrics::new()),
         answers: slots_for_answers(),
         outages: Arc::default(),
@@ -378,4 +380,94 @@ async fn a_watch_that_waits_until_it_can_begin_ends_with_the_server() {
         (StatusCode::SERVICE_UNAVAILABLE, Some("urn:towline:problem:unavailable"))
     );
     assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
+}
+
+/// More than there are places, and half of those.
+const MANY: usize = 300;
+const HALF: usize = 128;
+/// Left to administrators.
+const RESERVED: usize = 32;
+
+#[derive(serde::Serialize, utoipa::ToSchema)]
+struct Explained {
+    /// How it is.
+    how: String,
+}
+
+/// An API with a route whose answers never come.
+fn slow_api() -> Router {
+    let description = ApiDescription { id: "explain", tag: "slow", summary: "Explains", answer: "How it is" };
+    let slow = ApiRoute::new((Method::GET, "/v1/slow"), Right::Read, description, async |_: ApiRequest| {
+        std::future::pending::<Result<Explained, documents::Problem>>().await
+    });
+    let mounted = ApiRoutes::default();
+    mounted.mount([slow]);
+    api_mounting(tokens(), mounted.all())
+}
+
+/// A request whose body begins and does not end.
+fn dripping(token: &str) -> Request<Body> {
+    let begun = stream::iter([Ok::<_, std::convert::Infallible>("{")]);
+    let request = Request::post("/v1/clusters").header(CONTENT_TYPE, "application/json");
+    let request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    request.body(Body::from_stream(begun.chain(stream::pending()))).expect("a request")
+}
+
+fn get(path: &str, token: &str) -> Request<Body> {
+    let request = Request::get(path).header(AUTHORIZATION, format!("Bearer {token}"));
+    request.body(Body::empty()).expect("a request")
+}
+
+/// Sends requests, and returns those that are under way and the statuses of the others.
+fn send_many(
+    api: &Router,
+    request: impl Fn() -> Request<Body>,
+    many: usize,
+) -> (Vec<impl Future<Output = (StatusCode, Value)> + '_>, Vec<u16>) {
+    let (mut under_way, mut answered) = (Vec::new(), Vec::new());
+    for _ in 0..many {
+        let mut sent = Box::pin(send(api, request()));
+        match sent.as_mut().now_or_never() {
+            Some((status, _)) => answered.push(status.as_u16()),
+            None => under_way.push(sent),
+        }
+    }
+    (under_way, answered)
+}
+
+#[tokio::test]
+async fn bodies_that_drip_take_no_place_and_one_token_sends_half_of_them_at_most() {
+    let api = slow_api();
+    let (_unknown, refused) = send_many(&api, || dripping("unknown"), MANY);
+    assert_eq!(refused, vec![401; MANY], "they take nothing");
+    let (of_one, refused) = send_many(&api, || dripping("write-foo"), MANY);
+    assert_eq!((of_one.len(), refused), (HALF, vec![429; MANY - HALF]));
+    let (of_other, _) = send_many(&api, || dripping("write-*"), MANY);
+    assert_eq!(of_other.len(), 2 * HALF - RESERVED - HALF);
+    let (of_administrator, _) = send_many(&api, || dripping("admin-*"), MANY);
+    assert_eq!(of_administrator.len(), RESERVED);
+    // Requests without bodies have places of their own.
+    let (explained, refused) = send_many(&api, || get("/v1/slow", "write-foo"), HALF);
+    assert_eq!((explained.len(), refused), (HALF, vec![]));
+}
+
+#[tokio::test]
+async fn one_token_has_half_of_the_places_at_most_and_some_are_left_for_administrators() {
+    let api = slow_api();
+    let (of_one, refused) = send_many(&api, || get("/v1/slow", "read-*"), MANY);
+    assert_eq!((of_one.len(), refused), (HALF, vec![429; MANY - HALF]));
+    // Whoever is an administrator of some namespaces is none of all.
+    let (of_other, _) = send_many(&api, || get("/v1/slow", "admin-foo"), MANY);
+    assert_eq!(of_other.len(), 2 * HALF - RESERVED - HALF);
+    let (_, third) = send_many(&api, || get("/v1/slow", "write-foo"), 1);
+    assert_eq!(third, [429]);
+    for _ in 0..MANY {
+        let (status, _) = send(&api, get("/v1/clusters", "admin-*")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "the database is asked");
+    }
+    let (of_administrator, _) = send_many(&api, || get("/v1/slow", "admin-*"), MANY);
+    assert_eq!(of_administrator.len(), RESERVED);
+    drop(of_one);
+    let (under_way, _) = send_many(&api, || get("/v1/slow", "write-foo"), MANY);
+    assert_eq!(under_way.len(), 2 * HALF - RESERVED - (2 * HALF - RESERVED - HALF) - RESERVED);
 }

@@ -5,7 +5,7 @@
 //! in pieces. One of the ring is not held meanwhile: clients that take it slowly, however many, keep nothing in memory that would
 //! otherwise be gone. When it has left the ring, so has the watch.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use hyper::body::Bytes;
-use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::Api;
 use super::contract::{LINES, SERVER_SENT_EVENTS};
+use super::limits::Place;
 use super::media::Stream;
 use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
 use crate::hub::plan::access::Caller;
-use crate::hub::plan::tokens::{ActionScope, Role, TokenDigest};
+use crate::hub::plan::tokens::{ActionScope, Role};
 use crate::hub::run::problem;
 
 /// Bytes that are written at once, unless a single event is larger. As much as the HTTP stack buffers (`LARGEST_HEAD`).
@@ -36,63 +36,6 @@ const CHUNK: usize = 16 * 1024;
 const LARGE: usize = 8 * 1024;
 /// Room for what is around an object.
 const AROUND: usize = 64;
-
-/// The watches that this process serves. A lock, since each watch counts itself when it begins and when it ends; it is held for one
-/// look into the table.
-pub struct Watchers {
-    most: usize,
-    by_token: Mutex<(usize, HashMap<TokenDigest, usize>)>,
-}
-
-/// One of them. It counts until it is dropped.
-struct Counted {
-    watchers: Arc<Watchers>,
-    token: Option<TokenDigest>,
-}
-
-impl Watchers {
-    pub(in crate::hub) fn new(most: usize) -> Self {
-        Self { most, by_token: Mutex::default() }
-    }
-
-    pub(in crate::hub) fn count(&self) -> usize {
-        self.by_token.lock().0
-    }
-
-    /// Counts one more, unless there are too many of all, or of this token.
-    fn admit(self: &Arc<Self>, token: Option<TokenDigest>) -> Result<Counted, Problem> {
-        let busy = |title: String| Err(Problem::new(ProblemKind::Busy, title));
-        let mut counted = self.by_token.lock();
-        if counted.0 >= self.most {
-            return busy(format!("this replica serves {} watches already", self.most));
-        }
-        if let Some(token) = token {
-            let most = (self.most / 2).max(1);
-            let of_token = counted.1.entry(token).or_default();
-            if *of_token >= most {
-                return busy(format!("the token has {most} watches already"));
-            }
-            *of_token += 1;
-        }
-        counted.0 += 1;
-        Ok(Counted { watchers: Arc::clone(self), token })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut counted = self.watchers.by_token.lock();
-        counted.0 = counted.0.saturating_sub(1);
-        if let Some(token) = self.token
-            && let Some(of_token) = counted.1.get_mut(&token)
-        {
-            *of_token = of_token.saturating_sub(1);
-            if *of_token == 0 {
-                counted.1.remove(&token);
-            }
-        }
-    }
-}
 
 enum Chunk {
     /// Those of small events, or of an object of a page or window, which has room until it is taken.
@@ -137,7 +80,7 @@ struct Served {
     is_over: bool,
     /// What has ended it.
     end: Option<End>,
-    _counted: Counted,
+    _place: Place,
 }
 
 /// What ends a watch whatever its events are.
@@ -159,7 +102,7 @@ pub(super) async fn answer(
     lasts: Duration,
     stream: Stream,
 ) -> Result<Response, Problem> {
-    let counted = api.watchers.admit(caller.digest())?;
+    let place = api.watches.take(&caller)?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
@@ -187,7 +130,7 @@ pub(super) async fn answer(
         written: 0,
         is_over: false,
         end: None,
-        _counted: counted,
+        _place: place,
     };
     Ok(body_of(stream, Body::from_stream(served.chunks())))
 }
@@ -366,25 +309,6 @@ mod tests {
 
     use super::*;
     use crate::documents::{Document, Object};
-
-    #[test]
-    fn a_token_holds_at_most_half_of_all_watches() {
-        let watchers = Arc::new(Watchers::new(4));
-        let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
-        let first = watchers.admit(Some(one)).ok();
-        let second = watchers.admit(Some(one)).ok();
-        assert!(first.is_some() && second.is_some());
-        let refused = watchers.admit(Some(one)).err().map(|problem| problem.kind);
-        assert_eq!(refused, Some(ProblemKind::Busy));
-        drop(first);
-        let others = [watchers.admit(Some(one)).ok(), watchers.admit(Some(two)).ok(), watchers.admit(None).ok()];
-        assert!(others.iter().all(Option::is_some));
-        assert!(watchers.admit(Some(three)).is_err(), "four are all");
-        assert_eq!(watchers.count(), 4);
-        drop((second, others));
-        assert_eq!(watchers.count(), 0);
-        assert!(watchers.by_token.lock().1.is_empty(), "nothing is remembered of a token without watches");
-    }
 
     fn object(length: usize) -> Object {
         let row = json!({"id": "6f1c0000-0000-4000-8000-000000000000", "kind": "clusters", "namespace": "foo", "name": "c1",
