@@ -86,5 +86,7 @@ pub use validate::{
     is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use whole::CONDITION as IS_WHOLE;
-pub use work::{Counts, Finished, Shares, Turns, Work, WorkConsumer, WorkEnd, WorkQueue};
+pub use work::{
+    ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Shares, Turns, Work, WorkConsumer, WorkEnd, WorkQueue,
+};
 pub use writer::{WriteError, Writer, WriterHandle};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::granted::Work;
+use super::namespaces::{ClaimSlot, ClaimSlots};
 use super::queue::WorkQueue;
 use super::turns::Turns;
 use crate::actor::{Backoff, Scope};
@@ -29,7 +30,7 @@ const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
 /// Claims work while there are free slots.
 pub struct WorkConsumer {
     queue: WorkQueue,
-    slots: Arc<Semaphore>,
+    slots: ClaimSlots,
     turns: Turns,
     /// Whether the next slot takes the oldest row of any kind, before a hint may take it.
     is_turn: bool,
@@ -73,16 +74,16 @@ impl Subscriber for Wakes {
 
 impl WorkConsumer {
     /// One that takes a slot for each row.
-    pub fn new(queue: WorkQueue, slots: Arc<Semaphore>) -> Self {
+    pub fn new(queue: WorkQueue, slots: ClaimSlots) -> Self {
         Self { queue, slots, turns: Turns::default(), is_turn: false, failures: 0 }
     }
 
     /// Passes work on, each with a slot, until the actor drains. `deliver` must not block.
     ///
-    /// It looks for work once a second, and when the database notifies it; never without a free slot. Where a look has filled all slots,
-    /// the next one follows soon. With a broker it does not listen to the database, but claims the rows of the clusters that it has hints
-    /// of. The actor hands back claims that are granted while it drains.
-    pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, OwnedSemaphorePermit)) {
+    /// It looks for work once a second, and when the database notifies it; never without a free slot. Where a look has found all that it
+    /// may claim, the next one follows soon. With a broker it does not listen to the database, but claims the rows of the clusters that it
+    /// has hints of. The actor hands back claims that are granted while it drains.
+    pub async fn run(mut self, scope: &Scope, mut deliver: impl FnMut(Work, ClaimSlot)) {
         let (wakes, (keys, hints)) = (Wakes::default(), mpsc::channel(1));
         if let Some(broker) = self.queue.broker().cloned() {
             tokio::select! {
@@ -104,7 +105,7 @@ impl WorkConsumer {
         scope: &Scope,
         wakes: &Wakes,
         mut hints: mpsc::Receiver<Uuid>,
-        deliver: &mut impl FnMut(Work, OwnedSemaphorePermit),
+        deliver: &mut impl FnMut(Work, ClaimSlot),
     ) {
         let mut look_at = Instant::now();
         loop {
@@ -114,10 +115,15 @@ impl WorkConsumer {
                 next = self.next(look_at, wakes, &mut hints) => next,
             };
             let _work = scope.work();
+            let claimable = self.slots.claimable();
+            let most = slots.len().min(claimable.most);
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
-                Wake::Hint(cluster) => self.queue.claim_one(cluster).await.map(|work| work.into_iter().collect()),
-                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(slots.len()))).await,
+                Wake::Hint(cluster) => {
+                    let claimed = self.queue.claim_one(cluster, &claimable.without).await;
+                    claimed.map(|work| work.into_iter().collect())
+                }
+                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(most)), &claimable.without).await,
             };
             if matches!(wake, Wake::Look) {
                 look_at = Instant::now() + EVERY;
@@ -130,9 +136,12 @@ impl WorkConsumer {
                 }
             };
             self.failures = 0;
+            if let Some(work) = granted.first() {
+                self.slots.learn(work.has_neighbours);
+            }
             self.turns.taken(count(granted.len()));
             self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
-            if matches!(wake, Wake::Look) && granted.len() >= slots.len() {
+            if matches!(wake, Wake::Look) && granted.len() >= most {
                 // There may be more.
                 look_at = Instant::now() + AGAIN;
             }
@@ -140,6 +149,7 @@ impl WorkConsumer {
                 return self.hand_back(granted).await;
             }
             for (work, slot) in granted.into_iter().zip(slots) {
+                let slot = self.slots.given(slot, work.namespace());
                 deliver(work, slot);
             }
         }
@@ -157,6 +167,7 @@ impl WorkConsumer {
             tokio::select! {
                 () = wakes.0.notified() => {}
                 () = self.queue.returned() => {}
+                () = self.slots.has_less() => {}
             }
         };
         let wake = tokio::select! {
@@ -168,9 +179,11 @@ impl WorkConsumer {
             () = woken, if !has_failed => Wake::Look,
         };
         // The semaphore is never closed.
-        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return std::future::pending().await };
+        let Ok(first) = Arc::clone(self.slots.semaphore()).acquire_owned().await else {
+            return std::future::pending().await;
+        };
         let most = if matches!(wake, Wake::Look) { usize::MAX } else { 0 };
-        let further = std::iter::from_fn(|| Arc::clone(&self.slots).try_acquire_owned().ok()).take(most);
+        let further = std::iter::from_fn(|| Arc::clone(self.slots.semaphore()).try_acquire_owned().ok()).take(most);
         (wake, std::iter::once(first).chain(further).collect())
     }
 

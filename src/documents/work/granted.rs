@@ -25,12 +25,19 @@ pub struct Work {
     pub urgent: bool,
     /// How long its row had been ready.
     pub waited: Duration,
+    /// Whether other namespaces have clusters, too.
+    pub has_neighbours: bool,
     pub(super) holder: Holder,
     pub(super) claim: cluster::Claim,
     pub(super) registration: Registration,
 }
 
 impl Work {
+    /// The namespace of its document; empty if that is gone.
+    pub fn namespace(&self) -> &str {
+        self.name.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
     /// The claim, for requests to the cluster.
     pub fn claim(&self) -> &cluster::Claim {
         &self.claim

@@ -40,7 +40,21 @@ macro_rules! granted {
      from next where w.cluster = any (array(select cluster from next)) and w.cluster = next.cluster \
      returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
-       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text)"
+       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text), \
+       (select coalesce(min(c.namespace) < max(c.namespace), false) from clusters c where c.kind = 'clusters')"
+    };
+}
+/// Leaves out the rows of clusters of some namespaces, by the number of this parameter. Usually there are none, and nothing is looked up.
+macro_rules! not_of {
+    ($namespaces:literal) => {
+        concat!(
+            " and ($",
+            $namespaces,
+            " = '{}' or not exists (select from clusters c \
+             where c.kind = 'clusters' and c.id = cluster and c.namespace = any ($",
+            $namespaces,
+            "))) "
+        )
     };
 }
 /// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
@@ -48,12 +62,14 @@ macro_rules! granted {
 const CLAIM: &str = concat!(
     "with urgent as materialized ( \
        select cluster, ready_at from towline_work where urgent and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
-       order by ready_at limit $3 for update skip locked), \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)",
+    not_of!("5"),
+    "order by ready_at limit $3 for update skip locked), \
      others as materialized ( \
        select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) \
-       order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent))",
+    not_of!("5"),
+    "order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
      next as materialized (select * from urgent union all select * from others) ",
     granted!()
 );
@@ -61,7 +77,9 @@ const CLAIM: &str = concat!(
 const CLAIM_ONE: &str = concat!(
     "with next as materialized ( \
        select cluster, ready_at from towline_work where cluster = $3::text::uuid and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) for update skip locked) ",
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)",
+    not_of!("4"),
+    "for update skip locked) ",
     granted!()
 );
 static DONE: LazyLock<String> = LazyLock::new(|| {
@@ -190,10 +208,11 @@ impl WorkQueue {
         transaction.execute("ask", Text::Prepared(ASK), &params).await.map(|_| ())
     }
 
-    /// Claims what is ready, at most as many rows as there are slots. One statement; none without slots.
+    /// Claims what is ready, at most as many rows as there are slots, and none of clusters of some namespaces. One statement; none without
+    /// slots.
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
-    pub async fn claim(&self, shares: Shares) -> Result<Vec<Work>, Error> {
+    pub async fn claim(&self, shares: Shares, without: &[String]) -> Result<Vec<Work>, Error> {
         const QUERY: &str = "claim_work";
         if shares.slots() == 0 {
             return Ok(Vec::new());
@@ -205,6 +224,7 @@ impl WorkQueue {
             (&seconds as _, Type::FLOAT8),
             (&urgent as _, Type::INT8),
             (&oldest as _, Type::INT8),
+            (&without as _, Type::TEXT_ARRAY),
         ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
@@ -213,11 +233,17 @@ impl WorkQueue {
         granted.collect()
     }
 
-    /// Claims the row of a cluster, if it is ready and nobody has it. One statement; if it fails, see [`Self::claim`].
-    pub(super) async fn claim_one(&self, cluster: Uuid) -> Result<Option<Work>, Error> {
+    /// Claims the row of a cluster, if it is ready, nobody has it, and it is of none of these namespaces. One statement; if it fails, see
+    /// [`Self::claim`].
+    pub(super) async fn claim_one(&self, cluster: Uuid, without: &[String]) -> Result<Option<Work>, Error> {
         const QUERY: &str = "claim_hinted_work";
         let (holder, cluster, seconds) = (self.holder.as_str(), cluster.to_string(), self.held.lifetime().seconds());
-        let params = [(&holder as _, Type::TEXT), (&seconds as _, Type::FLOAT8), (&cluster as _, Type::TEXT)];
+        let params = [
+            (&holder as _, Type::TEXT),
+            (&seconds as _, Type::FLOAT8),
+            (&cluster as _, Type::TEXT),
+            (&without as _, Type::TEXT_ARRAY),
+        ];
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
         let rows = database.all(QUERY, Text::Prepared(CLAIM_ONE), &params).await?;
@@ -231,7 +257,7 @@ impl WorkQueue {
         let Ok(cluster) = cluster.parse() else { return Ok(None) };
         let (token, attempts): (i64, i32) = (column(query, row, 1)?, column(query, row, 3)?);
         let (wanted, urgent, seconds) = (column(query, row, 2)?, column(query, row, 4)?, column(query, row, 5)?);
-        let name: String = column(query, row, 6)?;
+        let (name, has_neighbours): (String, bool) = (column(query, row, 6)?, column(query, row, 7)?);
         let granted = self.held.granted(cluster, &name, token, sent).map(|(registration, claim)| Work {
             cluster,
             name,
@@ -240,6 +266,7 @@ impl WorkQueue {
             attempts: u32::try_from(attempts).unwrap_or_default(),
             urgent,
             waited: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
+            has_neighbours,
             holder: self.holder.clone(),
             claim,
             registration,

@@ -2,8 +2,8 @@
 //! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
 //! A pass takes a slot to connect, and a slot to work with the first answer of its cluster: so a cluster that does not answer holds
-//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to what has waited longest, so that neither
-//! starves.
+//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to any, so that neither starves. Of several
+//! namespaces none has all slots, and the next slot goes to the one that has fewest ([`Namespaces`]).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::documents::Turns;
+use crate::documents::{ClaimSlot, ClaimSlots, Namespaces, Turns, Work};
 
 /// Slots to connect, for each slot to work.
 const CONNECTING: usize = 4;
@@ -33,7 +33,7 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// The slots of a process. Clones are the same.
 #[derive(Clone)]
 pub struct Slots {
-    connecting: Arc<Semaphore>,
+    connecting: ClaimSlots,
     probing: Arc<Probing>,
     /// For clusters for which somebody has requested a pass.
     demanded: Arc<Probing>,
@@ -69,29 +69,43 @@ struct Appointments {
 }
 
 /// A slot to work on a cluster, until it is dropped. None while it is passed on.
-pub struct WorkSlot(Option<Arc<Working>>);
+pub struct WorkSlot {
+    of: Option<Arc<Working>>,
+    namespace: Arc<str>,
+}
 
 /// The slots to work. The lock is held for one decision, by tasks of one runtime.
 struct Working(Mutex<Queue>);
 
-/// Who waits for a slot, by number in the order of arrival. Nobody waits while one is free.
+/// Who waits for a slot, by number in the order of arrival. While one is free, only those wait whose namespace may have no more.
 struct Queue {
     free: usize,
+    namespaces: Namespaces,
     turns: Turns,
     next: u64,
-    urgent: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
-    other: BTreeMap<u64, oneshot::Sender<WorkSlot>>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+struct Waiting {
+    is_urgent: bool,
+    namespace: Arc<str>,
+    sender: oneshot::Sender<WorkSlot>,
 }
 
 impl Slots {
     /// Slots to work on this many clusters at once.
     pub fn new(max_in_flight: NonZeroUsize) -> Self {
         let most = max_in_flight.get();
-        let queue =
-            Queue { free: most, turns: Turns::default(), next: 0, urgent: BTreeMap::new(), other: BTreeMap::new() };
+        let queue = Queue {
+            free: most,
+            namespaces: Namespaces::new(most),
+            turns: Turns::default(),
+            next: 0,
+            waiting: BTreeMap::new(),
+        };
         let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
-            connecting: semaphore(most.saturating_mul(CONNECTING)),
+            connecting: ClaimSlots::new(most.saturating_mul(CONNECTING)),
             probing: Arc::new(Probing::new(most.saturating_mul(PROBING), most)),
             demanded: Arc::new(Probing::new(most, most)),
             slow: semaphore(most),
@@ -100,8 +114,8 @@ impl Slots {
     }
 
     /// The slots to connect, of which a worker takes one for each cluster that it claims.
-    pub fn connecting(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.connecting)
+    pub fn connecting(&self) -> ClaimSlots {
+        self.connecting.clone()
     }
 
     /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
@@ -119,13 +133,13 @@ impl Slots {
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
-    pub fn connect_now(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.connecting).try_acquire_owned().ok()
+    pub fn connect_now(&self, work: &Work) -> Option<ClaimSlot> {
+        self.connecting.try_take(work.namespace())
     }
 
     /// The same, after those that have waited longer.
-    pub async fn connect(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.connecting).acquire_owned().await.ok()
+    pub async fn connect(&self, work: &Work) -> Option<ClaimSlot> {
+        self.connecting.take(work.namespace()).await
     }
 
     /// A slot for a cluster that is worked on and takes long to answer, if one is free.
@@ -136,19 +150,22 @@ impl Slots {
     /// A slot to work on a cluster that has answered.
     ///
     /// Cancel safe; whoever asks again is the last in the queue.
-    pub async fn work(&self, is_urgent: bool) -> WorkSlot {
+    pub async fn work(&self, work: &Work) -> WorkSlot {
+        self.work_on(work.urgent, work.namespace(), work.has_neighbours).await
+    }
+
+    async fn work_on(&self, is_urgent: bool, namespace: &str, has_neighbours: bool) -> WorkSlot {
         let waiting = {
-            let mut queue = self.working.0.lock();
-            if queue.free > 0 {
-                queue.free -= 1;
-                queue.turns.taken(1);
-                return WorkSlot(Some(Arc::clone(&self.working)));
+            let (mut queue, namespace) = (self.working.0.lock(), Arc::<str>::from(namespace));
+            queue.namespaces.learn(has_neighbours);
+            if queue.free > 0 && queue.namespaces.may_take(&namespace) {
+                queue.take(&namespace);
+                return WorkSlot { of: Some(Arc::clone(&self.working)), namespace };
             }
             let (sender, receiver) = oneshot::channel();
             let number = queue.next;
             queue.next += 1;
-            let lane = if is_urgent { &mut queue.urgent } else { &mut queue.other };
-            lane.insert(number, sender);
+            queue.waiting.insert(number, Waiting { is_urgent, namespace, sender });
             receiver
         };
         match waiting.await {
@@ -205,38 +222,54 @@ impl Drop for ProbeSlot {
 }
 
 impl Queue {
-    /// The next in the queue who gets a slot.
-    fn pop(&mut self) -> Option<oneshot::Sender<WorkSlot>> {
-        let first = |lane: &BTreeMap<u64, _>| lane.first_key_value().map(|(number, _)| *number);
-        let is_urgent = match (first(&self.urgent), first(&self.other)) {
-            (Some(urgent), Some(other)) => self.turns.shares(1).oldest == 0 || urgent < other,
-            (urgent, _) => urgent.is_some(),
+    fn take(&mut self, namespace: &Arc<str>) {
+        self.free -= 1;
+        self.namespaces.take(namespace);
+        self.turns.taken(1);
+    }
+
+    fn give_back(&mut self, namespace: &str) {
+        self.free += 1;
+        self.namespaces.give_back(namespace);
+    }
+
+    /// Takes a slot for the next in the queue: of those whose namespace has fewest slots, the one that has waited longest. Where it is
+    /// the turn of urgent work, others only come if there is none.
+    fn next(&mut self) -> Option<Waiting> {
+        if self.free == 0 {
+            return None;
+        }
+        let prefers_urgent = self.turns.prefers_urgent();
+        let may_take = self.waiting.iter().filter(|(_, waiting)| self.namespaces.may_take(&waiting.namespace));
+        let rank = |(number, waiting): &(&u64, &Waiting)| {
+            (prefers_urgent && !waiting.is_urgent, self.namespaces.used(&waiting.namespace), **number)
         };
-        let lane = if is_urgent { &mut self.urgent } else { &mut self.other };
-        lane.pop_first().map(|(_, sender)| sender)
+        let (_, _, number) = may_take.map(|one| rank(&one)).min()?;
+        let next = self.waiting.remove(&number)?;
+        self.take(&next.namespace);
+        Some(next)
+    }
+}
+
+impl Working {
+    /// Gives free slots to those that wait for them.
+    fn hand_out(self: &Arc<Self>) {
+        loop {
+            let Some(Waiting { namespace, sender, .. }) = self.0.lock().next() else { return };
+            // A waiter that has given up is skipped.
+            if let Err(mut unused) = sender.send(WorkSlot { of: Some(Arc::clone(self)), namespace }) {
+                unused.of = None;
+                self.0.lock().give_back(&unused.namespace);
+            }
+        }
     }
 }
 
 impl Drop for WorkSlot {
     fn drop(&mut self) {
-        let Some(working) = self.0.take() else { return };
-        loop {
-            let next = {
-                let mut queue = working.0.lock();
-                let next = queue.pop();
-                match &next {
-                    Some(_) => queue.turns.taken(1),
-                    None => queue.free += 1,
-                }
-                next
-            };
-            let Some(next) = next else { return };
-            // A waiter that has given up is skipped.
-            match next.send(WorkSlot(Some(Arc::clone(&working)))) {
-                Ok(()) => return,
-                Err(mut unused) => unused.0 = None,
-            }
-        }
+        let Some(working) = self.of.take() else { return };
+        working.0.lock().give_back(&self.namespace);
+        working.hand_out();
     }
 }
 
@@ -256,7 +289,7 @@ mod tests {
         let before = slots.working.0.lock().next;
         let task = tokio::spawn({
             let slots = slots.clone();
-            async move { slots.work(is_urgent).await }
+            async move { slots.work_on(is_urgent, "alone", false).await }
         });
         while slots.working.0.lock().next == before {
             tokio::task::yield_now().await;
@@ -267,7 +300,7 @@ mod tests {
     #[tokio::test]
     async fn as_many_work_at_once_as_there_are_permits() {
         let slots = slots(2);
-        let (one, two) = (slots.work(false).await, slots.work(true).await);
+        let (one, two) = (slots.work_on(false, "alone", false).await, slots.work_on(true, "alone", false).await);
         let third = waiting(&slots, true).await;
         assert!(!third.is_finished());
         drop(one);
@@ -280,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
         let slots = slots(1);
-        let mut held = slots.work(true).await;
+        let mut held = slots.work_on(true, "alone", false).await;
         let mut other = Vec::new();
         for _ in 0..3 {
             other.push(waiting(&slots, false).await);
@@ -307,10 +340,48 @@ mod tests {
         assert_eq!(order.into_iter().collect::<String>(), "uuouuuouuuou");
     }
 
+    /// A tenant's clusters, however many and slow, keep nobody else's change waiting.
+    #[tokio::test]
+    async fn a_namespace_leaves_a_slot_to_the_others_and_the_next_one_goes_to_whoever_has_fewest() {
+        let slots = slots(4);
+        let ask = |namespace: &'static str| Box::pin(slots.work_on(true, namespace, true));
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..12 {
+            let mut asks = ask("slow");
+            match asks.as_mut().now_or_never() {
+                Some(slot) => held.push(slot),
+                None => waiting.push(asks),
+            }
+        }
+        assert_eq!(held.len(), 3, "it leaves one");
+        let first = ask("other").now_or_never().expect("a slot at once");
+        let mut second = ask("other");
+        assert!(second.as_mut().now_or_never().is_none());
+        held.pop();
+        let second = second.now_or_never().expect("the next slot, after eleven that have waited longer");
+        assert!(waiting.iter_mut().all(|asks| asks.as_mut().now_or_never().is_none()));
+        drop((first, second));
+        let granted = waiting.iter_mut().filter_map(|asks| asks.as_mut().now_or_never()).collect::<Vec<_>>();
+        assert_eq!(granted.len(), 1, "three of four, and the fourth is free");
+        assert_eq!(slots.working.0.lock().free, 1);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_is_alone_has_all_slots() {
+        let slots = slots(4);
+        let mut asks: Vec<_> = (0..5).map(|_| Box::pin(slots.work_on(false, "alone", false))).collect();
+        let granted = asks.iter_mut().filter_map(|asks| asks.as_mut().now_or_never()).collect::<Vec<_>>();
+        assert_eq!(granted.len(), 4);
+        // Others have registered clusters meanwhile.
+        let other = slots.work_on(false, "other", true);
+        drop(granted);
+        assert!(other.now_or_never().is_some());
+    }
+
     #[tokio::test]
     async fn whoever_gives_up_waiting_costs_no_permit() {
         let slots = slots(1);
-        let held = slots.work(false).await;
+        let held = slots.work_on(false, "alone", false).await;
         let (gone, also_gone) = (waiting(&slots, true).await, waiting(&slots, false).await);
         let stays = waiting(&slots, false).await;
         for task in [gone, also_gone] {
@@ -327,8 +398,8 @@ mod tests {
     #[tokio::test]
     async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
         let slots = slots(1);
-        let held = slots.work(false).await;
-        let mut late = Box::pin(slots.work(false));
+        let held = slots.work_on(false, "alone", false).await;
+        let mut late = Box::pin(slots.work_on(false, "alone", false));
         assert!(late.as_mut().now_or_never().is_none(), "it waits");
         drop(held);
         assert_eq!(slots.working.0.lock().free, 0, "it was granted");
@@ -338,7 +409,7 @@ mod tests {
 
     #[test]
     fn four_times_as_many_connect_and_eight_times_as_many_ask_silent_clusters() {
-        let free = |slots: &Slots| (slots.connecting().available_permits(), slots.probing.slots.available_permits());
+        let free = |slots: &Slots| (slots.connecting().free(), slots.probing.slots.available_permits());
         assert_eq!(free(&slots(64)), (256, 512));
         let small = slots(1);
         assert_eq!(free(&small), (4, 8));
@@ -356,7 +427,7 @@ mod tests {
         let demanded: Vec<_> = (0..8).map(|_| slots.probe(true)).collect();
         assert!(demanded.iter().all(Result::is_ok));
         assert!(slots.probe(true).is_err(), "all are taken");
-        assert_eq!(slots.connecting().available_permits(), 32, "those that answer are not held up");
+        assert_eq!(slots.connecting().free(), 32, "those that answer are not held up");
         drop(usual);
         assert!(slots.probe(true).is_ok());
     }

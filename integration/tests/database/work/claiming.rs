@@ -224,7 +224,7 @@ fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
             stage.run(fill).await;
             let (mut turns, mut order, mut held) = (Turns::default(), Vec::new(), Vec::new());
             loop {
-                let granted = process.queue.claim(turns.shares(slots)).await.expect("an answer");
+                let granted = process.queue.claim(turns.shares(slots), &[]).await.expect("an answer");
                 turns.taken(u32::try_from(granted.len()).expect("few"));
                 if granted.is_empty() {
                     break;
@@ -241,11 +241,11 @@ fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
         // Where nothing is urgent, all slots take the others, and the other way round.
         stage.run(fill).await;
         stage.run("delete from towline_work where urgent").await;
-        assert_eq!(process.queue.claim(Turns::default().shares(4)).await.expect("an answer").len(), 4);
+        assert_eq!(process.queue.claim(Turns::default().shares(4), &[]).await.expect("an answer").len(), 4);
         stage.run(fill).await;
         stage.run("delete from towline_work where not urgent").await;
         let shares = Shares { urgent_first: 0, oldest: 3 };
-        let mut oldest = clusters(&process.queue.claim(shares).await.expect("an answer"));
+        let mut oldest = clusters(&process.queue.claim(shares, &[]).await.expect("an answer"));
         oldest.sort_unstable();
         assert_eq!(oldest, [9, 10, 11]);
     });

@@ -1,30 +1,29 @@
 //! Waiting for work.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use towline::test_api::documents::{Finished, Work, WorkConsumer};
+use towline::test_api::documents::{ClaimSlot, ClaimSlots, Finished, Work, WorkConsumer};
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 
 /// A consumer with so many slots, and what it delivers.
 pub(crate) struct Waiting {
     pub(crate) running: Running,
-    pub(crate) delivered: mpsc::Receiver<(Work, OwnedSemaphorePermit)>,
+    pub(crate) delivered: mpsc::Receiver<(Work, ClaimSlot)>,
 }
 
 impl Waiting {
     pub(crate) fn start(process: &Process, slots: usize) -> Self {
-        let consumer = WorkConsumer::new(process.queue.clone(), Arc::new(Semaphore::new(slots)));
+        let consumer = WorkConsumer::new(process.queue.clone(), ClaimSlots::new(slots));
         let (sender, delivered) = mpsc::channel(slots);
         let deliver = move |work, slot| sender.try_send((work, slot)).expect("there is room for each slot");
         let running = Running::start(async move |scope| consumer.run(&scope, deliver).await);
         Self { running, delivered }
     }
 
-    pub(crate) async fn next(&mut self) -> (Work, OwnedSemaphorePermit) {
+    pub(crate) async fn next(&mut self) -> (Work, ClaimSlot) {
         timeout(LIMIT, self.delivered.recv()).await.expect("work is delivered").expect("it runs")
     }
 }
@@ -45,6 +44,37 @@ fn a_consumer_delivers_one_row_for_each_slot() {
         let third = waiting.next().await;
         assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 2);
         drop((second, third));
+    });
+}
+
+/// However many clusters of one namespace wait, and however long those take that were claimed, those of other namespaces have slots.
+#[test]
+fn a_cluster_of_another_namespace_is_claimed_next_while_a_namespace_has_half_of_the_slots() {
+    run(async {
+        let stage = Stage::new("neighbours").await;
+        let process = stage.process();
+        let documents = "insert into towline_documents \
+             select 'clusters', ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, \
+               case when n <= 40 then 'slow' else 'other' end, 'c' || n, '{}', '{}', '{}', 1, n, now(), now(), null, '{}', '{}', null \
+             from generate_series(1, 42) n";
+        stage.run(documents).await;
+        process.ask(&(1..=40).collect::<Vec<_>>(), true).await;
+        let mut waiting = Waiting::start(&process, 16);
+        let mut slow = Vec::new();
+        for _ in 0..12 {
+            slow.push(waiting.next().await);
+        }
+        assert!(slow.iter().all(|(work, _)| work.namespace() == "slow" && work.has_neighbours));
+        process.ask(&[41, 42], true).await;
+        let others = [waiting.next().await, waiting.next().await];
+        assert!(others.iter().all(|(work, _)| work.namespace() == "other"));
+        assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 14);
+        // It has half of the slots, with five less it does not.
+        for (work, slot) in slow.drain(..5) {
+            assert_eq!(process.done(work).await, Finished::Settled);
+            drop(slot);
+        }
+        assert_eq!(waiting.next().await.0.namespace(), "slow");
     });
 }
 

@@ -8,9 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::sync::Semaphore;
 use towline::test_api::db::Database;
-use towline::test_api::documents::{Broker, Work, WorkConsumer, WorkEnd, WorkQueue};
+use towline::test_api::documents::{Broker, ClaimSlots, Work, WorkConsumer, WorkEnd, WorkQueue};
 
 use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, run};
 
@@ -94,7 +93,7 @@ fn as_a_worker() {
 pub(crate) fn work(name: &str, url: &str, oracle: &str, slots: usize, broker: Option<Broker>) -> (Process, Running) {
     let process = Process::lasting(&open(url), SHORT);
     let queue = process.queue.clone().over(broker);
-    let consumer = WorkConsumer::new(queue, Arc::new(Semaphore::new(slots)));
+    let consumer = WorkConsumer::new(queue, ClaimSlots::new(slots));
     let (name, oracle) = (name.to_owned(), oracle.to_owned());
     let worked = Arc::new(Worked { queue: process.queue.clone(), database: open(url), name, oracle });
     let consumer = Running::start(async move |scope| {

@@ -166,7 +166,7 @@ impl Process {
 
     /// Claims at most so many rows, in order of their clusters.
     pub(crate) async fn claim(&self, slots: u32) -> Vec<Work> {
-        let mut claimed = self.queue.claim(Shares { urgent_first: 0, oldest: slots }).await.expect("an answer");
+        let mut claimed = self.queue.claim(Shares { urgent_first: 0, oldest: slots }, &[]).await.expect("an answer");
         claimed.sort_by_key(|work| work.cluster);
         claimed
     }

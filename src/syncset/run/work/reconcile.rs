@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,7 +22,7 @@ use super::slot::{ReconcileSlot, put_off};
 use super::target::{Halt, PassTarget};
 use super::worker::{Demand, Kept, Unfinished, Worker};
 use crate::cluster::full_text;
-use crate::documents::{Finished, OpenError, Work, WorkEnd, WriteError};
+use crate::documents::{ClaimSlot, Finished, OpenError, Work, WorkEnd, WriteError};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::pass::{End, Outcome, pass};
@@ -179,7 +178,7 @@ impl Worker {
     pub(super) async fn reconcile(
         &self,
         work: &Work,
-        slot: OwnedSemaphorePermit,
+        slot: ClaimSlot,
         stopping: &CancellationToken,
     ) -> Result<Reconciled, ReconcileError> {
         let (mut own_slot, mut again) = (ReconcileSlot::Connecting(slot), after(self.now(), SOON));
@@ -383,7 +382,7 @@ impl Worker {
                 return self.stopped_before(work, read, stop).await.map(Passed::ended);
             }
             // From now on it is one of those that answer.
-            let Some(slot) = self.slots.connect_now() else {
+            let Some(slot) = self.slots.connect_now(work) else {
                 *own_slot = ReconcileSlot::Nothing;
                 return Ok(Passed::Again);
             };

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::ReconcileError;
 use super::worker::Worker;
-use crate::documents::Work;
+use crate::documents::{ClaimSlot, Work};
 use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
 
 /// A request that takes longer is slow.
@@ -20,7 +19,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 
 /// The slot that a reconcile has while it connects, and then while it works.
 pub(super) enum ReconcileSlot {
-    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
@@ -58,7 +57,7 @@ impl Worker {
             biased;
             _ = work.expired() => Err(ReconcileError::Lost),
             () = stopping.cancelled() => Ok(began.elapsed()),
-            slot = self.slots.work(work.urgent) => {
+            slot = self.slots.work(work) => {
                 *own_slot = ReconcileSlot::Working(slot);
                 Ok(began.elapsed())
             }
@@ -78,7 +77,7 @@ impl Worker {
             _ = work.expired() => Err(ReconcileError::Lost),
             () = stopping.cancelled() => Err(ReconcileError::ShutsDown),
             // The semaphore is never closed.
-            Some(slot) = self.slots.connect() => {
+            Some(slot) = self.slots.connect(work) => {
                 *own_slot = ReconcileSlot::Connecting(slot);
                 Ok(())
             }

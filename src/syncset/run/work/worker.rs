@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ use super::prepare::Preparer;
 use super::reconcile::{ReconcileError, Reconciled, Rest};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
-use crate::documents::{Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
+use crate::documents::{ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
 use crate::syncset::config::SyncsetsConfig;
 use crate::syncset::plan::pass::Progress;
 use crate::syncset::run::idle::IdleClients;
@@ -145,7 +145,7 @@ impl Worker {
         let stopping = CancellationToken::new();
         // There are at most as many that have not begun as there are slots, of which each has one.
         let slots = self.slots.connecting();
-        let (deliver, mut claimed) = mpsc::channel(slots.available_permits().max(1));
+        let (deliver, mut claimed) = mpsc::channel(slots.free().max(1));
         let consumer = WorkConsumer::new(self.queue.clone(), slots);
         let mut under_way =
             UnderWay { worker: self.clone(), stopping: stopping.clone(), tasks: JoinSet::new(), of: HashMap::new() };
@@ -197,7 +197,7 @@ impl Worker {
     }
 
     /// Reconciles a cluster and ends the claim on it.
-    async fn work(&self, work: Work, slot: OwnedSemaphorePermit, stopping: CancellationToken) {
+    async fn work(&self, work: Work, slot: ClaimSlot, stopping: CancellationToken) {
         let reconciling = Reconciling::begin(&*self.observer, work.waited);
         let reconciled = if stopping.is_cancelled() {
             Err(ReconcileError::ShutsDown)
@@ -275,7 +275,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn begin(&mut self, work: Work, slot: OwnedSemaphorePermit) {
+    fn begin(&mut self, work: Work, slot: ClaimSlot) {
         let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
         let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
         self.of.insert(task.id(), cluster);
