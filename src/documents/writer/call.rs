@@ -56,6 +56,7 @@ enum ItemOutcome {
     Written,
     Conflict,
     Fenced,
+    Full,
 }
 
 /// The procedure's answer is not as this release expects it.
@@ -90,7 +91,7 @@ impl Calls {
             outcomes.iter().filter_map(|outcome| match outcome {
                 // An item that found nothing to delete has none.
                 Outcome::Written { version, .. } => Some(*version).filter(|version| *version > 0),
-                Outcome::Conflict { .. } | Outcome::Fenced => None,
+                Outcome::Conflict { .. } | Outcome::Fenced | Outcome::Full => None,
             })
         };
         if versions().min().is_some_and(|lowest| lowest <= self.newest) {
@@ -183,6 +184,7 @@ fn outcome(answer: ItemAnswer) -> Result<Outcome, Error> {
         ItemOutcome::Written => Outcome::Written { version: version.unwrap_or_default(), at },
         ItemOutcome::Conflict => Outcome::Conflict { present: version },
         ItemOutcome::Fenced => Outcome::Fenced,
+        ItemOutcome::Full => Outcome::Full,
     })
 }
 

@@ -50,9 +50,10 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
     let (scope, _stop) = crate::actor::Scope::standalone("writer");
     tokio::spawn(writer.run(scope));
     let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
+    let quota = documents::Quota { documents: 10, bytes: 1 << 20 };
     router(Arc::new(Api {
         advice: None,
-        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
+        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring, quota),
         tail: Tail::new(database.clone()),
         database,
         access,
