@@ -1,5 +1,5 @@
 -- What each namespace has of the documents that clients write: their number, and the bytes of their fields as they are stored. It is
--- counted by triggers, in the transactions that write. What has no namespace is counted under ''.
+-- counted by triggers, in the transactions that write. What has no namespace is not counted.
 create table towline_usage (
   namespace text collate "C" primary key, documents bigint not null, bytes bigint not null) with (fillfactor = 50);
 
