@@ -38,8 +38,8 @@ pub mod documents {
         BlockingPool, Broker, BusObserver, Change, ClaimSlot, ClaimSlots, Claims, Compacted, Compaction,
         ConnectionState, Continue, Counts, Document, Ending, Event, Expected, Fields, Filter, Finished, Grant, Holder,
         Item, Key, Keyring, Kind, LargeSlots, Leadership, ListError, ListQuery, Migrated, Object, OpenError, Outcome,
-        Page, Problem, ProblemKind, Purpose, Quota, Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget,
-        Turns, Watch, WatchQuery, Work, WorkClaim, WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle,
+        Page, Problem, ProblemKind, Purpose, Role, Row, SCHEMA, Shares, Store, Tail, Template, TextBudget, Turns,
+        Watch, WatchQuery, Work, WorkClaim, WorkConsumer, WorkEnd, WorkQueue, WriteError, Writer, WriterHandle,
         compact, list, list_json, migrate, open, renumber,
     };
 }

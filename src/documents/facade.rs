@@ -12,7 +12,7 @@ use super::blocking::{BlockingPool, ShutsDown};
 use super::body::{Body, LARGEST};
 use super::decide::{Action, Context, Decision, Effect, Fresh, Part, Request, decide, exists};
 use super::document::{Document, Key};
-use super::item::{Item, Outcome, Quota};
+use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::kind::Kind;
 use super::large::{LargeSlot, LargeSlots};
@@ -37,8 +37,6 @@ pub struct Documents {
     store: Store,
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
-    /// Of each namespace.
-    quota: Quota,
     blocking: BlockingPool,
     slots: LargeSlots,
 }
@@ -67,16 +65,9 @@ impl Done {
 }
 
 impl Documents {
-    /// Reads through `store` and writes through `writer`, in each namespace up to a quota. Each request uses the newest keys.
-    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>, quota: Quota) -> Self {
-        Self {
-            store,
-            writer,
-            keyring,
-            quota,
-            blocking: BlockingPool::default(),
-            slots: LargeSlots::new(MOST_LARGE, LARGE),
-        }
+    /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
+    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
+        Self { store, writer, keyring, blocking: BlockingPool::default(), slots: LargeSlots::new(MOST_LARGE, LARGE) }
     }
 
     pub fn store(&self) -> &Store {
@@ -114,9 +105,8 @@ impl Documents {
         let needs_slot = doublings(&request.action) > 0 && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take().await? } else { slot };
         let read = || self.read(&request.key, slot.clone());
-        let decide = |present| {
-            decided_blocking(Arc::clone(&request), Arc::clone(&keyring), self.quota, bytes, present, &self.blocking)
-        };
+        let decide =
+            |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
         rounds(&request, &slot, read, decide, write).await
     }
@@ -148,7 +138,6 @@ struct Decided<I> {
 async fn decided_blocking(
     request: Arc<Request>,
     keyring: Arc<Keyring>,
-    quota: Quota,
     bytes: usize,
     present: Option<StoredRow>,
     blocking: &BlockingPool,
@@ -159,15 +148,9 @@ async fn decided_blocking(
         let present = present.map(StoredRow::read).transpose()?;
         let context = Context { keyring: &keyring, fresh: Fresh::draw() };
         let (decision, item) = decided(present.as_ref(), &request, &context)?;
-        let item = item.map(|item| Prepared::from(Item { quota: Some(quota).filter(|_| takes_room(&item)), ..item }));
-        Ok(Decided { decision, item, length })
+        Ok(Decided { decision, item: item.map(Prepared::from), length })
     };
     if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }
-}
-
-/// Whether an item counts for the quota of a namespace: what is deleted needs no room.
-fn takes_room(item: &Item) -> bool {
-    item.changes.first().is_some_and(|change| change.kind.is_namespaced() && change.row.is_some())
 }
 
 /// Bytes of the longer text. A short patch of a large document takes as long as one that is as large.
@@ -245,19 +228,10 @@ where
             Outcome::Conflict { .. } => {}
             // Only items with a claim are fenced, and these have none.
             Outcome::Fenced => return Err(Problem::new(ProblemKind::Unavailable, "the write was fenced")),
-            Outcome::Full => return Err(exceeded(&request.key)),
         }
     }
     let title = format!("{} was changed by others {ROUNDS} times meanwhile", request.key);
     Err(Problem::new(ProblemKind::Conflict, title))
-}
-
-fn exceeded(key: &Key) -> Problem {
-    let title = format!(
-        "exceeded quota: the namespace `{}` has all that max_documents or max_mebibytes of the hub allow; deletions are carried out",
-        key.namespace
-    );
-    Problem::new(ProblemKind::Forbidden, title)
 }
 
 #[cfg(test)]

@@ -17,20 +17,9 @@ pub struct Item {
     /// The claim under which it is written; none for requests of clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<WorkClaim>,
-    /// What the namespace of the first change may have; none where that does not matter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub quota: Option<Quota>,
     /// Its changes, of different documents: the database refuses an item that changes one twice. The first one's version is the
     /// outcome's.
     pub changes: Vec<Change>,
-}
-
-/// What a namespace may have of the documents that clients write. Deletions, and changes of what is little, are not refused for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Quota {
-    pub documents: u64,
-    /// As they are stored.
-    pub bytes: u64,
 }
 
 /// A claim on the work of a cluster: a fencing token.
@@ -106,8 +95,6 @@ pub enum Outcome {
     },
     /// Nothing was written: the claim has ended or belongs to another process.
     Fenced,
-    /// Nothing was written: the namespace has all that its quota allows.
-    Full,
 }
 
 impl Row {
@@ -193,11 +180,10 @@ mod tests {
         put.terms = Some(vec![("env".to_owned(), "prod".to_owned())]);
         let delete = Change::delete(&Key::new(Kind::ClusterSync, "foo", "c1"), Expected::Any);
         let claim = WorkClaim { cluster: Uuid::nil(), holder: "towline-7c9f".to_owned(), token: 17 };
-        let quota = Some(Quota { documents: 3, bytes: 5 });
-        let item = Item { request: Uuid::nil(), claim: Some(claim), quota, changes: vec![put, delete] };
+        let item = Item { request: Uuid::nil(), claim: Some(claim), changes: vec![put, delete] };
         let nil = "00000000-0000-0000-0000-000000000000";
         let expected = json!({
-            "request": nil, "claim": {"cluster": nil, "holder": "towline-7c9f", "token": 17}, "quota": {"documents": 3, "bytes": 5}, "changes": [
+            "request": nil, "claim": {"cluster": nil, "holder": "towline-7c9f", "token": 17}, "changes": [
                 {"kind": "clusters", "namespace": "foo", "name": "c1", "expected": 41, "terms": [["env", "prod"]],
                  "row": {"id": nil, "labels": {"env": "prod"}, "annotations": {}, "finalizers": [], "generation": 2, "data": {},
                          "status": {}, "sealed": "\\x01ff"}},

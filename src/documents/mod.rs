@@ -62,7 +62,7 @@ pub use decide::{Action, Context, Effect, Fresh, IfMatch, Part, Request, decide,
 pub use document::{Document, Key, UnreadableRow};
 pub use facade::Documents;
 pub use filter::{Fields, Filter};
-pub use item::{Change, Expected, Item, Outcome, Quota, Row, WorkClaim};
+pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
 pub use keyring::{Keyring, OpenError, SealError, SealedWith};
 pub use kind::{Kind, Sealed};
 pub use large::{LargeSlot, LargeSlots};

@@ -14,7 +14,7 @@ use crate::config::fields::Fields;
 use crate::config::setting::{Setting, Unfit, one_of, read_unshown};
 use crate::config::source::Node;
 use crate::db::DatabaseSource;
-use crate::documents::{Keyring, Quota};
+use crate::documents::Keyring;
 use crate::http::{CertificateFiles, Reloaded};
 use crate::job;
 
@@ -26,10 +26,6 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 const SHORTEST_HISTORY: Duration = Duration::from_mins(5);
 /// Default of `history`.
 const HISTORY: Duration = Duration::from_hours(1);
-/// Default of `max_documents`: several for each of 10,000 clusters.
-const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(49_999);
-/// Default of `max_mebibytes`.
-const MAX_MEBIBYTES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(511);
 /// Default of `max_watchers`.
 const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
@@ -65,11 +61,6 @@ pub struct HubConfig {
     pub history: Duration,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
-    /// Limit of the documents of a namespace; 50,000 by default. Too small: owners of large fleets can't register clusters. Too
-    /// large: who may write in one namespace can fill the database.
-    pub max_documents: NonZeroUsize,
-    /// Limit of the MiB that they take in the database; 512 by default.
-    pub max_mebibytes: NonZeroUsize,
 }
 
 impl HubConfig {
@@ -89,8 +80,6 @@ impl HubConfig {
             amqp: None,
             history: HISTORY,
             max_watchers: MAX_WATCHERS,
-            max_documents: MAX_DOCUMENTS,
-            max_mebibytes: MAX_MEBIBYTES,
         }
     }
 
@@ -114,19 +103,11 @@ impl HubConfig {
         section.amqp = read_amqp(&mut fields, section.bus);
         fields.set_as::<History, _>("history", &mut section.history);
         fields.set("max_watchers", &mut section.max_watchers);
-        fields.set("max_documents", &mut section.max_documents);
-        fields.set("max_mebibytes", &mut section.max_mebibytes);
         if fields.faults() == before {
             section.check(&mut fields);
         }
         fields.finish();
         is_complete.then_some(section)
-    }
-
-    /// What a namespace may have.
-    pub fn quota(&self) -> Quota {
-        let number = |number: NonZeroUsize| u64::try_from(number.get()).unwrap_or(u64::MAX);
-        Quota { documents: number(self.max_documents), bytes: number(self.max_mebibytes).saturating_mul(1 << 20) }
     }
 
     /// The keys that seal fields, which follow their file; none without one.
@@ -290,7 +271,6 @@ mod tests {
         assert_eq!(section.listen.expect("an address").to_string(), "127.0.0.1:7070");
         assert!(section.is_local() && section.migrate && section.tokens_file.is_none() && section.keys_file.is_none());
         assert_eq!((section.history, section.max_watchers.get()), (Duration::from_hours(1), 1000));
-        assert_eq!(section.quota(), Quota { documents: 50_000, bytes: 512 << 20 });
         let (section, faults) = read(&[("listen", "")]);
         assert_eq!((section.expect("a section").listen, faults.len()), (None, 0));
     }

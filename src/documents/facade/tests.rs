@@ -8,8 +8,6 @@ use super::*;
 use crate::documents::decide::{IfMatch, Part};
 use crate::documents::{Body, Expected, Key, Kind, Operations};
 
-const QUOTA: Quota = Quota { documents: 2, bytes: 3 };
-
 fn stored(version: i64) -> Stored {
     let row = json!({"kind": "syncsets", "id": Uuid::nil(), "namespace": "foo", "name": "one", "labels": {}, "annotations": {},
         "finalizers": [], "generation": 1, "version": version, "created_at": "2026-11-21T23:40:00Z",
@@ -87,8 +85,7 @@ async fn a_short_syncset_whose_patches_have_aliases_keeps_the_runtime_s_thread_f
         "patch": text}]}});
     let body = Body::from_json(spec.to_string().as_bytes()).expect("a body");
     let (request, keyring, blocking) = (request(Action::Apply(body)), Keyring::default(), BlockingPool::default());
-    let mut asked =
-        Box::pin(decided_blocking(Arc::new(request), Arc::new(keyring), QUOTA, 100, Some(row(10)), &blocking));
+    let mut asked = Box::pin(decided_blocking(Arc::new(request), Arc::new(keyring), 100, Some(row(10)), &blocking));
     assert!(asked.as_mut().now_or_never().is_none(), "it was decided on this thread");
     assert_eq!(asked.await.map(|decided| decided.decision.effect), Ok(Effect::Changed));
 }

@@ -37,8 +37,8 @@ begin
   insert into towline_terms select distinct e->>0, e->>1, of_selector from jsonb_array_elements(terms) e;
 end $$;
 
--- items: [{request, claim?: {cluster, holder, token}, quota?: {documents, bytes}, changes: [{kind, namespace, name, expected, row?, terms?}, …]}, …]
--- result: [{outcome: written | conflict | fenced | full, version, at}, …], one element for each item, in order. `version` is that of the first
+-- items: [{request, claim?: {cluster, holder, token}, changes: [{kind, namespace, name, expected, row?, terms?}, …]}, …]
+-- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order. `version` is that of the first
 -- change; in a conflict, the present version of the first document that has another one than expected.
 --
 -- The changes of an item are of different documents: all are compared with what was there before the first one, so that the log would
@@ -98,7 +98,6 @@ begin
         end if;
       end loop;
     end if;
-    if verdict = 'written' and item ? 'quota' and towline_is_full(changes->0, item->'quota') then verdict := 'full'; end if;
     if verdict = 'written' then
       for i in 1 .. jsonb_array_length(changes) loop
         change := changes->(i - 1); r := looked[i]; w := null;

@@ -56,7 +56,6 @@ enum ItemOutcome {
     Written,
     Conflict,
     Fenced,
-    Full,
 }
 
 /// The procedure's answer is not as this release expects it.
@@ -91,7 +90,7 @@ impl Calls {
             outcomes.iter().filter_map(|outcome| match outcome {
                 // An item that found nothing to delete has none.
                 Outcome::Written { version, .. } => Some(*version).filter(|version| *version > 0),
-                Outcome::Conflict { .. } | Outcome::Fenced | Outcome::Full => None,
+                Outcome::Conflict { .. } | Outcome::Fenced => None,
             })
         };
         if versions().min().is_some_and(|lowest| lowest <= self.newest) {
@@ -184,7 +183,6 @@ fn outcome(answer: ItemAnswer) -> Result<Outcome, Error> {
         ItemOutcome::Written => Outcome::Written { version: version.unwrap_or_default(), at },
         ItemOutcome::Conflict => Outcome::Conflict { present: version },
         ItemOutcome::Fenced => Outcome::Fenced,
-        ItemOutcome::Full => Outcome::Full,
     })
 }
 

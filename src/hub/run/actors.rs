@@ -247,11 +247,11 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     let listening = listener.local_addr()?;
     tracing::info!(api = %listening, tls = tls.is_some(), "the hub listens");
     hub.listening.send_replace(Some(listening));
-    let (stop, store) = (CancellationToken::new(), Store::new(hub.database.clone()));
+    let stop = CancellationToken::new();
     let api = Arc::new(Api {
         advice: hub.routes.advice(),
         database: hub.database.clone(),
-        documents: Documents::new(store, hub.handle.clone(), hub.keyring(), hub.config.quota()),
+        documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
         tail: hub.tail.clone(),
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         requests: Arc::new(Places::for_requests()),

@@ -25,7 +25,6 @@ mod memory;
 mod metrics;
 mod outages;
 mod page;
-mod quotas;
 mod rotation;
 mod rough_bodies;
 mod secrets;

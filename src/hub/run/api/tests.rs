@@ -50,10 +50,9 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
     let (scope, _stop) = crate::actor::Scope::standalone("writer");
     tokio::spawn(writer.run(scope));
     let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
-    let quota = documents::Quota { documents: 10, bytes: 1 << 20 };
     router(Arc::new(Api {
         advice: None,
-        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring, quota),
+        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
         tail: Tail::new(database.clone()),
         database,
         access,
