@@ -3,8 +3,7 @@
 //! A client that is slow with the head of a request, or takes nothing of an answer, loses its connection. What a request may take
 //! (its body, its place among others) is its route's business.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -31,7 +29,7 @@ use super::tls::ServerTls;
 /// A client has to begin within this time: with the first byte, and with TLS with a whole handshake. [`Limits::longest_head`] may be far
 /// longer, since kept connections wait for it between two requests.
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
-/// That all connections are in use, or as many as one address may have, is logged once in this time.
+/// That all connections are in use is logged once in this time.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 /// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -41,9 +39,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Most open connections. A further client waits until one of them ends.
     pub most_connections: usize,
-    /// Most of them from one address: one more is closed at once, so that none keeps all others waiting. Clients behind a proxy
-    /// have its address.
-    pub most_of_address: usize,
     /// Deadline for the head of each request: since the connection began, or since the last answer was written. So a connection
     /// without requests is closed after this time, and a new one on which nothing arrives after ten seconds at most.
     pub longest_head: Duration,
@@ -95,11 +90,10 @@ impl Server {
         let reloading = keep_up_to_date(tls.as_ref().map(ServerTls::certificate));
         tokio::pin!(reloading);
         let places = Arc::new(Semaphore::new(limits.most_connections));
-        let Limits { most_connections, most_of_address, farewell, .. } = limits;
-        let addresses = Arc::new(Addresses { most: most_of_address, open: Mutex::default() });
+        let Limits { most_connections, farewell, .. } = limits;
         let service = Arc::new(Service { limits, refused_head, acceptor, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
-        let (mut told, mut told_of_address): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut told: Option<Instant> = None;
         loop {
             let accepted = async {
                 if places.available_permits() == 0 && told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
@@ -113,20 +107,13 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = accepted => match accepted {
                     Ok((stream, peer, place)) => {
-                        let Some(of_address) = addresses.open(peer.ip()) else {
-                            if told_of_address.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
-                                told_of_address = Some(Instant::now());
-                                tracing::warn!(server = name, %peer, most_of_address, "an address has too many connections, further ones are closed");
-                            }
-                            continue;
-                        };
                         let service = Arc::clone(&service);
                         connections.spawn(async move {
                             if let Err(reason) = service.converse(stream, peer).await {
                                 let source = std::error::Error::source(&reason);
                                 tracing::debug!(server = name, %peer, %reason, source, "connection ended");
                             }
-                            drop((place, of_address));
+                            drop(place);
                         });
                     }
                     Err(error) => {
@@ -142,52 +129,6 @@ impl Server {
         let all_ended = async { while connections.join_next().await.is_some() {} };
         // Dropping the set aborts the tasks that are left.
         let _ = timeout(farewell, all_ended).await;
-    }
-}
-
-/// The open connections of each address. A lock, since a connection gives its place back by itself.
-struct Addresses {
-    most: usize,
-    open: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// An open connection of an address, until it is dropped.
-struct OfAddress {
-    address: IpAddr,
-    of: Arc<Addresses>,
-}
-
-impl Addresses {
-    /// One more of this address, if it may have one.
-    fn open(self: &Arc<Self>, address: IpAddr) -> Option<OfAddress> {
-        let address = network_of(address);
-        let mut open = self.open.lock();
-        let count = open.entry(address).or_default();
-        if *count >= self.most {
-            return None;
-        }
-        *count += 1;
-        Some(OfAddress { address, of: Arc::clone(self) })
-    }
-}
-
-impl Drop for OfAddress {
-    fn drop(&mut self) {
-        let mut open = self.of.open.lock();
-        if let Some(count) = open.get_mut(&self.address) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                open.remove(&self.address);
-            }
-        }
-    }
-}
-
-/// A host has a whole network of 64 bits to choose its IPv6 addresses from.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -17,7 +17,6 @@ const LIMITS: Limits = Limits {
     // The kubelet, a scraper or two and a person need a handful. A client that says nothing must not keep the kubelet waiting.
     most_connections: 1024,
     // Probes of all replicas on a node come from one.
-    most_of_address: 1024,
     // The head is a few hundred bytes.
     longest_head: Duration::from_secs(1),
     // hyper's minimum.

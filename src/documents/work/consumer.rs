@@ -107,15 +107,23 @@ impl WorkConsumer {
         mut hints: mpsc::Receiver<Uuid>,
         deliver: &mut impl FnMut(Work, ClaimSlot),
     ) {
-        let mut look_at = Instant::now();
+        let (mut look_at, mut not_before) = (Instant::now(), Instant::now());
         loop {
+            let next = async {
+                sleep_until(not_before).await;
+                self.next(look_at, wakes, &mut hints).await
+            };
             let (wake, slots) = tokio::select! {
                 biased;
                 () = scope.draining() => return,
-                next = self.next(look_at, wakes, &mut hints) => next,
+                next = next => next,
             };
             let _work = scope.work();
             let claimable = self.slots.claimable();
+            if !claimable.without.is_empty() {
+                // There are free slots, and what is ready may be theirs who have their share: whatever wakes it would make it look again.
+                not_before = Instant::now() + AGAIN;
+            }
             let most = slots.len().min(claimable.most);
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
@@ -163,6 +171,7 @@ impl WorkConsumer {
         hints: &mut mpsc::Receiver<Uuid>,
     ) -> (Wake, Vec<OwnedSemaphorePermit>) {
         let has_failed = self.failures > 0;
+        let may_claim_all = self.slots.claimable().without.is_empty();
         let woken = async {
             tokio::select! {
                 () = wakes.0.notified() => {}
@@ -175,7 +184,8 @@ impl WorkConsumer {
             () = sleep_until(look_at) => Wake::Look,
             // After a failure, neither means that the next attempt succeeds.
             () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
-            Some(cluster) = hints.recv(), if !has_failed => Wake::Hint(cluster),
+            // A hint of a cluster that may not be claimed here is for another replica.
+            Some(cluster) = hints.recv(), if !has_failed && may_claim_all => Wake::Hint(cluster),
             () = woken, if !has_failed => Wake::Look,
         };
         // The semaphore is never closed.

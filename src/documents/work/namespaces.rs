@@ -2,16 +2,21 @@
 //!
 //! Where several namespaces have clusters, a namespace leaves a quarter of the slots to the others, so that whoever comes finds one; a slot
 //! that becomes free goes to the namespace with the fewest ([`Namespaces`]). [`ClaimSlots`] are the slots for clusters that were
-//! claimed: as long as a namespace has half of them, no further cluster of it is claimed.
+//! claimed: of a namespace that has its share of them, no further cluster is claimed. Of the slots that n namespaces have, each one's share is
+//! the part that it would have if one more came.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
 /// Of so many slots, one is left to other namespaces.
 const LEFT: usize = 4;
+/// Before a cluster that has answered a probe looks again whether its namespace may have one more slot.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// How many of a number of slots each namespace has.
 pub struct Namespaces {
@@ -29,7 +34,7 @@ pub struct ClaimSlots(Arc<Claimed>);
 struct Claimed {
     free: Arc<Semaphore>,
     namespaces: Mutex<Namespaces>,
-    /// A namespace has less than half of the slots again.
+    /// A namespace that had its share of the slots has fewer.
     has_less: Notify,
 }
 
@@ -86,15 +91,16 @@ impl Namespaces {
         self.slots.saturating_sub(left).max(1)
     }
 
-    fn has_half(&self, used: usize) -> bool {
-        self.are_several && used >= (self.slots / 2).max(1)
+    /// Whether so many slots are a namespace's share.
+    fn are_a_share(&self, used: usize) -> bool {
+        self.are_several && used >= self.slots.div_ceil(self.used.len() + 1)
     }
 
     fn claimable(&self) -> Claimable {
-        let (with_half, others): (Vec<_>, Vec<_>) = self.used.iter().partition(|(_, used)| self.has_half(**used));
+        let (with_share, others): (Vec<_>, Vec<_>) = self.used.iter().partition(|(_, used)| self.are_a_share(**used));
         let largest = others.into_iter().map(|(_, used)| *used).max().unwrap_or_default();
         Claimable {
-            without: with_half.into_iter().map(|(namespace, _)| namespace.to_string()).collect(),
+            without: with_share.into_iter().map(|(namespace, _)| namespace.to_string()).collect(),
             most: self.most().saturating_sub(largest).max(1),
         }
     }
@@ -115,16 +121,21 @@ impl ClaimSlots {
         self.0.free.available_permits()
     }
 
-    /// A slot for a cluster that was claimed before, if one is free.
+    /// A slot for a cluster that was claimed before, if one is free and its namespace may have one more.
     pub fn try_take(&self, namespace: &str) -> Option<ClaimSlot> {
         let permit = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
-        Some(self.given(permit, namespace))
+        let may_take = self.0.namespaces.lock().may_take(namespace);
+        may_take.then(|| self.given(permit, namespace))
     }
 
-    /// The same, after those that have waited longer.
-    pub async fn take(&self, namespace: &str) -> Option<ClaimSlot> {
-        let permit = Arc::clone(&self.0.free).acquire_owned().await.ok()?;
-        Some(self.given(permit, namespace))
+    /// The same, once there is one. Whoever waits for its namespace holds up no other.
+    pub async fn take(&self, namespace: &str) -> ClaimSlot {
+        loop {
+            if let Some(slot) = self.try_take(namespace) {
+                return slot;
+            }
+            sleep(AGAIN).await;
+        }
     }
 
     /// A slot for whatever will be claimed.
@@ -146,7 +157,7 @@ impl ClaimSlots {
         self.0.namespaces.lock().learn(are_several);
     }
 
-    /// Waits until a namespace that had half of the slots has fewer, since the last call.
+    /// Waits until a namespace that had its share of the slots has fewer, since the last call.
     ///
     /// Cancel safe.
     pub(super) async fn has_less(&self) {
@@ -157,9 +168,9 @@ impl ClaimSlots {
 impl Drop for ClaimSlot {
     fn drop(&mut self) {
         let mut namespaces = self.of.0.namespaces.lock();
-        let before = namespaces.used(&self.namespace);
+        let had_share = namespaces.are_a_share(namespaces.used(&self.namespace));
         namespaces.give_back(&self.namespace);
-        if namespaces.has_half(before) && !namespaces.has_half(before.saturating_sub(1)) {
+        if had_share {
             self.of.0.has_less.notify_one();
         }
     }
@@ -188,14 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn no_cluster_is_claimed_of_a_namespace_with_half_and_never_more_than_three_quarters_are_of_one() {
+    fn no_cluster_is_claimed_of_a_namespace_with_its_share_and_never_more_than_three_quarters_are_of_one() {
         let claimable = |used: &[(&str, usize)]| {
             let Claimable { without, most } = with(16, used).claimable();
             (without.join(" "), most)
         };
         assert_eq!(claimable(&[]), (String::new(), 12));
-        assert_eq!(claimable(&[("a", 7), ("b", 2)]), (String::new(), 5));
-        assert_eq!(claimable(&[("a", 8), ("b", 2)]), ("a".to_owned(), 10));
+        assert_eq!(claimable(&[("a", 5), ("b", 2)]), (String::new(), 7));
+        assert_eq!(claimable(&[("a", 6), ("b", 2)]), ("a".to_owned(), 10));
+        assert_eq!(claimable(&[("a", 6), ("b", 6)]), ("a b".to_owned(), 12), "a third one finds slots");
         assert_eq!(claimable(&[("a", 12)]), ("a".to_owned(), 12));
         let mut alone = with(16, &[("a", 12)]);
         alone.learn(false);
@@ -205,14 +217,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_to_claim_hears_when_a_namespace_has_less_than_half() {
+    async fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_has_less() {
         use futures::FutureExt;
         let slots = ClaimSlots::new(4);
         let mut held: Vec<_> = (0..3).map(|_| slots.try_take("a").expect("a free slot")).collect();
-        held.pop();
-        assert!(slots.has_less().now_or_never().is_none(), "it has half");
-        held.pop();
-        assert!(slots.has_less().now_or_never().is_some());
+        assert!(slots.try_take("a").is_none(), "one is for others");
+        for _ in 0..2 {
+            held.pop();
+            assert!(slots.has_less().now_or_never().is_some());
+        }
         drop(held);
         assert!(slots.has_less().now_or_never().is_none(), "it had less before");
         assert_eq!(slots.free(), 4);

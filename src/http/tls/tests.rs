@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn limits() -> Limits {
     Limits {
         most_connections: 9,
-        most_of_address: 9,
         longest_head: HEAD,
         largest_head: 8192,
         longest_stall: Duration::from_secs(30),

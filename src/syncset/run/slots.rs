@@ -137,8 +137,8 @@ impl Slots {
         self.connecting.try_take(work.namespace())
     }
 
-    /// The same, after those that have waited longer.
-    pub async fn connect(&self, work: &Work) -> Option<ClaimSlot> {
+    /// The same, once there is one.
+    pub async fn connect(&self, work: &Work) -> ClaimSlot {
         self.connecting.take(work.namespace()).await
     }
 

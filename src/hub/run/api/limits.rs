@@ -114,11 +114,8 @@ impl Drop for Place {
 
 /// The limits with this number of watches.
 pub(super) fn limits(max_watchers: usize) -> Limits {
-    let most_connections = 2 * max_watchers + MORE_CONNECTIONS;
     Limits {
-        most_connections,
-        // Enough for all watches and requests that one proxy passes on.
-        most_of_address: most_connections / 2,
+        most_connections: 2 * max_watchers + MORE_CONNECTIONS,
         longest_head: LONGEST_HEAD,
         largest_head: LARGEST_HEAD,
         longest_stall: LONGEST_STALL,

@@ -76,8 +76,7 @@ impl Worker {
             biased;
             _ = work.expired() => Err(ReconcileError::Lost),
             () = stopping.cancelled() => Err(ReconcileError::ShutsDown),
-            // The semaphore is never closed.
-            Some(slot) = self.slots.connect(work) => {
+            slot = self.slots.connect(work) => {
                 *own_slot = ReconcileSlot::Connecting(slot);
                 Ok(())
             }
