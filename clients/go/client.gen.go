@@ -589,6 +589,102 @@ type Fault struct {
 	Suggestion *string `json:"suggestion,omitempty"`
 }
 
+// History Who did what, the newest first.
+type History struct {
+	// Continue Continues the list; absent on its last page.
+	Continue *string         `json:"continue,omitempty"`
+	Items    []HistoryRecord `json:"items"`
+}
+
+// HistoryChange A change at one place of a document.
+type HistoryChange struct {
+	// After What is there now; absent if nothing is.
+	After interface{} `json:"after,omitempty"`
+
+	// Before What was there; absent if nothing was.
+	Before interface{} `json:"before,omitempty"`
+
+	// Path A JSON pointer.
+	Path string `json:"path"`
+}
+
+// HistoryDetails What a record tells besides.
+type HistoryDetails struct {
+	// Changes What changed in labels, annotations, finalizers and own fields.
+	Changes *[]HistoryChange `json:"changes,omitempty"`
+
+	// Count The number of refused requests, of clusters or of fields.
+	Count *int64 `json:"count,omitempty"`
+
+	// Hidden Fields that changed and are not shown: sealed ones, and the status.
+	Hidden *[]string `json:"hidden,omitempty"`
+	Note   *string   `json:"note,omitempty"`
+
+	// Request The first one of refused requests: its method and its path.
+	Request *string `json:"request,omitempty"`
+
+	// Result What became of the document: created, changed, deleted, or waits for its finalizers.
+	Result *string `json:"result,omitempty"`
+
+	// Status The status of refused requests.
+	Status *int32 `json:"status,omitempty"`
+
+	// TooLarge Whether the changes are not stored, since they have more than 64 KiB.
+	TooLarge *bool `json:"tooLarge,omitempty"`
+}
+
+// HistoryRecord A change of a document by a client, or what else an operator did.
+type HistoryRecord struct {
+	// Actor The name of the token, or the account of a command that uses the database itself. Absent without a token.
+	Actor *string `json:"actor,omitempty"`
+
+	// Address The address that it came from; behind a proxy that of the proxy.
+	Address *string `json:"address,omitempty"`
+
+	// At When, by the database's clock.
+	At string `json:"at"`
+
+	// Changes What changed in labels, annotations, finalizers and own fields.
+	Changes *[]HistoryChange `json:"changes,omitempty"`
+
+	// Count The number of refused requests, of clusters or of fields.
+	Count *int64 `json:"count,omitempty"`
+
+	// Hidden Fields that changed and are not shown: sealed ones, and the status.
+	Hidden *[]string `json:"hidden,omitempty"`
+
+	// ID The document's id.
+	ID *string `json:"id,omitempty"`
+
+	// Kind The document's kind. Absent in what concerns no document.
+	Kind      *string `json:"kind,omitempty"`
+	Name      *string `json:"name,omitempty"`
+	Namespace *string `json:"namespace,omitempty"`
+	Note      *string `json:"note,omitempty"`
+
+	// Request The first one of refused requests: its method and its path.
+	Request *string `json:"request,omitempty"`
+
+	// ResourceVersion The version that the document became.
+	ResourceVersion *string `json:"resourceVersion,omitempty"`
+
+	// Result What became of the document: created, changed, deleted, or waits for its finalizers.
+	Result *string `json:"result,omitempty"`
+
+	// Status The status of refused requests.
+	Status *int32 `json:"status,omitempty"`
+
+	// TooLarge Whether the changes are not stored, since they have more than 64 KiB.
+	TooLarge *bool `json:"tooLarge,omitempty"`
+
+	// Verb What was asked for: create, apply, replace, patch, delete, replace-status, patch-status, resync, approve, rotate-key, renumber, migrate;
+	// refused for requests that were answered with 401, 403 or 429.
+	Verb string `json:"verb"`
+
+	// Via The way in: api, admin (a daemon's admin server) or database (a command, or the hub itself).
+	Via string `json:"via"`
+}
+
 // JSONPatchOp What an operation of a JSON patch does.
 type JSONPatchOp string
 
@@ -1255,7 +1351,7 @@ type SyncSetDiffOfObject struct {
 	// Action `conflict`, `failed`, `create`, `change`, `recreate`, `delete`, or `keep` of one that would be dropped and stay.
 	Action string `json:"action"`
 
-	// Note The fields and managers of a conflict, or why it would be refused or kept.
+	// Note The fields and managers of a conflict, or why it would be refused or kept; `(changed)` for a Secret.
 	Note *string `json:"note,omitempty"`
 
 	// Object `Deployment.apps default/agent`.
@@ -1658,6 +1754,27 @@ type ReplaceClusterSyncStatusParams struct {
 
 	// IfMatch The document must have this ETag
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// ListHistoryParams defines parameters for ListHistory.
+type ListHistoryParams struct {
+	// Kind Kind of one document, as in paths: syncsets. Needs name
+	Kind *string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Namespace Only documents of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Name Name of one document. Needs kind
+	Name *string `form:"name,omitempty" json:"name,omitempty"`
+
+	// Since Nothing before this time (RFC 3339)
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Limit Most records of the page; 100 by default. It may have fewer
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the page before has under continue
+	Continue *string `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListSecretsParams defines parameters for ListSecrets.
@@ -2823,6 +2940,11 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatus(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListHistory Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
+	//
+	// Corresponds with GET /v1/history (the `ListHistory` operationId).
+	ListHistory(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSecrets List documents, or watch them with `watch=true`
 	//
 	// Corresponds with GET /v1/secrets (the `ListSecrets` operationId).
@@ -3646,6 +3768,21 @@ func (c *Client) ReplaceClusterSyncStatusWithBody(ctx context.Context, namespace
 // Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 func (c *Client) ReplaceClusterSyncStatus(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceClusterSyncStatusRequest(c.Server, namespace, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListHistory Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
+//
+// Corresponds with GET /v1/history (the `ListHistory` operationId).
+func (c *Client) ListHistory(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListHistoryRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6038,6 +6175,120 @@ func NewReplaceClusterSyncStatusRequestWithBody(server string, namespace string,
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListHistoryRequest constructs an http.Request for the ListHistory method
+func NewListHistoryRequest(server string, params *ListHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Name != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", *params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", *params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -8808,6 +9059,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatusWithResponse(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceClusterSyncStatusResponse, error)
 
+	// ListHistoryWithResponse Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/history (the `ListHistory` operationId).
+	ListHistoryWithResponse(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*ListHistoryResponse, error)
+
 	// ListSecretsWithResponse List documents, or watch them with `watch=true`
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -10286,6 +10544,62 @@ func (r ReplaceClusterSyncStatusResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r ReplaceClusterSyncStatusResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ListHistoryResponse401Headers the declared response headers of an HTTP 401 response for ListHistory
+type ListHistoryResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListHistoryResponse429Headers the declared response headers of an HTTP 429 response for ListHistory
+type ListHistoryResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListHistoryResponse503Headers the declared response headers of an HTTP 503 response for ListHistory
+type ListHistoryResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *History
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListHistoryResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListHistoryResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListHistoryResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListHistoryResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -12541,6 +12855,19 @@ func (c *ClientWithResponses) ReplaceClusterSyncStatusWithResponse(ctx context.C
 		return nil, err
 	}
 	return ParseReplaceClusterSyncStatusResponse(rsp)
+}
+
+// ListHistoryWithResponse Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/history (the `ListHistory` operationId).
+func (c *ClientWithResponses) ListHistoryWithResponse(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*ListHistoryResponse, error) {
+	rsp, err := c.ListHistory(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListHistoryResponse(rsp)
 }
 
 // ListSecretsWithResponse List documents, or watch them with `watch=true`
@@ -15375,6 +15702,107 @@ func ParseReplaceClusterSyncStatusResponse(rsp *http.Response) (*ReplaceClusterS
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceClusterSyncStatusResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListHistoryResponse parses an HTTP response from a ListHistoryWithResponse call
+func ParseListHistoryResponse(rsp *http.Response) (*ListHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest History
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListHistoryResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListHistoryResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListHistoryResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -1,4 +1,5 @@
-//! Compaction: deletes rows of the log that nobody needs, and raises the version down to which it is complete.
+//! Compaction: deletes rows of the log that nobody needs, raises the version down to which it is complete, and deletes old records of
+//! who did what.
 //!
 //! State: none; the cursor is in the database, in the row of the claim. Only the holder of the leader claim `compaction` runs it:
 //! the function looks at the claim itself, so that a process that was stopped moves nothing. Nobody sends to this actor. It runs
@@ -16,7 +17,7 @@ use crate::db::{self, Database, Type, column};
 
 /// Between two runs.
 const EVERY: Duration = Duration::from_mins(1);
-/// Rows that one step looks at: a step that looked at fewer was the last.
+/// Rows that one step looks at, and most records that it deletes: a step that met fewer of both was the last.
 const STEP: i64 = 5_000;
 /// No step takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
@@ -28,6 +29,8 @@ pub struct Compacted {
     pub scanned: i64,
     /// Rows that it deleted.
     pub removed: i64,
+    /// Records of who did what that it deleted.
+    pub expired: i64,
 }
 
 /// Compaction. Its clones are instances that take over from each other.
@@ -35,13 +38,21 @@ pub struct Compacted {
 pub struct Compaction {
     database: Database,
     leadership: Leadership,
-    history: Duration,
+    keeps: Keeps,
+}
+
+/// What compaction keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeps {
+    /// Rows of the log that are younger.
+    pub history: Duration,
+    /// Records of who did what that are younger.
+    pub audit: Duration,
 }
 
 impl Compaction {
-    /// Compaction that keeps the rows of the last `history`.
-    pub fn new(database: Database, leadership: Leadership, history: Duration) -> Self {
-        Self { database, leadership, history }
+    pub fn new(database: Database, leadership: Leadership, keeps: Keeps) -> Self {
+        Self { database, leadership, keeps }
     }
 
     /// The actor, under its name `compaction`.
@@ -73,8 +84,8 @@ impl Compaction {
     async fn compact(&self, scope: &Scope, grant: &Grant) -> Result<(), db::Error> {
         while grant.check().is_ok() && !scope.is_draining() {
             let _work = scope.work();
-            let step = compact(&self.database, grant, self.history).await?;
-            if step.scanned < STEP {
+            let step = compact(&self.database, grant, self.keeps).await?;
+            if step.scanned < STEP && step.expired < STEP {
                 break;
             }
         }
@@ -83,12 +94,18 @@ impl Compaction {
 }
 
 /// One step under a grant of the role.
-pub async fn compact(database: &Database, grant: &Grant, history: Duration) -> Result<Compacted, db::Error> {
+pub async fn compact(database: &Database, grant: &Grant, keeps: Keeps) -> Result<Compacted, db::Error> {
     const QUERY: &str = "compact";
-    const TEXT: &str = "select scanned, removed from towline_compact($1, $2, make_interval(secs => $3))";
-    let (holder, seconds) = (grant.holder.as_str(), history.as_secs_f64());
-    let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&seconds as _, Type::FLOAT8)];
+    const TEXT: &str = "select scanned, removed, expired from towline_compact($1, $2, make_interval(secs => $3)), \
+         towline_expire($1, $2, make_interval(secs => $4)) expired";
+    let (holder, history, audit) = (grant.holder.as_str(), keeps.history.as_secs_f64(), keeps.audit.as_secs_f64());
+    let params = [
+        (&holder as _, Type::TEXT),
+        (&grant.token as _, Type::INT8),
+        (&history as _, Type::FLOAT8),
+        (&audit as _, Type::FLOAT8),
+    ];
     let rows = database.all(QUERY, TEXT, &params).await?;
     let Some(row) = rows.first() else { return Ok(Compacted::default()) };
-    Ok(Compacted { scanned: column(QUERY, row, 0)?, removed: column(QUERY, row, 1)? })
+    Ok(Compacted { scanned: column(QUERY, row, 0)?, removed: column(QUERY, row, 1)?, expired: column(QUERY, row, 2)? })
 }

@@ -167,6 +167,13 @@ impl Serialize for Document {
     }
 }
 
+impl Timestamp {
+    /// Whether the database can have it: it calls the year before the first one otherwise.
+    pub fn is_storable(&self) -> bool {
+        !self.0.starts_with('-') && !self.0.starts_with("0000")
+    }
+}
+
 impl FromStr for Timestamp {
     type Err = jiff::Error;
 

@@ -12,6 +12,7 @@ use super::blocking::{BlockingPool, ShutsDown};
 use super::body::{Body, LARGEST};
 use super::decide::{Action, Context, Decision, Effect, Fresh, Part, Request, decide, exists};
 use super::document::{Document, Key};
+use super::history::{Author, Record};
 use super::item::{Item, Outcome};
 use super::keyring::Keyring;
 use super::kind::Kind;
@@ -95,20 +96,25 @@ impl Documents {
         if has_patches { self.blocking.apart(check).await } else { check() }
     }
 
-    /// Carries out a request with a body of so many bytes, which has this slot. Its sender has the right to it.
+    /// Carries out a request of this author with a body of so many bytes, which has this slot. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
     /// if it had to wait for its slot.
-    pub async fn change(&self, request: Request, bytes: usize, slot: LargeSlot) -> Result<Done, Problem> {
-        let (request, keyring) = (Arc::new(request), Arc::clone(&self.keyring.borrow()));
+    pub async fn change(
+        &self,
+        (request, author): (Request, Author),
+        bytes: usize,
+        slot: LargeSlot,
+    ) -> Result<Done, Problem> {
+        let (request, keyring) = (Arc::new((request, author)), Arc::clone(&self.keyring.borrow()));
         // Copies may make a large document of a small one.
-        let needs_slot = doublings(&request.action) > 0 && !slot.is_for_large();
+        let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take().await? } else { slot };
-        let read = || self.read(&request.key, slot.clone());
+        let read = || self.read(&request.0.key, slot.clone());
         let decide =
             |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
-        rounds(&request, &slot, read, decide, write).await
+        rounds(&request.0, &slot, read, decide, write).await
     }
 
     /// The present document, with the slot that it needs.
@@ -136,18 +142,19 @@ struct Decided<I> {
 
 /// A decision about the present document; of a large one on another thread.
 async fn decided_blocking(
-    request: Arc<Request>,
+    asked: Arc<(Request, Author)>,
     keyring: Arc<Keyring>,
     bytes: usize,
     present: Option<StoredRow>,
     blocking: &BlockingPool,
 ) -> Result<Decided<Prepared>, Problem> {
-    let length = grown(longest(bytes, present.as_ref()), &request.action);
-    let reads_patches = reads_patches(&request, present.as_ref());
+    let length = grown(longest(bytes, present.as_ref()), &asked.0.action);
+    let reads_patches = reads_patches(&asked.0, present.as_ref());
     let decide = move || {
         let present = present.map(StoredRow::read).transpose()?;
         let context = Context { keyring: &keyring, fresh: Fresh::draw() };
-        let (decision, item) = decided(present.as_ref(), &request, &context)?;
+        let (request, author) = &*asked;
+        let (decision, item) = decided(present.as_ref(), request, author, &context)?;
         Ok(Decided { decision, item: item.map(Prepared::from), length })
     };
     if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }
@@ -191,10 +198,20 @@ fn reads_patches(request: &Request, present: Option<&StoredRow>) -> bool {
 fn decided(
     present: Option<&Stored>,
     request: &Request,
+    author: &Author,
     context: &Context<'_>,
 ) -> Result<(Decision, Option<Item>), Problem> {
     let mut decision = decide(present, request, context)?;
-    let item = decision.item.take().filter(|_| !request.dry_run);
+    let mut item = decision.item.take().filter(|_| !request.dry_run);
+    // The first change is that of the document, whatever else goes along with it.
+    if let Some(change) = item.as_mut().and_then(|item| item.changes.first_mut()) {
+        let seals = change.row.as_ref().is_some_and(|row| row.sealed.is_some());
+        let before = present.map(|present| &present.document);
+        let after = Some(&decision.document).filter(|_| decision.effect != Effect::Deleted);
+        let words = [request.action.verb(), decision.effect.word()];
+        let sealed = request.key.kind.sealed().filter(|_| seals);
+        change.record = Some(Record::of(author, words, [before, after], sealed));
+    }
     Ok((decision, item))
 }
 

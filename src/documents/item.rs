@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::document::{Document, Key, Timestamp};
+use super::history::Record;
 use super::kind::Kind;
 
 /// Changes that are made together or not at all. As JSON it is an item of the procedure `towline_write`.
@@ -47,6 +48,9 @@ pub struct Change {
     /// Terms of its selector, which replace the present ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terms: Option<Vec<(String, String)>>,
+    /// Who asked for it, for `towline_history`; `None` where no client did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<Record>,
 }
 
 /// The version that a change requires.
@@ -123,7 +127,7 @@ impl Change {
     /// A change that deletes the document.
     pub fn delete(key: &Key, expected: Expected) -> Self {
         let Key { kind, namespace, name } = key.clone();
-        Self { kind, namespace, name, expected, row: None, terms: None }
+        Self { kind, namespace, name, expected, row: None, terms: None, record: None }
     }
 }
 

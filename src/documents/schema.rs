@@ -7,17 +7,26 @@ use crate::db::{self, Database, column};
 
 pub const SCHEMA: Migrations = Migrations::new(
     "towline_meta",
-    &[Migration {
-        name: "create documents, log, claims and the state of syncsets",
-        sql: concat!(
-            include_str!("schema/tables.sql"),
-            include_str!("schema/origin.sql"),
-            include_str!("schema/write.sql"),
-            include_str!("schema/renumber.sql"),
-            include_str!("schema/compact.sql"),
-            include_str!("schema/syncsets.sql"),
-        ),
-    }],
+    &[
+        Migration {
+            name: "create documents, log, claims and the state of syncsets",
+            sql: concat!(
+                include_str!("schema/tables.sql"),
+                include_str!("schema/origin.sql"),
+                include_str!("schema/write.sql"),
+                include_str!("schema/compact.sql"),
+                include_str!("schema/syncsets.sql"),
+            ),
+        },
+        Migration {
+            name: "record who changed what",
+            sql: concat!(
+                include_str!("schema/history.sql"),
+                include_str!("schema/procedure.sql"),
+                include_str!("schema/renumber.sql"),
+            ),
+        },
+    ],
 );
 
 /// The schema as it is after [`migrate`].

@@ -1,5 +1,6 @@
 //! A section with leader election, as the admin server sees it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -108,10 +109,10 @@ impl Section for Elected {
         self.section.count()
     }
 
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+    fn approve(&self, from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             self.check_held()?;
-            self.section.approve().await
+            self.section.approve(from).await
         })
     }
 

@@ -26,6 +26,10 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 const SHORTEST_HISTORY: Duration = Duration::from_mins(5);
 /// Default of `history`.
 const HISTORY: Duration = Duration::from_hours(1);
+/// Shortest `audit`.
+const SHORTEST_AUDIT: Duration = Duration::from_hours(1);
+/// Default of `audit`.
+const AUDIT: Duration = Duration::from_hours(90 * 24);
 /// Default of `max_watchers`.
 const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
@@ -59,6 +63,9 @@ pub struct HubConfig {
     pub amqp: Option<AmqpSource>,
     /// How far back a watch can resume; `1h` by default. The log of the database grows with it.
     pub history: Duration,
+    /// How long the database keeps who changed what (`towline history`); `90d` by default. Each change of a document by a client has a record,
+    /// with up to 64 KiB.
+    pub audit: Duration,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
 }
@@ -79,6 +86,7 @@ impl HubConfig {
             bus: Bus::Postgres,
             amqp: None,
             history: HISTORY,
+            audit: AUDIT,
             max_watchers: MAX_WATCHERS,
         }
     }
@@ -102,6 +110,7 @@ impl HubConfig {
         fields.set("bus", &mut section.bus);
         section.amqp = read_amqp(&mut fields, section.bus);
         fields.set_as::<History, _>("history", &mut section.history);
+        fields.set_as::<Audit, _>("audit", &mut section.audit);
         fields.set("max_watchers", &mut section.max_watchers);
         if fields.faults() == before {
             section.check(&mut fields);
@@ -190,6 +199,23 @@ impl Setting for History {
 impl From<History> for Duration {
     fn from(history: History) -> Self {
         history.0
+    }
+}
+
+struct Audit(Duration);
+
+impl Setting for Audit {
+    const ALLOWED: &'static str = "a duration from 1h to a year such as \"90d\"";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let audit = Duration::from_text(text)?;
+        if audit >= SHORTEST_AUDIT { Ok(Self(audit)) } else { Err(Unfit::default()) }
+    }
+}
+
+impl From<Audit> for Duration {
+    fn from(audit: Audit) -> Self {
+        audit.0
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod client;
 pub mod command;
+mod history;
 mod listing;
 mod rotate;
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::documents::{Problem, ProblemKind};
+use crate::documents::{Author, Problem, ProblemKind};
 
 /// The routes that jobs have mounted, and what they say of documents that are applied.
 #[derive(Default)]
@@ -37,6 +37,8 @@ pub enum Right {
     /// To read, list and watch.
     Read,
     Write,
+    /// What concerns the hub as a whole.
+    Admin,
 }
 
 /// Namespaces in which a caller has a right.
@@ -64,6 +66,8 @@ pub trait Rights: Send + Sync {
 #[derive(Clone)]
 pub struct ApiRequest {
     pub rights: Arc<dyn Rights>,
+    /// Who asks, for the record.
+    pub author: Author,
     /// The variables of the path by name. Their values are whatever the caller has written.
     pub variables: BTreeMap<String, String>,
     /// The parameters of the query by name. Each fits its [`QueryValue`].

@@ -225,8 +225,8 @@ async fn approve(
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
     to_the_end(async move {
         match name {
-            None => section.approve().await,
-            Some(name) => section.approve_one(&name).await,
+            None => section.approve(peer.ip()).await,
+            Some(name) => section.approve_one(&name, peer.ip()).await,
         }
     })
     .await

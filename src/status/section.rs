@@ -1,6 +1,7 @@
 //! What the admin server needs from the rest of the daemon: the sections, and the actor tree.
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -38,13 +39,13 @@ pub trait Section: Send + Sync {
         Vec::new()
     }
 
-    /// Releases the held changes. The answer lists them.
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+    /// Releases the held changes, as somebody at this address has asked. The answer lists them.
+    fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
     /// Releases what is held under this name alone. The answer lists it.
-    fn approve_one<'s>(&'s self, _name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+    fn approve_one<'s>(&'s self, _name: &'s str, _from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 

@@ -1,5 +1,6 @@
 //! What operators see of status sync, and the orders that they can give.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -142,7 +143,7 @@ impl status::Section for StatusSyncReport {
         guard::record_held(&self.name, &self.held_changes());
     }
 
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+    fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move {
             if let Some(objection) = self.shared.identification.approve() {
                 tracing::info!(section = %self.name, overruled = %objection, "the hub is approved");

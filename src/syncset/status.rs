@@ -2,6 +2,7 @@
 
 pub mod counter;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -19,6 +20,7 @@ use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
 use crate::cluster::full_text;
 use crate::config::SectionName;
+use crate::documents::Author;
 use crate::guard;
 use crate::status::{self, Facts, Held, ListedObject, NotReady, ObjectState, Objects, Refused};
 use crate::telemetry::Family;
@@ -43,8 +45,8 @@ impl SyncsetReport {
 }
 
 impl SyncsetReport {
-    async fn approve_named(&self, name: Option<&str>) -> Result<Value, Refused> {
-        let approved = dispatch::approve(self.counter.database(), name).await;
+    async fn approve_named(&self, name: Option<&str>, from: IpAddr) -> Result<Value, Refused> {
+        let approved = dispatch::approve(self.counter.database(), name, &Author::of_admin(from)).await;
         let approved = approved.map_err(|error| refused("approve deletions", error))?;
         self.counter.count_again();
         if approved.is_empty() {
@@ -222,12 +224,12 @@ impl status::Section for SyncsetReport {
         .boxed()
     }
 
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
-        self.approve_named(None).boxed()
+    fn approve(&self, from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
+        self.approve_named(None, from).boxed()
     }
 
-    fn approve_one<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
-        self.approve_named(Some(name)).boxed()
+    fn approve_one<'s>(&'s self, name: &'s str, from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
+        self.approve_named(Some(name), from).boxed()
     }
 
     fn families(&self) -> Vec<Family> {

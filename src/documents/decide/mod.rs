@@ -104,6 +104,33 @@ pub enum Effect {
     Deleting,
 }
 
+impl Action {
+    /// What it is called in the record of who did what.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Apply(_) => "apply",
+            Self::Replace(Part::Document, _) => "replace",
+            Self::Replace(Part::Status, _) => "replace-status",
+            Self::Merge(Part::Document, _) | Self::Patch(Part::Document, _) => "patch",
+            Self::Merge(Part::Status, _) | Self::Patch(Part::Status, _) => "patch-status",
+            Self::Delete(_) => "delete",
+        }
+    }
+}
+
+impl Effect {
+    /// What it is called in the record of who did what. What changes nothing is not written, and so not recorded.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed | Self::Unchanged => "changed",
+            Self::Deleted => "deleted",
+            Self::Deleting => "waits for its finalizers",
+        }
+    }
+}
+
 impl Fresh {
     pub fn draw() -> Self {
         let [request, id, sync] = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];

@@ -1,7 +1,7 @@
 -- Puts all further versions 2^40 above those that there are, for a database that may have lost some. It ends all claims and blocks new
 -- ones until those from lost transactions have run out. Returns the new base, or null where another process was first or a restore
 -- is under way.
-create function towline_renumber(force boolean) returns bigint language plpgsql as $$
+create or replace function towline_renumber(force boolean) returns bigint language plpgsql as $$
 declare fresh bigint;
 begin
   perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
@@ -19,6 +19,9 @@ begin
   update towline_meta set base = fresh, origin = towline_origin();
   update towline_work set holder = null, token = token + 1, until = now() + interval '30 s';
   update towline_claim set holder = null, token = token + 1, until = now() + interval '30 s';
+  insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
+    coalesce(host(inet_client_addr()), ''), 'database', 'renumber',
+    jsonb_build_object('note', 'further versions are above ' || fresh || case when force then '' else ', since the origin is another one' end)::text);
   perform pg_notify('towline', '');
   return fresh;
 end $$;

@@ -85,7 +85,7 @@ pub fn commands() -> Vec<JobCommand> {
 }
 
 /// A kind by its plural, its name, or that in lower case.
-fn kind(text: &str) -> Result<Kind, String> {
+pub fn kind(text: &str) -> Result<Kind, String> {
     let lower = text.to_lowercase();
     let found = Kind::ALL.into_iter().find(|kind| kind.plural() == lower || kind.name().to_lowercase() == lower);
     found.ok_or_else(|| format!("a kind is one of {}", Kind::ALL.map(Kind::plural).join(", ")))

@@ -100,6 +100,7 @@ pub fn commands() -> Vec<JobCommand> {
             .after_help(MIGRATE_VARIABLES),
     ];
     commands.extend(client::commands());
+    commands.push(super::history::command());
     commands
 }
 

@@ -82,6 +82,7 @@ pub async fn count(database: &Database) -> Result<BTreeMap<String, u64>, RotateE
 ///
 /// After each page it rests for as long as the page has taken, so that others have at least half of the database's time.
 pub async fn rotate(database: &Database, keyring: &Keyring) -> Result<Rotated, RotateError> {
+    record(database, keyring).await?;
     let wanted = keyring.sealing_key().head();
     let mut rotated = Rotated::default();
     loop {
@@ -110,6 +111,17 @@ pub async fn rotate(database: &Database, keyring: &Keyring) -> Result<Rotated, R
         }
         sleep(AGAIN).await;
     }
+}
+
+/// Records that somebody has asked for it, before the first field is replaced.
+async fn record(database: &Database, keyring: &Keyring) -> Result<(), RotateError> {
+    const QUERY: &str = "record_rotation";
+    const TEXT: &str = "insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user, \
+         coalesce(host(inet_client_addr()), ''), 'database', 'rotate-key', jsonb_build_object('note', $1::text)::text)";
+    let key = name_of(keyring.sealing_key());
+    let note = if key.is_empty() { "without a key".to_owned() } else { format!("to the key {key}") };
+    database.execute(QUERY, TEXT, &[(&note as _, Type::TEXT)]).await?;
+    Ok(())
 }
 
 async fn replace(database: &Database, keyring: &Keyring, field: &Field, value: &[u8]) -> Result<u64, RotateError> {

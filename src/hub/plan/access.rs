@@ -96,6 +96,14 @@ impl Caller {
         Err(Problem::new(ProblemKind::Forbidden, format!("the token does not have the role `{}`", role.as_str())))
     }
 
+    /// The name of the token, as its line of `tokens_file` has it; those of all its lines if they differ. Empty without a token.
+    pub fn name(&self) -> String {
+        let mut names: Vec<&str> = self.grants().into_iter().flatten().map(|grant| grant.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.join(",")
+    }
+
     /// Whether the caller is recognized by being on this machine.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Local)
@@ -164,9 +172,14 @@ fn bearer(request: &Parts) -> Result<TokenDigest, Problem> {
         }
         (Some(_), Some(_)) => return Err(problem("the header Authorization is repeated")),
     };
+    digest_in(value).ok_or_else(|| problem("the header Authorization must be: Bearer TOKEN"))
+}
+
+/// The digest of the token in the header's value.
+fn digest_in(value: &[u8]) -> Option<TokenDigest> {
     let scheme = value.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
     let token = scheme.and_then(|_| value.get(7..)).map(<[u8]>::trim_ascii).filter(|token| !token.is_empty());
-    token.map(digest_of).ok_or_else(|| problem("the header Authorization must be: Bearer TOKEN"))
+    token.map(digest_of)
 }
 
 #[cfg(test)]

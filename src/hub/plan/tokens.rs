@@ -15,7 +15,7 @@ pub enum Role {
     Read,
     /// Create, change, delete and apply.
     Write,
-    /// Change the status.
+    /// Change the status, and read what concerns no document: refused requests and the like.
     Admin,
 }
 
@@ -99,6 +99,7 @@ impl From<Right> for Role {
         match right {
             Right::Read => Self::Read,
             Right::Write => Self::Write,
+            Right::Admin => Self::Admin,
         }
     }
 }

@@ -17,14 +17,15 @@ use super::super::plan::tokens::Grants;
 use super::api::bodies::slots_for_answers;
 use super::api::limits::Places;
 use super::api::{self, Api};
+use super::history;
 use super::outages::Outages;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateHandle, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
 use crate::documents::{
-    self, Broker, Claims, Compaction, Documents, Holder, Keyring, Leadership, Relay, Role, SCHEMA, SchemaState, Shared,
-    Store, Tail, Writer, WriterHandle,
+    self, Broker, Claims, Compaction, Documents, Holder, Keeps, Keyring, Leadership, Relay, Role, SCHEMA, SchemaState,
+    Shared, Store, Tail, Writer, WriterHandle,
 };
 use crate::http::{Reloaded, ServerTls, keep_up_to_date};
 use crate::job::routes::ApiRoutes;
@@ -79,6 +80,8 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         reason: "the schema of the database has not been looked at yet".to_owned(),
         told: "the hub has only just started",
     };
+    let routes = Arc::new(ApiRoutes::default());
+    routes.mount([history::route(database.clone())]);
     Arc::new(Hub {
         config: config.clone(),
         database,
@@ -95,7 +98,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         metrics,
         outages: Arc::default(),
         schema: watch::Sender::new(waiting),
-        routes: Arc::default(),
+        routes,
         listening: watch::Sender::new(None),
     })
 }
@@ -111,7 +114,8 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         let hub = Arc::clone(hub);
         ChildSpec::new(name, move |scope| run(Arc::clone(&hub), scope))
     };
-    let compaction = Compaction::new(hub.database.clone(), hub.leadership.clone(), hub.config.history);
+    let keeps = Keeps { history: hub.config.history, audit: hub.config.audit };
+    let compaction = Compaction::new(hub.database.clone(), hub.leadership.clone(), keeps);
     let tail = hub.tail.clone();
     let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
     let relay = hub

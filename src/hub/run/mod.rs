@@ -2,10 +2,11 @@
 //!
 //! [`actors`] builds the actors, and has those that are not documents' own. [`api`] holds the routes, and answers requests; `openapi`
 //! describes them; [`problem`] turns problems into answers.
-//! [`outages`] logs requests that could not be carried out.
+//! [`outages`] logs requests that could not be carried out. [`history`] shows who did what.
 
 pub mod actors;
 pub mod api;
+pub mod history;
 mod openapi;
 pub mod outages;
 pub mod problem;

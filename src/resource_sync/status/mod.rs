@@ -3,6 +3,7 @@
 pub mod queue_metrics;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -342,7 +343,7 @@ impl status::Section for SyncReport {
         }
     }
 
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+    fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { self.section.approve().await })
     }
 

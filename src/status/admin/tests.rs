@@ -1,5 +1,7 @@
 //! Routes against scripted sections and a scripted tree.
 
+use std::net::IpAddr;
+
 use axum::body::{Body, to_bytes};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -50,7 +52,7 @@ impl Section for Scripted {
         json!({ "mode": "syncing" })
     }
 
-    fn approve(&self) -> BoxFuture<'_, Result<Value, Refused>> {
+    fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
         async {
             if let Some(gate) = &self.gate {
                 gate.notified().await;
@@ -71,7 +73,7 @@ impl Section for Scripted {
         vec![Family { metric: DOCUMENTS, series: vec![Series { label, value: 5.0 }] }]
     }
 
-    fn approve_one<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+    fn approve_one<'s>(&'s self, name: &'s str, _from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         self.asked.lock().push("approve one");
         async move { Ok(json!({ "approved": name })) }.boxed()
     }

@@ -7,9 +7,12 @@ use utoipa::ToSchema;
 
 use super::{SELECTOR, SyncsetApi, namespace, of_store};
 use crate::config::names::{is_label, is_subdomain};
-use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, not_found, selected_ids};
+use crate::documents::{Entry, Filter, Key, Kind, Problem, ProblemKind, not_found, selected_ids};
 use crate::job::routes::{ApiRequest, Right};
 use crate::syncset::run::store::StoreError;
+
+/// What it is called in the record of who did what.
+const RESYNC: &str = "resync";
 
 /// What was requested.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -26,7 +29,9 @@ pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Res
         return Err(not_found(&key));
     }
     let filter = Filter::of(Kind::Cluster).in_namespace(namespace)?.named(name)?;
-    let requested = request_passes(&api, &filter).await?;
+    let requested =
+        request_passes(&api, &filter, Entry::of(request.author.clone(), RESYNC, Kind::Cluster, namespace, name))
+            .await?;
     if requested.clusters == 0 { Err(not_found(&key)) } else { Ok(requested) }
 }
 
@@ -41,14 +46,22 @@ pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Re
     if let Some(selector) = request.parameter(SELECTOR.name).filter(|selector| !selector.is_empty()) {
         filter = filter.selected_by(selector)?;
     }
-    request_passes(&api, &filter).await
+    let author = request.author.clone();
+    let entry = match namespace {
+        Some(namespace) => Entry::of(author, RESYNC, Kind::Cluster, namespace, ""),
+        None => Entry::of_all(author, RESYNC),
+    };
+    let selector = request.parameter(SELECTOR.name).filter(|selector| !selector.is_empty());
+    let entry = entry
+        .noting(&selector.map_or_else(|| "all clusters".to_owned(), |selector| format!("clusters with {selector}")));
+    request_passes(&api, &filter, entry).await
 }
 
 /// First the passes become full ones, and then they are requested: a pass between the two is only one more.
-async fn request_passes(api: &SyncsetApi, filter: &Filter) -> Result<ResyncRequested, Problem> {
+async fn request_passes(api: &SyncsetApi, filter: &Filter, entry: Entry) -> Result<ResyncRequested, Problem> {
     let clusters = selected_ids(&api.database, filter).await?;
     if !clusters.is_empty() {
-        api.store.resync(&clusters).await.map_err(unknown)?;
+        api.store.resync(&clusters, &entry).await.map_err(unknown)?;
         api.queue.ask(&clusters, true).await.map_err(|error| unknown(error.into()))?;
     }
     Ok(ResyncRequested { clusters: clusters.len() })

@@ -6,12 +6,14 @@ use std::time::Duration;
 use integration::postgres::ADMIN;
 use towline::test_api::actor::Scope;
 use towline::test_api::cluster::Clock;
-use towline::test_api::documents::{Change, Claims, Compacted, Compaction, Expected, Grant, Holder, Role, compact};
+use towline::test_api::documents::{
+    Change, Claims, Compacted, Compaction, Expected, Grant, Holder, Keeps, Role, compact,
+};
 
 use crate::documents::claims::Running;
 use crate::documents::world::{Stage, cluster, item, put, run};
 
-const HOUR: Duration = Duration::from_hours(1);
+const KEEPS: Keeps = Keeps { history: Duration::from_hours(1), audit: Duration::from_hours(24) };
 const BASE: &str = "select base from towline_meta";
 const CURSOR: &str = "select cursor from towline_claim where name = 'compaction'";
 const ROWS: &str = "select count(*) from towline_log";
@@ -73,11 +75,11 @@ fn the_log_keeps_what_is_above_the_base_and_the_last_row_of_each_living_document
         let (_running, grant) = leader(&stage).await;
         let database = stage.database();
         // Everything is younger than the history.
-        let none = compact(&database, &grant, HOUR).await.expect("a step");
+        let none = compact(&database, &grant, KEEPS).await.expect("a step");
         assert_eq!((none, stage.number(BASE).await, stage.number(CURSOR).await), (Compacted::default(), 0, 0));
         stage.run(AGE).await;
         let before = stage.number(ROWS).await;
-        let step = compact(&database, &grant, HOUR).await.expect("a step");
+        let step = compact(&database, &grant, KEEPS).await.expect("a step");
         // It stops before the newest 1,000 rows.
         let newest = stage.number("select version from towline_log order by version desc offset 999 limit 1").await;
         assert_eq!((stage.number(BASE).await, stage.number(CURSOR).await), (newest, newest));
@@ -91,7 +93,7 @@ fn the_log_keeps_what_is_above_the_base_and_the_last_row_of_each_living_document
         living.sort_unstable();
         assert_eq!(stage.numbers(&below).await, living, "what is left below the base");
         // Nothing is left to do.
-        let again = compact(&database, &grant, HOUR).await.expect("a step");
+        let again = compact(&database, &grant, KEEPS).await.expect("a step");
         assert_eq!((again, stage.number(BASE).await), (Compacted::default(), newest));
     });
 }
@@ -115,7 +117,7 @@ fn rows_that_relay_or_dispatcher_have_not_read_are_kept_for_a_day() {
         let (_running, grant) = leader(&stage).await;
         let database = stage.database();
         let step = async || {
-            compact(&database, &grant, HOUR).await.expect("a step");
+            compact(&database, &grant, KEEPS).await.expect("a step");
             (stage.number(BASE).await, stage.number(CURSOR).await)
         };
         assert_eq!(step().await, (500, 500));
@@ -141,7 +143,7 @@ fn no_cursor_keeps_a_row_for_longer_than_a_day() {
         stage.run("update towline_log set at = at - interval '1 day' where version <= 800").await;
         stage.run("update towline_claim set until = now(), cursor = 500 where name = 'dispatcher'").await;
         let (_running, grant) = leader(&stage).await;
-        compact(&stage.database(), &grant, HOUR).await.expect("a step");
+        compact(&stage.database(), &grant, KEEPS).await.expect("a step");
         assert_eq!((stage.number(BASE).await, stage.number(CURSOR).await), (800, 800));
     });
 }
@@ -159,18 +161,18 @@ fn a_process_that_has_lost_the_claim_moves_nothing() {
             let change =
                 format!("update towline_claim set until = now() + interval '1 h', {change} where name = 'compaction'");
             stage.run(&change).await;
-            let step = compact(&database, &grant, HOUR).await.expect("a step");
+            let step = compact(&database, &grant, KEEPS).await.expect("a step");
             assert_eq!((step, stage.number(CURSOR).await), (Compacted::default(), 0), "{change}");
         }
         // Its own claim, but ended.
         let ended =
             format!("update towline_claim set holder = '{}', until = now() where name = 'compaction'", grant.holder);
         stage.run(&ended).await;
-        assert_eq!(compact(&database, &grant, HOUR).await.expect("a step"), Compacted::default());
+        assert_eq!(compact(&database, &grant, KEEPS).await.expect("a step"), Compacted::default());
         assert_eq!((stage.number(BASE).await, stage.number(ROWS).await), (0, before));
         // With time left, it is good.
         stage.run("update towline_claim set until = now() + interval '1 h' where name = 'compaction'").await;
-        assert!(compact(&database, &grant, HOUR).await.expect("a step").removed > 0);
+        assert!(compact(&database, &grant, KEEPS).await.expect("a step").removed > 0);
     });
 }
 
@@ -185,7 +187,7 @@ fn the_base_never_goes_down_after_a_renumbering() {
         // The 30 s in which nothing is granted are over.
         stage.run("update towline_claim set until = now() - interval '1 s'").await;
         let (_running, grant) = leader(&stage).await;
-        let step = compact(&stage.database(), &grant, HOUR).await.expect("a step");
+        let step = compact(&stage.database(), &grant, KEEPS).await.expect("a step");
         assert!(step.removed > 0 && stage.number(CURSOR).await > 0, "{step:?}");
         assert_eq!(stage.number(BASE).await, base);
     });
@@ -247,7 +249,7 @@ fn compaction_and_renumbering_run_against_each_other_without_a_deadlock() {
             let mut scanned = 0;
             for _ in 0..ROUNDS {
                 sql.batch_execute(&again).await.expect("no deadlock");
-                scanned += compact(&database, &grant, HOUR).await.expect("no deadlock").scanned;
+                scanned += compact(&database, &grant, KEEPS).await.expect("no deadlock").scanned;
             }
             scanned
         };
@@ -267,7 +269,7 @@ fn the_actor_steps_without_a_pause_while_a_whole_step_is_left() {
         let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
         let leadership = claims.role(Role::Compaction);
         let _running = Running::start(claims);
-        let compaction = Compaction::new(stage.database(), leadership, HOUR);
+        let compaction = Compaction::new(stage.database(), leadership, KEEPS);
         let (scope, drain) = Scope::standalone("compaction");
         let body = tokio::spawn(compaction.run(scope));
         // A step passes 5,000 rows, and the next run is a minute later.
@@ -275,5 +277,26 @@ fn the_actor_steps_without_a_pause_while_a_whole_step_is_left() {
         assert_eq!(stage.number(ROWS).await, 1_000);
         drain.cancel();
         body.await.expect("no panic").expect("it is drained");
+    });
+}
+
+/// Records of who did what are kept for a time of their own, and only the holder of the role deletes them.
+#[test]
+fn records_older_than_their_time_are_deleted_in_steps_of_5000_and_younger_ones_stay() {
+    run(async {
+        const RECORDS: &str = "select count(*) from towline_history where verb <> 'migrate'";
+        let stage = Stage::new("records_expire").await;
+        let rows = "insert into towline_history (at, actor, address, via, verb, details) \
+             select now() - case when n > 12000 then interval '23 h' else interval '25 h' end, '', '', 'api', 'refused', '{}' \
+             from generate_series(1, 12010) n";
+        stage.run(rows).await;
+        let (_running, grant) = leader(&stage).await;
+        let database = stage.database();
+        assert_eq!(stage.number("select towline_expire('another', 1, interval '1 h')").await, 0);
+        for expired in [5000, 5000, 2000, 0] {
+            let step = compact(&database, &grant, KEEPS).await.expect("a step");
+            assert_eq!(step, Compacted { expired, ..Compacted::default() });
+        }
+        assert_eq!(stage.number(RECORDS).await, 10);
     });
 }

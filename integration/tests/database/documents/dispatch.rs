@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use towline::test_api::actor::Scope;
 use towline::test_api::cluster::Clock;
 use towline::test_api::documents::{
-    Change, Claims, Expected, Grant, Holder, Item, Key, Kind, Role, Row, compact, renumber,
+    Change, Claims, Expected, Grant, Holder, Item, Keeps, Key, Kind, Role, Row, compact, renumber,
 };
 use towline::test_api::syncset::SyncsetMetrics;
 use towline::test_api::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
@@ -372,12 +372,13 @@ fn compaction_keeps_what_was_not_dispatched() {
                  update towline_log set at = now() - interval '2 h'",
             )
             .await;
-        compact(&stage.database(), &compacts, Duration::from_hours(1)).await.expect("a step");
+        let keeps = Keeps { history: Duration::from_hours(1), audit: Duration::from_hours(1) };
+        compact(&stage.database(), &compacts, keeps).await.expect("a step");
         assert_eq!(stage.number("select base from towline_meta").await, cursor);
         assert_eq!(dispatch.turn(&grant).await.expect("a turn").changes, 500);
         while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
         assert_eq!(stage.number(CURSOR).await, 3000);
-        compact(&stage.database(), &compacts, Duration::from_hours(1)).await.expect("a step");
+        compact(&stage.database(), &compacts, keeps).await.expect("a step");
         assert_eq!(stage.number("select base from towline_meta").await, 2001);
     });
 }

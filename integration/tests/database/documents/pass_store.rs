@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 use towline::test_api::cluster::Clock;
-use towline::test_api::documents::{Change, Claims, Expected, Holder, Kind, Role, Row, WorkClaim};
+use towline::test_api::documents::{Author, Change, Claims, Entry, Expected, Holder, Kind, Role, Row, WorkClaim};
 use towline::test_api::syncset::dispatch::{Dispatch, Turn};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::pass::Writes;
@@ -268,14 +268,19 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
             let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
             (snapshot.cluster_row.expect("a row").next_full.is_some(), snapshot.resyncs)
         };
+        let author = Author::of_api("ada".to_owned(), None);
+        let entry = Entry::of(author, "resync", Kind::Cluster, "foo", "c1");
         // It comes during the first pass of all.
-        store.resync(&[claim.cluster]).await.expect("it is due");
+        store.resync(&[claim.cluster], &entry).await.expect("it is due");
         assert_eq!(ends(0).await, (false, 1));
         assert_eq!(ends(1).await, (true, 1));
-        store.resync(&[claim.cluster, id(99)]).await.expect("it is due");
+        store.resync(&[claim.cluster, id(99)], &entry).await.expect("it is due");
         assert_eq!(ends(1).await, (false, 2));
         assert_eq!(ends(2).await, (true, 2));
         assert_eq!(stage.number("select count(*) from towline_cluster").await, 1, "what is no cluster has no state");
+        let records = "select count(*) from towline_history where (actor, via, verb, kind, namespace, name) = \
+             ('ada', 'api', 'resync', 'clusters', 'foo', 'c1')";
+        assert_eq!(stage.number(records).await, 2);
     });
 }
 

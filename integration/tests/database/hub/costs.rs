@@ -149,7 +149,7 @@ fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each
         };
         let compacted = async |times: i64| {
             eventually("compaction", Duration::from_secs(150), async || {
-                match calls("select scanned, removed from towline_compact(%").await {
+                match calls("select scanned, removed, expired from towline_compact(%").await {
                     seen if seen >= times => Ok(seen),
                     other => Err(other.to_string()),
                 }

@@ -16,6 +16,7 @@ mod connections;
 mod costs;
 mod files;
 mod grants;
+mod history;
 mod injection;
 mod large;
 mod limits;

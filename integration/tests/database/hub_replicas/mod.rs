@@ -19,6 +19,7 @@ mod grants;
 mod history;
 mod linearizability;
 mod pages;
+mod records;
 mod restores;
 mod storm;
 mod watcher;

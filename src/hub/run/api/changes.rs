@@ -12,7 +12,7 @@ use super::bodies::{self, Arrived};
 use super::lists::{document_answer, json};
 use super::media::{self, Media};
 use super::routes::Action;
-use super::{Api, Asked};
+use super::{Api, Asked, author};
 use crate::documents::{
     self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
     ProblemKind, Request, manifests_of_json, manifests_of_yaml,
@@ -44,7 +44,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
     let request = Request { key, action: wanted, condition, dry_run };
-    let done = api.documents.change(request, bytes, slot).await?;
+    let done = api.documents.change((request, author(&asked.caller, &asked.parts)), bytes, slot).await?;
     let status = match done.effect {
         Effect::Created if !dry_run => StatusCode::CREATED,
         Effect::Deleting => StatusCode::ACCEPTED,
@@ -239,7 +239,7 @@ async fn apply_one(
     }
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change(request, bytes, slot).await?;
+    let done = api.documents.change((request, author(&asked.caller, &asked.parts)), bytes, slot).await?;
     Ok((done.effect, done.document.version))
 }
 

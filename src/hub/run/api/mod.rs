@@ -16,7 +16,7 @@ pub mod mounted;
 mod parameters;
 pub mod routes;
 #[cfg(test)]
-mod tests;
+pub(in crate::hub) mod tests;
 pub mod watch;
 
 use std::sync::Arc;
@@ -41,8 +41,8 @@ use super::outages::Outages;
 use super::problem::Refused;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
-use crate::http::{Server, ServerTls};
+use crate::documents::{Author, Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
+use crate::http::{Peer, Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
 use limits::Places;
 use parameters::Parameters;
@@ -200,6 +200,12 @@ fn admit(api: &Api, parts: &http::request::Parts, role: Role) -> Result<Caller, 
         return Err(Problem::new(ProblemKind::Unavailable, *told));
     }
     Ok(caller)
+}
+
+/// Who asks, for the record.
+fn author(caller: &Caller, parts: &http::request::Parts) -> Author {
+    let peer = parts.extensions.get::<Peer>();
+    Author::of_api(caller.name(), peer.map(|Peer(peer)| peer.ip()))
 }
 
 impl Asked<'_> {

@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use super::bodies::{self, Arrived};
 use super::contract::{DOCUMENTS, JSON, problems_of_mounted};
 use super::parameters::Parameters;
-use super::{Api, admit, media, refused};
+use super::{Api, admit, author, media, refused};
 use crate::documents::{LargeSlot, Problem, ProblemKind};
 use crate::hub::metrics::Route;
 use crate::hub::run::problem;
@@ -60,8 +60,9 @@ async fn carry_out(
     };
     // The slot and the place are kept until the request has been carried out.
     let Arrived { bytes: body, slot: _slot, place: _place } = arrived;
+    let author = author(&caller, &parts);
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let request = ApiRequest { rights: Arc::new(caller), variables, parameters, body };
+    let request = ApiRequest { rights: Arc::new(caller), author, variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();
     let place = api.answers.try_take(json.len())?;
     Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, place)).into_response())

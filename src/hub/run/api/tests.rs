@@ -72,7 +72,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
 const GRANTS: [(&str, &str); 6] =
     [("read", "foo"), ("write", "foo"), ("admin", "foo"), ("read", "*"), ("write", "*"), ("admin", "*")];
 
-pub(super) fn tokens() -> Access {
+pub(in crate::hub) fn tokens() -> Access {
     use std::fmt::Write;
     let mut text = String::new();
     for (role, namespaces) in GRANTS {

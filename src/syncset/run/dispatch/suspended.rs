@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{DispatchError, ids};
-use crate::db::{Database, Row, Type, column};
-use crate::documents::WorkQueue;
+use crate::db::{Database, Json, Row, Type, column};
+use crate::documents::{Author, Entry, Kind, WorkQueue};
 use crate::status::HeldObject;
 use crate::syncset::plan::guard::Cause;
 
@@ -42,7 +42,11 @@ pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, Dis
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
 /// the clusters concerned. Returns what was suspended. An approval covers what the guard has checked: a later change is checked by itself. What can't be
 /// read can't be approved. Each is approved in a transaction. If one of these fails, what those before it have approved stays approved.
-pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<SuspendedSyncset>, DispatchError> {
+pub async fn approve(
+    database: &Database,
+    name: Option<&str>,
+    by: &Author,
+) -> Result<Vec<SuspendedSyncset>, DispatchError> {
     let mut found: Vec<SuspendedSyncset> =
         suspended(database).await?.into_iter().filter(|suspended| suspended.cause != Cause::Unreadable).collect();
     if let Some(name) = name {
@@ -56,7 +60,7 @@ pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<Susp
     }
     let mut approved = Vec::new();
     for suspended in found {
-        if approve_one(database, suspended.id).await? {
+        if approve_one(database, &suspended, by).await? {
             tracing::info!(
                 syncset = %suspended.label(),
                 clusters = suspended.clusters,
@@ -70,7 +74,7 @@ pub async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<Susp
 }
 
 /// Returns whether it was suspended.
-async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, DispatchError> {
+async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Author) -> Result<bool, DispatchError> {
     // Should this process stop before the end, it must not keep rows of the work queue from workers.
     const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
          where name = 'dispatcher' \
@@ -80,7 +84,7 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
          where syncset = $1::text::uuid and held and cause is distinct from 'unreadable'";
     const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
     let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
-    let syncset = syncset.to_string();
+    let syncset = suspended.id.to_string();
     let params = [(&syncset as _, Type::TEXT)];
     let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
@@ -92,6 +96,8 @@ async fn approve_one(database: &Database, syncset: Uuid) -> Result<bool, Dispatc
     }
     transaction.execute("approve_losses", APPROVE, &params).await?;
     let clusters = transaction.all("approved_clusters", &clusters, &params).await?;
+    let entry = Json(suspended.entry(by.clone()));
+    transaction.execute("record_approval", &Entry::statement(1), &[(&entry, Type::JSONB)]).await?;
     WorkQueue::ask_within(&mut transaction, &ids("approved_clusters", &clusters)?, true).await?;
     transaction.commit().await?;
     Ok(true)
@@ -114,6 +120,17 @@ impl SuspendedSyncset {
             tracks: count(6)?,
             since: since.and_then(|since| since.parse().ok()),
         })
+    }
+
+    /// Its approval, as it is recorded: of a syncset whose kind is not known, for administrators alone.
+    fn entry(&self, by: Author) -> Entry {
+        const VERB: &str = "approve";
+        let entry = match Kind::of_name(&self.kind) {
+            Some(kind) => Entry::of(by, VERB, kind, &self.namespace, &self.name).with_id(self.id),
+            None => Entry::of_all(by, VERB).with_id(self.id),
+        };
+        let clusters = if self.clusters == 1 { "1 cluster".to_owned() } else { format!("{} clusters", self.clusters) };
+        entry.noting(&format!("deletions on {clusters} ({})", self.cause.reason()))
     }
 
     /// As [`approve`] takes it: `team-a/base`, `monitoring`.

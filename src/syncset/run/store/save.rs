@@ -14,7 +14,7 @@ use super::columns::{AppliedColumns, AppliedKey, ClusterColumns, PatchedColumns,
 use super::content::texts;
 use super::{PassStore, StoreError};
 use crate::db::{Json, Param, Row, Text, Type, column};
-use crate::documents::{Work, WorkClaim, WorkEnd};
+use crate::documents::{Entry, Work, WorkClaim, WorkEnd};
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow};
@@ -162,9 +162,9 @@ impl PassStore {
     }
 
     /// Makes full passes of these clusters due. They begin when the clusters are asked for.
-    pub async fn resync(&self, clusters: &[Uuid]) -> Result<(), StoreError> {
-        let clusters = texts(clusters);
-        self.database.execute("resync", RESYNC, &[(&clusters, Type::TEXT_ARRAY)]).await?;
+    pub async fn resync(&self, clusters: &[Uuid], entry: &Entry) -> Result<(), StoreError> {
+        let (clusters, text) = (texts(clusters), format!("with noted as ({}) {RESYNC}", Entry::statement(2)));
+        self.database.execute("resync", &text, &[(&clusters, Type::TEXT_ARRAY), (&Json(entry), Type::JSONB)]).await?;
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use integration::postgres::ADMIN;
 use towline::test_api::documents::{Kind, open};
-use towline::test_api::syncset::dispatch::{DispatchError, SuspendedSyncset, approve, suspended};
+use towline::test_api::syncset::dispatch::{DispatchError, SuspendedSyncset, suspended};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{TEST, World, annotated, map, of_env, selector};
+use super::{TEST, World, annotated, approve, map, of_env, selector};
 use crate::documents::dispatch::removal;
 use crate::documents::world::{run, source};
 
@@ -33,6 +33,11 @@ fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
             assert_eq!((world.suspended().await, world.deleted().await), (Some((12, 12, Cause::Many)), 0));
             approve(&world.stage.database(), Some("base")).await.expect("it is approved");
             assert_eq!((world.suspended().await, world.deleted().await), (None, 12));
+            // An annotation is a change of the document, which is recorded as such.
+            let records = "select count(*) from towline_history where (actor, address, via, verb, kind, namespace, name) = \
+                 ('', '10.0.0.7', 'admin', 'approve', 'selectorsyncsets', '', 'base') \
+                 and id in (select id from selectorsyncsets) and details like '%deletions on 12 clusters%'";
+            assert_eq!(world.stage.number(records).await, if by_annotation { 1 } else { 2 });
         }
     });
 }

@@ -1,11 +1,10 @@
 //! Edits that drop objects, alone or together.
 
 use serde_json::json;
-use towline::test_api::syncset::dispatch::approve;
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{World, annotated, map, namespace, of_env, selector, with};
+use super::{World, annotated, approve, map, namespace, of_env, selector, with};
 use crate::documents::dispatch::asked;
 use crate::documents::world::run;
 

@@ -1,10 +1,9 @@
 //! Clusters that get other labels, one by one and at once.
 
-use towline::test_api::syncset::dispatch::approve;
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{PROD, TEST, World, of_env, selector};
+use super::{PROD, TEST, World, approve, of_env, selector};
 use crate::documents::dispatch::asked;
 use crate::documents::world::run;
 

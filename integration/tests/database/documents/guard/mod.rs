@@ -8,8 +8,9 @@ mod names;
 mod whole;
 
 use serde_json::{Value, json};
-use towline::test_api::documents::{Item, Kind};
-use towline::test_api::syncset::dispatch::{SuspendedSyncset, suspended};
+use towline::test_api::db::Database;
+use towline::test_api::documents::{Author, Item, Kind};
+use towline::test_api::syncset::dispatch::{self, DispatchError, SuspendedSyncset, suspended};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 use towline::test_api::syncset::store::PassStore;
@@ -27,6 +28,11 @@ struct World {
     writer: Written,
     leader: Leader,
     store: PassStore,
+}
+
+/// An approval by somebody at an address.
+async fn approve(database: &Database, name: Option<&str>) -> Result<Vec<SuspendedSyncset>, DispatchError> {
+    dispatch::approve(database, name, &Author::of_admin([10, 0, 0, 7].into())).await
 }
 
 /// A selector with so many config maps and further resources.

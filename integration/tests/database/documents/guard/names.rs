@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use towline::test_api::documents::{Item, Kind};
-use towline::test_api::syncset::dispatch::{approve, suspended};
+use towline::test_api::syncset::dispatch::suspended;
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{PROD, TEST, World, of_env, selector, with};
+use super::{PROD, TEST, World, approve, of_env, selector, with};
 use crate::documents::dispatch::{NEWEST, document};
 use crate::documents::world::run;
 

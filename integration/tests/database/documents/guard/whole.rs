@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use towline::test_api::documents::{Change, Expected, Kind};
-use towline::test_api::syncset::dispatch::{Dispatch, approve, suspended};
+use towline::test_api::syncset::dispatch::{Dispatch, suspended};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{PROD, TEST, World, annotated, of_env, selector};
+use super::{PROD, TEST, World, annotated, approve, of_env, selector};
 use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, removal};
 use crate::documents::world::{cluster, item, run};
 

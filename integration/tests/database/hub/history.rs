@@ -1,0 +1,221 @@
+//! Who changed what: records, who sees them, and what is never in them.
+
+use integration::Towline;
+use integration::hub::{Client, Request};
+use integration::postgres::{ADMIN, Database};
+use serde_json::{Value, json};
+
+use crate::hub::world::{Hub, database, done, folder, grant, run, shown};
+
+const KEYS: &str = "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
+/// What is sealed; it must be nowhere.
+const CANARY: &str = "canary-kubeconfig";
+/// The same as a value of a secret, in base64.
+const CANARY_DATA: &str = "Y2FuYXJ5LWt1YmVjb25maWc=";
+/// Whose tokens there are: name, role and namespaces.
+const CALLERS: [(&str, &str, &str); 4] =
+    [("ada", "write", "team-a"), ("bob", "read", "team-a"), ("eve", "write", "shop"), ("root", "admin", "*")];
+
+struct World {
+    hub: Hub,
+    database: Database,
+    room: std::path::PathBuf,
+}
+
+impl World {
+    async fn new(name: &str) -> Self {
+        let (database, room) = (database(&format!("history_{name}")).await, folder(&format!("history-{name}")));
+        let mut tokens = String::new();
+        for (caller, role, namespaces) in CALLERS {
+            tokens += &grant(role, namespaces, caller).await.replacen("somebody", caller, 1);
+            std::fs::write(room.join(caller), caller).expect("a token");
+        }
+        let paths = ["tokens", "keys"].map(|file| room.join(file).display().to_string());
+        for (path, content) in paths.iter().zip([&tokens, KEYS]) {
+            std::fs::write(path, content).expect("a file");
+        }
+        let env = [("TOWLINE__HUB__TOKENS_FILE", paths[0].as_str()), ("TOWLINE__HUB__KEYS_FILE", &paths[1])];
+        let hub = Hub::start(&database, &env).await;
+        Self { hub, database, room }
+    }
+
+    fn client(&self, token: &str) -> Client {
+        self.hub.client().with_token(token)
+    }
+
+    /// `towline history` with these arguments, as a caller.
+    async fn command(&self, caller: &str, args: &[&str]) -> (Option<i32>, String, String) {
+        let token = self.room.join(caller).display().to_string();
+        let all = [&["history"], args, &["--hub", &self.hub.url, "--token-file", &token]].concat();
+        let output = Towline::command_with(&all, &[]).await.expect("it runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    async fn records(&self, token: &str, query: &str) -> Vec<Value> {
+        let answer = shown(&mut self.client(token), &format!("/v1/history?{query}")).await;
+        answer["items"].as_array().expect("items").clone()
+    }
+}
+
+/// What a record is compared by.
+fn brief(record: &Value) -> Value {
+    json!([record["actor"], record["verb"], record["result"], record["resourceVersion"]])
+}
+
+#[test]
+fn each_change_of_a_document_tells_who_made_it_and_how_it_differs_and_no_sealed_value() {
+    run(async {
+        let world = World::new("changes").await;
+        let (mut ada, mut root) = (world.client("ada"), world.client("root"));
+        let path = "/v1/clusters/team-a/west";
+        let body = json!({"name": "west", "namespace": "team-a", "kubeconfig": CANARY, "labels": {"env": "test"},
+            "finalizers": ["a.io/b"]});
+        let version = async |client: &mut Client, request: &Request| {
+            done(client, request).await.version().expect("a version").to_string()
+        };
+        let created = version(&mut ada, &Request::post("/v1/clusters", &body)).await;
+        let relabels = Request::merge_patch(path, &json!({"labels": {"env": "prod"}, "paused": true}));
+        let patched = version(&mut root, &relabels).await;
+        // It changes nothing, and so do the next three: a request that fails its condition, a dry run and a read.
+        done(&mut root, &relabels).await;
+        assert_eq!(root.send(&relabels.clone().if_match(1 << 30)).await.expect("an answer").status, 412);
+        let dry_run = Request::merge_patch(&format!("{path}?dryRun=true"), &json!({"labels": {"env": "dry"}}));
+        done(&mut ada, &dry_run).await;
+        shown(&mut ada, path).await;
+        let sealed =
+            version(&mut ada, &Request::merge_patch(path, &json!({"kubeconfig": format!("{CANARY}-2")}))).await;
+        let status = Request::merge_patch(&format!("{path}/status"), &json!({"status": {"seen": CANARY}}));
+        let status = version(&mut root, &status).await;
+        let deleting = version(&mut ada, &Request::delete(path)).await;
+        let deleted = version(&mut root, &Request::merge_patch(path, &json!({"finalizers": []}))).await;
+
+        let of_west = "kind=clusters&namespace=team-a&name=west";
+        let records = world.records("bob", of_west).await;
+        let expected = [
+            json!(["root", "patch", "deleted", deleted]),
+            json!(["ada", "delete", "waits for its finalizers", deleting]),
+            json!(["root", "patch-status", "changed", status]),
+            json!(["ada", "patch", "changed", sealed]),
+            json!(["root", "patch", "changed", patched]),
+            json!(["ada", "create", "created", created]),
+        ];
+        assert_eq!(records.iter().map(brief).collect::<Vec<_>>(), expected);
+        let details = |index: usize| json!([records[index]["changes"], records[index]["hidden"]]);
+        let last = json!({"env": "prod"});
+        assert_eq!(details(0)[0][1], json!({"path": "/labels", "before": last}));
+        assert_eq!(
+            [details(1), details(2), details(3)],
+            [json!([null, null]), json!([null, ["status"]]), json!([null, ["kubeconfig"]])]
+        );
+        let changes = json!([{"path": "/labels/env", "before": "test", "after": "prod"},
+            {"path": "/paused", "before": false, "after": true}]);
+        assert_eq!(details(4), json!([changes, null]));
+        assert_eq!(
+            details(5),
+            json!([[{"path": "/finalizers", "after": ["a.io/b"]},
+            {"path": "/labels", "after": {"env": "test"}}, {"path": "/paused", "after": false}], ["kubeconfig"]])
+        );
+        for record in &records {
+            let place =
+                ["kind", "namespace", "name", "via", "address"].map(|field| record[field].as_str().expect("text"));
+            assert_eq!(place, ["Cluster", "team-a", "west", "api", "127.0.0.1"]);
+            assert_eq!(record["id"], records[0]["id"]);
+        }
+        // A secret, by an apply; and its name is all that is known of what it has.
+        let secret = json!({"kind": "Secret", "namespace": "team-a", "name": "pull", "data": {"token": CANARY_DATA}});
+        done(&mut ada, &Request::post("/v1/apply", &secret)).await;
+        let records = world.records("ada", "kind=secrets&namespace=team-a&name=pull").await;
+        assert_eq!((brief(&records[0])[1].clone(), &records[0]["hidden"]), (json!("apply"), &json!(["data"])));
+        assert!(records[0]["changes"].to_string().contains("token"), "{records:?}");
+        let sql = world.database.client(ADMIN).await.expect("a connection");
+        let canaries = "select count(*) from towline_history h where h::text like $1 or h::text like $2";
+        let found =
+            sql.query_one(canaries, &[&format!("%{CANARY}%"), &format!("%{CANARY_DATA}%")]).await.expect("a row");
+        assert_eq!(found.get::<_, i64>(0), 0, "a sealed value is in a record");
+
+        let (code, told, error) = world.command("bob", &["clusters", "team-a/west"]).await;
+        assert_eq!(code, Some(0), "{error}");
+        assert_eq!(told.lines().filter(|line| line.contains(" Cluster/team-a/west (version ")).count(), 6, "{told}");
+        assert!(told.contains(" ada from 127.0.0.1 create Cluster/team-a/west"), "{told}");
+        assert!(told.contains("\n    /labels/env: \"test\" → \"prod\"\n"), "{told}");
+        assert!(told.contains("\n    kubeconfig: changed, not shown\n"), "{told}");
+        let (_, lines, _) = world.command("bob", &["-n", "team-a", "--json", "--limit", "3"]).await;
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(lines, world.records("bob", "namespace=team-a&limit=3").await);
+    });
+}
+
+#[test]
+fn records_are_seen_by_those_who_may_read_the_documents_and_all_others_by_administrators() {
+    run(async {
+        let world = World::new("rights").await;
+        let secret = |namespace: &str, name: &str| {
+            Request::post("/v1/secrets", &json!({"namespace": namespace, "name": name, "data": {}}))
+        };
+        let (mut ada, mut root) = (world.client("ada"), world.client("root"));
+        for number in 0..5 {
+            done(&mut ada, &secret("team-a", &format!("s{number}"))).await;
+        }
+        done(&mut root, &secret("shop", "s0")).await;
+        let all = world.records("root", "limit=500").await;
+        let of_verb = |verb: &str| all.iter().filter(|record| record["verb"] == verb).count();
+        assert_eq!((of_verb("create"), of_verb("migrate")), (6, 1));
+        // Page by page it is the same.
+        let (mut paged, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = shown(&mut root, &format!("/v1/history?limit=2{next}")).await;
+            paged.extend(page["items"].as_array().expect("items").iter().cloned());
+            match page["continue"].as_str() {
+                Some(token) => next = format!("&continue={token}"),
+                None => break,
+            }
+        }
+        assert_eq!(paged, all);
+        let newest = all[0]["at"].as_str().expect("a time");
+        assert_eq!(world.records("root", &format!("since={newest}")).await, all[..1]);
+        for (token, query, expected) in [
+            ("bob", "namespace=team-a", Ok(5)),
+            ("bob", "namespace=shop", Err(403)),
+            ("bob", "kind=secrets&namespace=shop&name=s0", Err(403)),
+            ("bob", "", Err(403)),
+            ("ada", "kind=selectorsyncsets&name=base", Err(403)),
+            ("eve", "namespace=shop", Ok(1)),
+            ("nobody", "namespace=shop", Err(401)),
+        ] {
+            let reply =
+                world.client(token).send(&Request::get(&format!("/v1/history?{query}"))).await.expect("an answer");
+            let seen = if reply.status == 200 {
+                Ok(reply.json().expect("JSON")["items"].as_array().expect("items").len())
+            } else {
+                Err(reply.status)
+            };
+            assert_eq!(seen, expected, "{token} {query}");
+        }
+        let (code, _, error) = world.command("bob", &[]).await;
+        assert_eq!(code, Some(1), "{error}");
+    });
+}
+
+#[test]
+fn commands_that_change_the_database_are_recorded_with_the_account() {
+    run(async {
+        let world = World::new("commands").await;
+        let url = world.database.url(ADMIN);
+        let keys = world.room.join("keys").display().to_string();
+        for args in [&["hub", "rotate-key"][..], &["hub", "renumber"], &["migrate"]] {
+            let env = [("POSTGRES_PARAMS", url.as_str()), ("TOWLINE__HUB__KEYS_FILE", &keys)];
+            let output = Towline::command_with(args, &env).await.expect("it runs");
+            assert!(output.status.success(), "{args:?}: {output:?}");
+        }
+        let records = world.records("root", "").await;
+        let told: Vec<Value> = records.iter().map(|record| json!([record["via"], record["verb"]])).collect();
+        // A migration that had nothing to do is none.
+        assert_eq!(
+            told,
+            [json!(["database", "renumber"]), json!(["database", "rotate-key"]), json!(["database", "migrate"])]
+        );
+        assert!(records.iter().all(|record| record["actor"].is_string()), "{records:?}");
+        assert_eq!(records[1]["note"], "to the key one");
+    });
+}

@@ -1,0 +1,118 @@
+-- items: [{request, claim?: {cluster, holder, token}, changes: [{kind, namespace, name, expected, row?, terms?, record?}, …]}, …]
+-- record: {actor, address, via, verb, details}, for `towline_history`; none for what no client asked for
+-- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order. `version` is that of the first
+-- change; in a conflict, the present version of the first document that has another one than expected.
+--
+-- The changes of an item are of different documents: all are compared with what was there before the first one, so that the log would
+-- have a wrong predecessor for the second change of a document.
+--
+-- Versions are drawn under an advisory lock, and nowhere else, which is held until the commit is visible. So whoever reads
+-- `version > R order by version` misses none, whatever other transactions are open.
+--
+-- Planning a look-up takes longer than inserting a row. So a new document is inserted without one, which fails where there is one of
+-- its name; and a document that was looked up is written by `on conflict`, which names its index and so has a plan for good.
+create or replace procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
+declare
+  item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
+  looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
+begin
+  -- A snapshot that is older than the lock would not see the latest versions.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'towline_write needs read committed' using errcode = 'TW002';
+  end if;
+  -- A crash would lose versions that clients have seen.
+  if current_setting('synchronous_commit') = 'off' then perform set_config('synchronous_commit', 'local', true); end if;
+  perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
+  -- While a dump is being restored, the row of `towline_meta` may be missing; and at its end the restore sets the sequence back, also
+  -- if the versions have just been lifted.
+  if not exists (select from towline_meta m, towline_version s where m.origin = towline_origin() and m.base <= s.last_value) then
+    raise exception 'the database has another origin' using errcode = 'TW001';
+  end if;
+  for number in 0 .. jsonb_array_length(items) - 1 loop
+    item := items->number; changes := item->'changes';
+    verdict := 'written'; first := null; moment := clock_timestamp(); looked := '{}';
+    if jsonb_array_length(changes) > 1 then
+      keys := '{}';
+      for i in 0 .. jsonb_array_length(changes) - 1 loop
+        -- By its path, which copies no change.
+        key := array[changes #>> array[i::text, 'kind'], changes #>> array[i::text, 'namespace'],
+          changes #>> array[i::text, 'name']]::text;
+        if key = any (keys) then
+          raise exception 'an item changes a document twice' using errcode = 'invalid_parameter_value';
+        end if;
+        keys := keys || key;
+      end loop;
+    end if;
+    if item ? 'claim' and not towline_holds(item->'claim', moment) then verdict := 'fenced'; end if;
+    -- All expected versions are checked before the first change. Only the first change finds out by itself that its document is new.
+    if verdict = 'written' then
+      for i in 1 .. jsonb_array_length(changes) loop
+        change := changes->(i - 1);
+        continue when change->>'expected' = 'any' or (i = 1 and change->>'expected' is null and change ? 'row');
+        r := towline_look(change);
+        looked[i] := r;
+        if r.version is distinct from (change->>'expected')::bigint then
+          -- The first change may be in conflict, too.
+          if i > 1 and looked[1] is null and changes #>> '{0,expected}' is null then
+            first := (towline_look(changes->0)).version;
+          end if;
+          verdict := 'conflict'; first := coalesce(first, r.version); exit;
+        end if;
+      end loop;
+    end if;
+    if verdict = 'written' then
+      for i in 1 .. jsonb_array_length(changes) loop
+        change := changes->(i - 1); r := looked[i]; w := null;
+        if change ? 'row' then
+          v := nextval('towline_version');
+          w := jsonb_populate_record(null::towline_documents, change->'row');
+          w.kind := change->>'kind'; w.namespace := change->>'namespace'; w.name := change->>'name'; w.version := v;
+          w.created_at := moment; w.updated_at := moment;
+          -- The row says whether the document is being deleted; since when is a time of the database.
+          if w.deleted_at is not null then w.deleted_at := moment; end if;
+          is_new := false;
+          if r.version is null then
+            insert into towline_documents select w.* on conflict (kind, namespace, name) do nothing;
+            is_new := found;
+            if not is_new then
+              r := towline_look(change);
+              if i = 1 and change->>'expected' is null then verdict := 'conflict'; first := r.version; exit; end if;
+            end if;
+          end if;
+          if not is_new then
+            w.id := r.id; w.created_at := r.created_at;
+            if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
+            insert into towline_documents as t select w.* on conflict (kind, id) do update set labels = w.labels,
+              annotations = w.annotations, finalizers = w.finalizers, generation = w.generation, version = v, updated_at = moment,
+              deleted_at = w.deleted_at, data = w.data, status = w.status,
+              -- A write that does not set the sealed field keeps it, also if a key rotation has just changed it.
+              sealed = case when change->'row' ? 'sealed' then w.sealed else t.sealed end;
+          end if;
+          w.sealed := null;
+        else
+          if r.version is null then r := towline_look(change); end if;
+          continue when r.version is null;
+          v := nextval('towline_version'); w.id := r.id; w.labels := towline_remove(change->>'kind', r.id);
+        end if;
+        first := coalesce(first, v);
+        if change ? 'terms' or not change ? 'row' then
+          perform towline_set_terms(w.id, case when change ? 'row' then change->'terms' end);
+        end if;
+        insert into towline_log values (v, moment, (item->>'request')::uuid, change->>'kind', w.id,
+          change->>'namespace', change->>'name', w.labels, r.version,
+          case when change ? 'row' then to_jsonb(w) - 'sealed' end);
+        if change ? 'record' then
+          insert into towline_history (at, actor, address, via, verb, kind, namespace, name, id, version, details)
+            values (moment, change #>> '{record,actor}', change #>> '{record,address}', change #>> '{record,via}',
+              change #>> '{record,verb}', change->>'kind', change->>'namespace', change->>'name', w.id, v,
+              change #>> '{record,details}');
+        end if;
+      end loop;
+    end if;
+    answers := answers || jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment);
+  end loop;
+  result := to_jsonb(answers);
+  perform pg_notify('towline', '');
+  -- A function would hold the lock until the client's next message arrives: a client that has stopped would block all writers.
+  commit;
+end $$;
