@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use tokio::sync::watch;
@@ -59,6 +60,14 @@ impl Access {
                 if known { Ok(Caller::Bearer { digest, grants }) } else { Err(unknown()) }
             }
         }
+    }
+
+    /// Whose token this header has, if it is known. It is asked for requests that were refused.
+    pub fn name_of(&self, authorization: Option<&HeaderValue>) -> Option<String> {
+        let Self::Tokens(grants) = self else { return None };
+        let (digest, grants) = (digest_in(authorization?.as_bytes())?, Arc::clone(&grants.borrow()));
+        let caller = Caller::Bearer { digest, grants };
+        Some(caller.name()).filter(|name| !name.is_empty())
     }
 
     /// Completes when the caller may no longer do this. Never, if everybody may.

@@ -19,6 +19,7 @@ use super::api::limits::Places;
 use super::api::{self, Api};
 use super::history;
 use super::outages::Outages;
+use super::refusals::Refusals;
 use crate::actor::{Backoff, BoxError, ChildSpec, GateHandle, RestartPolicy, Scope, gate};
 use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
@@ -253,6 +254,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     hub.listening.send_replace(Some(listening));
     let stop = CancellationToken::new();
     let api = Arc::new(Api {
+        refusals: Refusals::default(),
         advice: hub.routes.advice(),
         database: hub.database.clone(),
         documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
@@ -268,15 +270,18 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         mounted: hub.routes.all(),
         stop: stop.clone(),
     });
+    let refusals = Arc::clone(&api);
     let server = api::serve(api, listener, tls, hub.config.max_watchers.get());
     tokio::pin!(server);
     tokio::select! {
         () = &mut server => {}
+        never = refusals.refusals.write(&hub.database) => match never {},
         () = scope.draining() => {
             stop.cancel();
             server.await;
         }
     }
+    refusals.refusals.flush(&hub.database).await;
     hub.listening.send_replace(None);
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! [`actors`] builds the actors, and has those that are not documents' own. [`api`] holds the routes, and answers requests; `openapi`
 //! describes them; [`problem`] turns problems into answers.
-//! [`outages`] logs requests that could not be carried out. [`history`] shows who did what.
+//! [`outages`] logs requests that could not be carried out, [`refusals`] records those that were refused, and [`history`] shows records.
 
 pub mod actors;
 pub mod api;
@@ -10,3 +10,4 @@ pub mod history;
 mod openapi;
 pub mod outages;
 pub mod problem;
+pub mod refusals;

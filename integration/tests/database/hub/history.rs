@@ -1,11 +1,11 @@
 //! Who changed what: records, who sees them, and what is never in them.
 
-use integration::Towline;
 use integration::hub::{Client, Request};
 use integration::postgres::{ADMIN, Database};
+use integration::{Towline, eventually};
 use serde_json::{Value, json};
 
-use crate::hub::world::{Hub, database, done, folder, grant, run, shown};
+use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, run, shown};
 
 const KEYS: &str = "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
 /// What is sealed; it must be nowhere.
@@ -55,6 +55,17 @@ impl World {
     async fn records(&self, token: &str, query: &str) -> Vec<Value> {
         let answer = shown(&mut self.client(token), &format!("/v1/history?{query}")).await;
         answer["items"].as_array().expect("items").clone()
+    }
+
+    /// Waits for records of refused requests of which this is true.
+    async fn refused(&self, is_it: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        eventually("records of refused requests", LIMIT, async || {
+            let mut found = self.records("root", "").await;
+            found.retain(|record| record["verb"] == "refused");
+            if is_it(&found) { Ok(found) } else { Err(format!("{found:?}")) }
+        })
+        .await
+        .expect("records")
     }
 }
 
@@ -158,6 +169,25 @@ fn records_are_seen_by_those_who_may_read_the_documents_and_all_others_by_admini
             done(&mut ada, &secret("team-a", &format!("s{number}"))).await;
         }
         done(&mut root, &secret("shop", "s0")).await;
+        // Refused: eve in another namespace thrice, once within an apply, and somebody unknown.
+        let mut eve = world.client("eve");
+        for _ in 0..3 {
+            assert_eq!(eve.send(&secret("team-a", "evil")).await.expect("an answer").status, 403);
+        }
+        let applied = json!({"kind": "Secret", "namespace": "team-a", "name": "evil", "data": {}});
+        done(&mut eve, &Request::post("/v1/apply", &applied)).await;
+        let unknown = world.client("nobody").send(&Request::get("/v1/secrets?namespace=shop")).await;
+        assert_eq!(unknown.expect("an answer").status, 401);
+
+        let sum = |found: &[Value], actor: &Value, status: u64| -> u64 {
+            let of = found.iter().filter(|record| record["actor"] == *actor && record["status"] == status);
+            of.map(|record| record["count"].as_u64().expect("a number")).sum()
+        };
+        let found =
+            world.refused(|found| sum(found, &json!("eve"), 403) == 4 && sum(found, &Value::Null, 401) == 1).await;
+        let requests: Vec<&str> = found.iter().map(|record| record["request"].as_str().expect("text")).collect();
+        assert!(requests.contains(&"GET /v1/secrets") && requests.contains(&"POST /v1/secrets"), "{requests:?}");
+
         let all = world.records("root", "limit=500").await;
         let of_verb = |verb: &str| all.iter().filter(|record| record["verb"] == verb).count();
         assert_eq!((of_verb("create"), of_verb("migrate")), (6, 1));
@@ -194,6 +224,21 @@ fn records_are_seen_by_those_who_may_read_the_documents_and_all_others_by_admini
         }
         let (code, _, error) = world.command("bob", &[]).await;
         assert_eq!(code, Some(1), "{error}");
+    });
+}
+
+/// Each has another token that nobody knows, and comes from the same address. What the database shall keep does not grow with it.
+#[test]
+fn a_flood_of_refused_requests_is_counted_in_a_few_records() {
+    run(async {
+        let world = World::new("flood").await;
+        for number in 0..300 {
+            let reply = world.client(&format!("guess-{number}")).send(&Request::get("/v1/clusters")).await;
+            assert_eq!(reply.expect("an answer").status, 401);
+        }
+        let sum = |found: &[Value]| found.iter().map(|record| record["count"].as_u64().expect("a number")).sum::<u64>();
+        let found = world.refused(|found| sum(found) == 300).await;
+        assert!(found.len() <= 32, "{} records", found.len());
     });
 }
 

@@ -17,7 +17,9 @@ use crate::documents::{
     self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
     ProblemKind, Request, manifests_of_json, manifests_of_yaml,
 };
-use crate::hub::run::problem::{ProblemBody, body as problem_body};
+use crate::http::Peer;
+use crate::hub::run::problem::{ProblemBody, body as problem_body, status as status_of};
+use crate::hub::run::refusals::Refusals;
 
 /// Any change of a single document.
 pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: HttpBody) -> Result<Response, Problem> {
@@ -180,6 +182,9 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 } else {
                     apply_one(api, &asked, manifest, dry_run, slot.clone()).await
                 };
+                if let Err(problem) = &result {
+                    note_refusal(api, &asked, &named, problem);
+                }
                 let warning = warning.filter(|_| result.is_ok());
                 Outcome { named, result, warning }
             }
@@ -198,6 +203,18 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
         answer.headers_mut().append(WARNING, warning);
     }
     Ok(answer)
+}
+
+/// The answer as a whole is no refusal, so what was refused of it is noted here.
+fn note_refusal(api: &Api, asked: &Asked<'_>, named: &Named, problem: &Problem) {
+    let status = status_of(problem.kind);
+    if Refusals::are_noted(status) {
+        let parts = [named.kind, named.namespace.as_deref(), named.name.as_deref()];
+        let target = format!("POST /v1/apply: {}", parts.into_iter().flatten().collect::<Vec<_>>().join("/"));
+        let peer = asked.parts.extensions.get::<Peer>();
+        let actor = Some(asked.caller.name()).filter(|name| !name.is_empty());
+        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), status, &target);
+    }
 }
 
 /// As API servers of Kubernetes warn: `299 - "text"`.

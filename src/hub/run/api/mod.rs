@@ -28,7 +28,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use http::HeaderValue;
-use http::header::X_CONTENT_TYPE_OPTIONS;
+use http::header::{AUTHORIZATION, X_CONTENT_TYPE_OPTIONS};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,7 @@ use super::super::plan::tokens::{ActionScope, Role};
 use super::openapi;
 use super::outages::Outages;
 use super::problem::Refused;
+use super::refusals::Refusals;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
 use crate::documents::{Author, Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
@@ -66,6 +67,8 @@ pub struct Api {
     /// Slots for large answers to reads.
     pub answers: LargeSlots,
     pub outages: Arc<Outages>,
+    /// Requests that were refused, for the record.
+    pub refusals: Refusals,
     pub schema: tokio::sync::watch::Receiver<SchemaState>,
     /// Routes of other jobs.
     pub mounted: Vec<Arc<ApiRoute>>,
@@ -130,19 +133,26 @@ pub fn router(api: Arc<Api>) -> Router {
         answer.extensions_mut().insert(Route::new(DESCRIPTION));
         answer
     });
-    let metrics = Arc::clone(&api.metrics);
+    let observed = Arc::clone(&api);
     router
         .merge(openapi::router(api.access.has_tokens(), api.mounted.clone()).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
-        .layer(from_fn_with_state(metrics, observe))
+        .layer(from_fn_with_state(observed, observe))
 }
 
-/// Counts each answer, whoever gave it. And no browser shall guess that one is a page.
-async fn observe(State(metrics): State<Arc<HubMetrics>>, request: Request, next: Next) -> Response {
+/// Counts each answer, whoever gave it, and notes who was refused. And no browser shall guess that one is a page.
+async fn observe(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (begun, method) = (Instant::now(), request.method().clone());
+    let (path, authorization) = (request.uri().clone(), request.headers().get(AUTHORIZATION).cloned());
+    let peer = request.extensions().get::<Peer>().copied();
     let mut answer = next.run(request).await;
-    metrics.answered(&method, &answer, begun.elapsed());
+    api.metrics.answered(&method, &answer, begun.elapsed());
+    if Refusals::are_noted(answer.status()) {
+        let actor = api.access.name_of(authorization.as_ref());
+        let target = format!("{method} {}", path.path());
+        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), answer.status(), &target);
+    }
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

@@ -62,6 +62,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         metrics: Arc::new(HubMetrics::new()),
         answers: slots_for_answers(),
         outages: Arc::default(),
+        refusals: super::super::refusals::Refusals::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         mounted,
         stop,

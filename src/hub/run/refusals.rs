@@ -1,0 +1,204 @@
+//! Requests that were refused for who sent them (401, 403, 429), as records of who did what.
+//!
+//! They cost their sender nothing, so they are counted in memory and written seldom: refusals of one caller are one record with their
+//! number, at most [`BURST`] records are written at once, and one in [`REFILL`] after that, whoever asks how often. Callers whose token is
+//! known and all others have shares of their own, so that a flood of unknown tokens hides no known one.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::full_text;
+use crate::db::{Database, Json, Type};
+use crate::documents::Author;
+
+/// Between two writes.
+const EVERY: Duration = Duration::from_secs(10);
+/// Records that a share may write at once, and callers that it tells apart until they are written.
+const BURST: u32 = 32;
+/// After this time a share may write one more: 720 a day.
+const REFILL: Duration = Duration::from_mins(2);
+/// Most characters of a request's path that are kept.
+const LONGEST_TARGET: usize = 200;
+
+/// Refused requests that are not recorded yet. A lock, since each request that is refused counts itself; it is held for one look.
+#[derive(Default)]
+pub struct Refusals {
+    shares: Mutex<Shares>,
+    noted: Notify,
+}
+
+#[derive(Default)]
+struct Shares {
+    known: Share,
+    unknown: Share,
+}
+
+/// Those who are refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Refused {
+    /// The name of the token; empty if it is not known.
+    actor: String,
+    address: String,
+    status: u16,
+}
+
+/// A token bucket of records.
+#[derive(Default)]
+struct Share {
+    waiting: BTreeMap<Refused, Requests>,
+    /// Requests of callers that are not told apart.
+    others: u64,
+    /// Records that were written and not refilled yet.
+    used: u32,
+    refilled: Option<Instant>,
+}
+
+struct Requests {
+    /// The first one.
+    target: String,
+    count: u64,
+}
+
+impl Refusals {
+    /// A request was refused. `actor` is the name of its token, if that is known.
+    pub fn note(&self, actor: Option<String>, address: Option<IpAddr>, status: StatusCode, target: &str) {
+        let mut shares = self.shares.lock();
+        let share = if actor.is_some() { &mut shares.known } else { &mut shares.unknown };
+        let Author { actor, address, .. } = Author::of_api(actor.unwrap_or_default(), address);
+        share.note(Refused { actor, address, status: status.as_u16() }, target);
+        drop(shares);
+        self.noted.notify_one();
+    }
+
+    /// Whether requests with this status are recorded.
+    pub fn are_noted(status: StatusCode) -> bool {
+        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// Writes what is noted, from time to time. It sends nothing while there is nothing.
+    pub async fn write(&self, database: &Database) -> std::convert::Infallible {
+        loop {
+            self.noted.notified().await;
+            while !self.flush(database).await {
+                sleep(EVERY).await;
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Writes what may be written now. Returns whether nothing is left.
+    pub async fn flush(&self, database: &Database) -> bool {
+        const QUERY: &str = "record_refusals";
+        const TEXT: &str = "insert into towline_history (at, actor, address, via, verb, details) \
+             select clock_timestamp(), r.actor, r.address, 'api', 'refused', r.details \
+             from jsonb_to_recordset($1) as r(actor text, address text, details text)";
+        let (rows, is_empty) = {
+            let (mut shares, now) = (self.shares.lock(), Instant::now());
+            let Shares { known, unknown } = &mut *shares;
+            let mut rows = known.take(now);
+            rows.extend(unknown.take(now));
+            (rows, known.is_empty() && unknown.is_empty())
+        };
+        if !rows.is_empty() {
+            let count = rows.len();
+            if let Err(error) = database.execute(QUERY, TEXT, &[(&Json(Value::from(rows)), Type::JSONB)]).await {
+                tracing::warn!(error = %full_text(&error), records = count, "failed to record refused requests");
+            }
+        }
+        is_empty
+    }
+}
+
+impl Share {
+    fn note(&mut self, refused: Refused, target: &str) {
+        let is_full = self.waiting.len() >= usize::try_from(BURST).unwrap_or(usize::MAX);
+        match self.waiting.get_mut(&refused) {
+            Some(requests) => requests.count += 1,
+            None if is_full => self.others += 1,
+            None => {
+                let target = target.chars().take(LONGEST_TARGET).collect();
+                self.waiting.insert(refused, Requests { target, count: 1 });
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.others == 0
+    }
+
+    /// The records that may be written at this time.
+    fn take(&mut self, now: Instant) -> Vec<Value> {
+        let refilled = *self.refilled.get_or_insert(now);
+        let more = now.saturating_duration_since(refilled).as_secs() / REFILL.as_secs();
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        self.used = self.used.saturating_sub(more);
+        self.refilled = Some(if self.used == 0 { now } else { refilled + REFILL * more });
+        let mut rows = Vec::new();
+        while self.used < BURST {
+            let Some((Refused { actor, address, status }, Requests { target, count })) = self.waiting.pop_first()
+            else {
+                break;
+            };
+            let details = json!({"request": target, "status": status, "count": count});
+            rows.push(json!({"actor": actor, "address": address, "details": details.to_string()}));
+            self.used += 1;
+        }
+        if self.waiting.is_empty() && self.others > 0 && self.used < BURST {
+            let details = json!({"note": "of other callers", "count": std::mem::take(&mut self.others)});
+            rows.push(json!({"actor": "", "address": "", "details": details.to_string()}));
+            self.used += 1;
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(number: u32) -> Refused {
+        Refused { actor: String::new(), address: format!("10.0.0.{number}"), status: 401 }
+    }
+
+    fn details(row: &Value) -> Value {
+        serde_json::from_str(row["details"].as_str().expect("a text")).expect("JSON")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_of_one_caller_are_one_record() {
+        let mut share = Share::default();
+        for target in ["GET /v1/clusters", "POST /v1/clusters", "GET /v1/secrets"] {
+            share.note(refused(1), target);
+        }
+        let rows = share.take(Instant::now());
+        assert_eq!(rows.len(), 1);
+        assert_eq!(details(&rows[0]), json!({"request": "GET /v1/clusters", "status": 401, "count": 3}));
+        assert!(share.is_empty() && share.take(Instant::now()).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_callers_makes_32_records_and_then_one_in_two_minutes() {
+        let (mut share, mut written, mut counted) = (Share::default(), 0, 0);
+        let begun = Instant::now();
+        // A day of it, a hundred callers each ten seconds.
+        for write in 0..8640 {
+            for caller in 0..100 {
+                share.note(refused(write * 100 + caller), &"x".repeat(1000));
+            }
+            let rows = share.take(begun + EVERY * write);
+            written += rows.len();
+            counted += rows.iter().map(|row| details(row)["count"].as_u64().expect("a number")).sum::<u64>();
+        }
+        assert!((32..=32 + 720).contains(&written), "{written}");
+        let left = share.waiting.values().map(|requests| requests.count).sum::<u64>() + share.others;
+        assert_eq!(counted + left, 864_000, "each is counted once");
+        assert!(share.waiting.values().all(|requests| requests.target.len() == LONGEST_TARGET));
+    }
+}
