@@ -64,7 +64,7 @@ pub struct HubConfig {
     /// How far back a watch can resume; `1h` by default. The log of the database grows with it.
     pub history: Duration,
     /// How long the database keeps who changed what (`towline history`); `90d` by default. Each change of a document by a client has a record,
-    /// with up to 64 KiB.
+    /// with up to 8 KiB.
     pub audit: Duration,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,

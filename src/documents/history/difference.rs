@@ -11,7 +11,7 @@ use crate::documents::body::same;
 use crate::documents::document::Document;
 
 /// A longer difference is not stored: the record says that there was one.
-const LARGEST: usize = 64 << 10;
+const LARGEST: usize = 8 << 10;
 
 /// What a record tells beside who, when and which document. It never has a value of a sealed field.
 #[derive(Debug, Default, Serialize)]

@@ -4,7 +4,7 @@ use super::super::document::{Key, Timestamp};
 use crate::db::{self, Database, Param, Type, column};
 
 const QUERY: &str = "history";
-/// A page ends with the record whose details exceed so many bytes; one has at most 64 KiB.
+/// A page ends with the record whose details exceed so many bytes; one has at most 8 KiB.
 const PAGE_BYTES: i64 = 256 << 10;
 
 /// Which records.

@@ -100,7 +100,7 @@ struct HistoryDetails {
     /// Fields that changed and are not shown: sealed ones, and the status.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
-    /// Whether the changes are not stored, since they have more than 64 KiB.
+    /// Whether the changes are not stored, since they have more than 8 KiB.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     too_large: bool,
     /// The first one of refused requests: its method and its path.

@@ -4,7 +4,7 @@
 //! number, at most [`BURST`] records are written at once, and one in [`REFILL`] after that, whoever asks how often. Callers whose token is
 //! known and all others have shares of their own, so that a flood of unknown tokens hides no known one.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ struct Shares {
 }
 
 /// Those who are refused.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Refused {
     /// The name of the token; empty if it is not known.
     actor: String,
@@ -52,9 +52,9 @@ struct Refused {
 /// A token bucket of records.
 #[derive(Default)]
 struct Share {
-    waiting: BTreeMap<Refused, Requests>,
-    /// Requests of callers that are not told apart.
-    others: u64,
+    /// In the order of their first requests, so that none waits behind one that is refused again and again. The default stands for all
+    /// callers beyond [`BURST`], which are not told apart.
+    waiting: VecDeque<(Refused, Requests)>,
     /// Records that were written and not refilled yet.
     used: u32,
     refilled: Option<Instant>,
@@ -119,18 +119,19 @@ impl Refusals {
 impl Share {
     fn note(&mut self, refused: Refused, target: &str) {
         let is_full = self.waiting.len() >= usize::try_from(BURST).unwrap_or(usize::MAX);
-        match self.waiting.get_mut(&refused) {
-            Some(requests) => requests.count += 1,
-            None if is_full => self.others += 1,
+        let is_known = self.waiting.iter().any(|(waiting, _)| *waiting == refused);
+        let refused = if is_full && !is_known { Refused::default() } else { refused };
+        match self.waiting.iter_mut().find(|(waiting, _)| *waiting == refused) {
+            Some((_, requests)) => requests.count += 1,
             None => {
                 let target = target.chars().take(LONGEST_TARGET).collect();
-                self.waiting.insert(refused, Requests { target, count: 1 });
+                self.waiting.push_back((refused, Requests { target, count: 1 }));
             }
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.others == 0
+        self.waiting.is_empty()
     }
 
     /// The records that may be written at this time.
@@ -142,17 +143,14 @@ impl Share {
         self.refilled = Some(if self.used == 0 { now } else { refilled + REFILL * more });
         let mut rows = Vec::new();
         while self.used < BURST {
-            let Some((Refused { actor, address, status }, Requests { target, count })) = self.waiting.pop_first()
-            else {
-                break;
+            let Some((refused, Requests { target, count })) = self.waiting.pop_front() else { break };
+            let details = if refused == Refused::default() {
+                json!({"note": "of other callers", "count": count})
+            } else {
+                json!({"request": target, "status": refused.status, "count": count})
             };
-            let details = json!({"request": target, "status": status, "count": count});
+            let Refused { actor, address, .. } = refused;
             rows.push(json!({"actor": actor, "address": address, "details": details.to_string()}));
-            self.used += 1;
-        }
-        if self.waiting.is_empty() && self.others > 0 && self.used < BURST {
-            let details = json!({"note": "of other callers", "count": std::mem::take(&mut self.others)});
-            rows.push(json!({"actor": "", "address": "", "details": details.to_string()}));
             self.used += 1;
         }
         rows
@@ -197,8 +195,23 @@ mod tests {
             counted += rows.iter().map(|row| details(row)["count"].as_u64().expect("a number")).sum::<u64>();
         }
         assert!((32..=32 + 720).contains(&written), "{written}");
-        let left = share.waiting.values().map(|requests| requests.count).sum::<u64>() + share.others;
+        let left = share.waiting.iter().map(|(_, requests)| requests.count).sum::<u64>();
         assert_eq!(counted + left, 864_000, "each is counted once");
-        assert!(share.waiting.values().all(|requests| requests.target.len() == LONGEST_TARGET));
+        assert!(share.waiting.iter().all(|(_, requests)| requests.target.len() == LONGEST_TARGET));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_is_refused_all_the_time_hides_no_other() {
+        let (mut share, begun) = (Share::default(), Instant::now());
+        let mut seen = Vec::new();
+        for write in 0..100 {
+            share.note(refused(1), "GET /v1/clusters");
+            if write == 50 {
+                share.note(refused(2), "GET /v1/secrets");
+            }
+            seen.extend(share.take(begun + EVERY * write).into_iter().map(|row| row["address"].clone()));
+        }
+        assert!(seen.iter().filter(|address| **address == "10.0.0.1").count() > 32, "{seen:?}");
+        assert_eq!(seen.iter().filter(|address| **address == "10.0.0.2").count(), 1);
     }
 }
