@@ -345,11 +345,13 @@ fn the_policies_are_for_the_accounts_the_kinds_and_the_marks_of_the_configuratio
     }
     let policy = &documents("deploy/hub/policy.yaml")[0]["spec"];
     let rule = &policy["matchConstraints"]["resourceRules"][0];
+    let of_secrets = super::text("deploy/hub/policy-secrets.yaml");
     for file in super::daemon::CONFIGURATIONS {
         let config = configuration(file);
         for section in towline::test_api::resource_sync::sections(&config) {
             assert!(texts(&rule["apiGroups"]).contains(&section.resource.group.as_str()), "{file}");
             assert!(texts(&rule["resources"]).contains(&section.resource.plural.as_str()), "{file}");
+            assert!(of_secrets.contains(&format!("startsWith(\"{}/\")", section.resource.group)), "{file}");
             assert_eq!(section.finalizer_key(), format!("cloud.teleport.dev/sync-{edge}"), "{file}");
         }
     }

@@ -199,6 +199,7 @@ fn attacks() -> Vec<Attack> {
         object["regarding"] = json!({"kind": "Database", "namespace": namespace, "name": "orders"});
         object
     };
+    let no_owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
     let row = |what, method, path, body, refusal| Attack { what, method, path, body, refusal };
     let sync = "cloud.teleport.dev/sync-mallory";
     vec![
@@ -246,6 +247,7 @@ fn attacks() -> Vec<Attack> {
             put_secret(json!({"annotations": {"reflector.v1.k8s.emberstack.com/reflection-allowed": "true"}})), "adds no labels and annotations",
         ),
         row("a finalizer on a Secret", "PUT", secret("mallory-shop", SECRET), put_secret(json!({"finalizers": ["example.com/lock"]})), "adds no finalizers"),
+        row("an owner of a Secret that does not exist", "PUT", secret("mallory-shop", SECRET), put_secret(json!({"ownerReferences": [no_owner]})), "adds no owners"),
         row("deletion of a Secret", "DELETE", secret("mallory-shop", SECRET), Value::Null, "neither creates nor deletes Secrets"),
         row("a new Secret", "POST", secret("mallory-shop", ""), new("Secret", "v1", "planted"), "neither creates nor deletes Secrets"),
         row("an Event in east's namespace", "POST", event("east-shop"), new_event("east-shop", "towline"), "the namespace does not have the label"),
