@@ -74,7 +74,7 @@ fn account_directory(edge: &str, directory: &str) -> PathBuf {
 
 /// A kubeconfig for an account, with its token in the file beside it, as deploy/README.md makes it.
 async fn kubeconfig(plane: &ControlPlane, directory: &Path, namespace: &str, account: &str) -> PathBuf {
-    let token = kubectl(plane, &["--namespace", namespace, "create", "token", account, "--duration", "24h"]).await;
+    let token = kubectl(plane, &["--namespace", namespace, "create", "token", account, "--duration", "168h"]).await;
     fs::write(directory.join("token"), token.trim()).unwrap();
     let admins = fs::read_to_string(plane.kubeconfig(users::ADMIN).unwrap()).unwrap();
     let mut kubeconfig: Value = serde_json::from_str(&admins).unwrap();
@@ -584,7 +584,7 @@ fn the_job_that_we_ship_renews_the_token_of_its_account_and_reaches_nothing_else
         assert_ne!(second, first);
         assert!(!told.contains(&second), "the token is not in the job's log");
         let (issued, ends) = times(&second);
-        assert_eq!(ends - issued, 24 * 60 * 60);
+        assert_eq!(ends - issued, 7 * 24 * 60 * 60);
         fs::write(mounted.join("token"), &second).unwrap();
         let renewed = client(&for_hub).await;
         let databases: Api<DynamicObject> = Api::all_with(renewed.clone(), &databases());
