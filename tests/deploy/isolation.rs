@@ -73,7 +73,7 @@ fn every_pod_has_a_policy_that_lets_nobody_in_but_prometheus_and_nothing_out_but
         for port in egress.iter().flat_map(|rule| {
             elements(&rule["ports"]).iter().chain((rule["ports"] == Value::Null).then_some(&Value::Null))
         }) {
-            assert!([53, 443, 5432, 6443].iter().any(|known| port["port"] == *known), "{file}: {port}");
+            assert!([53, 443, 5353, 5432, 6443].iter().any(|known| port["port"] == *known), "{file}: {port}");
         }
         let directory = file.rsplit_once('/').expect("a directory").0;
         let kustomization = document(&format!("{directory}/kustomization.yaml"));
