@@ -280,7 +280,7 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_no_spec_at_all() {
+fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_itself_no_spec() {
     run(async {
         let hub = hub().await;
         let admin = hub.client(users::ADMIN).await.unwrap();
