@@ -629,7 +629,7 @@ type HistoryDetails struct {
 	// Status The status of refused requests.
 	Status *int32 `json:"status,omitempty"`
 
-	// TooLarge Whether the changes are not stored, since they have more than 64 KiB.
+	// TooLarge Whether the changes are not stored, since they have more than 8 KiB.
 	TooLarge *bool `json:"tooLarge,omitempty"`
 }
 
@@ -674,7 +674,7 @@ type HistoryRecord struct {
 	// Status The status of refused requests.
 	Status *int32 `json:"status,omitempty"`
 
-	// TooLarge Whether the changes are not stored, since they have more than 64 KiB.
+	// TooLarge Whether the changes are not stored, since they have more than 8 KiB.
 	TooLarge *bool `json:"tooLarge,omitempty"`
 
 	// Verb What was asked for: create, apply, replace, patch, delete, replace-status, patch-status, resync, approve, rotate-key, renumber, migrate;
