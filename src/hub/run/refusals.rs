@@ -121,12 +121,11 @@ impl Share {
         let is_full = self.waiting.len() >= usize::try_from(BURST).unwrap_or(usize::MAX);
         let is_known = self.waiting.iter().any(|(waiting, _)| *waiting == refused);
         let refused = if is_full && !is_known { Refused::default() } else { refused };
-        match self.waiting.iter_mut().find(|(waiting, _)| *waiting == refused) {
-            Some((_, requests)) => requests.count += 1,
-            None => {
-                let target = target.chars().take(LONGEST_TARGET).collect();
-                self.waiting.push_back((refused, Requests { target, count: 1 }));
-            }
+        if let Some((_, requests)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == refused) {
+            requests.count += 1;
+        } else {
+            let target = target.chars().take(LONGEST_TARGET).collect();
+            self.waiting.push_back((refused, Requests { target, count: 1 }));
         }
     }
 

@@ -4,12 +4,11 @@
 //! that send slowly hold up nobody else. A large body has one of the slots for large requests while the rest of it arrives, and until its
 //! client has the answer. A large answer to a read has one of the slots for answers until its client has taken it, however slowly.
 
-use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
 use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use tokio::time::{Instant, timeout_at};
 
@@ -22,6 +21,9 @@ use crate::hub::plan::access::Caller;
 const LARGEST: usize = 5 << 20;
 /// Deadline for a body, from the end of its request's head, and for the rest of a large one from when it has its slot.
 const LONGEST: Duration = Duration::from_secs(30);
+/// Most bytes of a refused body that are read all the same, and the longest time for that.
+const MOST_DISCARDED: usize = 16 << 20;
+const DISCARDED_WITHIN: Duration = Duration::from_secs(5);
 /// Large answers to reads at a time, each of up to 8 MiB.
 const MOST_ANSWERS: usize = 32;
 /// An answer with more bytes is large. The kernel takes shorter ones at once for most clients.
@@ -50,12 +52,16 @@ pub(super) async fn read(api: &Api, caller: &Caller, body: Body) -> Result<Arriv
 /// Reads a body; a large one when it has a slot.
 async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
     if body.size_hint().lower() > LARGEST as u64 {
-        return Err(too_large());
+        return Err(too_large(body).await);
     }
-    let (mut body, mut bytes, mut slot) = (Limited::new(body, LARGEST), Vec::new(), LargeSlot::default());
+    let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::default());
     let mut until = Instant::now() + LONGEST;
     while let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| too_slow())? {
-        let Ok(data) = frame.map_err(|error| lost(&*error))?.into_data() else { continue };
+        let frame = frame.map_err(|_| Problem::new(ProblemKind::Malformed, "the body did not arrive"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > LARGEST {
+            return Err(too_large(body).await);
+        }
         bytes.extend_from_slice(&data);
         if slots.is_large(bytes.len()) && !slot.is_for_large() {
             slot = slots.take().await?;
@@ -82,16 +88,16 @@ impl AsRef<[u8]> for PendingResponse {
     }
 }
 
-/// Why a body has not arrived: it is too large, or the client is gone.
-fn lost(error: &(dyn Error + 'static)) -> Problem {
-    if error.is::<LengthLimitError>() {
-        too_large()
-    } else {
-        Problem::new(ProblemKind::Malformed, "the body did not arrive")
+/// Refuses a body after its rest was read: many clients send all of it before they read the answer, which a connection that ends with
+/// something unread would take from them.
+async fn too_large(mut body: Body) -> Problem {
+    let (until, mut left) = (Instant::now() + DISCARDED_WITHIN, MOST_DISCARDED);
+    while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            break;
+        }
     }
-}
-
-fn too_large() -> Problem {
     Problem::new(ProblemKind::TooLarge, format!("the body has more than {LARGEST} bytes"))
 }
 
