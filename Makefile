@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Tests on real components wait most of the time. Each has up to three control planes, of which each takes 500 MB while it runs.
-TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 4 : 8)))
+TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 * n : 8)))
 
 .PHONY: help
 help: ## lists this

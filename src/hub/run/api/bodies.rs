@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use http::HeaderMap;
+use http::header::EXPECT;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
@@ -42,8 +44,12 @@ pub(super) struct Arrived {
 }
 
 /// Reads the body of a request, and takes a place for the request then.
-pub(super) async fn read(api: &Api, caller: &Caller, body: Body) -> Result<Arrived, Problem> {
+pub(super) async fn read(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Arrived, Problem> {
     let arriving = api.bodies.take(caller)?;
+    if headers.contains_key(EXPECT) && is_too_large(&body) {
+        // The client has not sent it yet.
+        return Err(too_large());
+    }
     let (bytes, slot) = read_all(api.documents.slots(), body).await?;
     drop(arriving);
     Ok(Arrived { bytes, slot, place: api.requests.take(caller)? })
@@ -51,8 +57,9 @@ pub(super) async fn read(api: &Api, caller: &Caller, body: Body) -> Result<Arriv
 
 /// Reads a body; a large one when it has a slot.
 async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
-    if body.size_hint().lower() > LARGEST as u64 {
-        return Err(too_large(body).await);
+    if is_too_large(&body) {
+        discard(body).await;
+        return Err(too_large());
     }
     let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::default());
     let mut until = Instant::now() + LONGEST;
@@ -60,7 +67,8 @@ async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), 
         let frame = frame.map_err(|_| Problem::new(ProblemKind::Malformed, "the body did not arrive"))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > LARGEST {
-            return Err(too_large(body).await);
+            discard(body).await;
+            return Err(too_large());
         }
         bytes.extend_from_slice(&data);
         if slots.is_large(bytes.len()) && !slot.is_for_large() {
@@ -88,9 +96,14 @@ impl AsRef<[u8]> for PendingResponse {
     }
 }
 
-/// Refuses a body after its rest was read: many clients send all of it before they read the answer, which a connection that ends with
+/// By what its request says.
+fn is_too_large(body: &Body) -> bool {
+    body.size_hint().lower() > LARGEST as u64
+}
+
+/// Reads the rest of a body that is refused: many clients send all of it before they read the answer, which a connection that ends with
 /// something unread would take from them.
-async fn too_large(mut body: Body) -> Problem {
+async fn discard(mut body: Body) {
     let (until, mut left) = (Instant::now() + DISCARDED_WITHIN, MOST_DISCARDED);
     while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
         left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
@@ -98,6 +111,9 @@ async fn too_large(mut body: Body) -> Problem {
             break;
         }
     }
+}
+
+fn too_large() -> Problem {
     Problem::new(ProblemKind::TooLarge, format!("the body has more than {LARGEST} bytes"))
 }
 

@@ -30,7 +30,8 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let condition = if_match(&asked.parts.headers)?;
     let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
     let known = if action == Action::Delete { None } else { Some(media()?) };
-    let Arrived { bytes: text, slot, place: _place } = bodies::read(api, &asked.caller, body).await?;
+    let Arrived { bytes: text, slot, place: _place } =
+        bodies::read(api, &asked.caller, &asked.parts.headers, body).await?;
     let media = match known {
         Some(known) => known,
         // It may have no body.
@@ -162,7 +163,8 @@ impl Named {
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let Arrived { bytes: text, mut slot, place: _place } = bodies::read(api, &asked.caller, body).await?;
+    let Arrived { bytes: text, mut slot, place: _place } =
+        bodies::read(api, &asked.caller, &asked.parts.headers, body).await?;
     // Aliases may make much of a short text.
     if media == Media::Yaml && text.contains(&b'&') && !slot.is_for_large() {
         slot = api.documents.slots().take().await?;

@@ -54,7 +54,7 @@ async fn carry_out(
     let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
     let arrived = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
-        bodies::read(api, &caller, body).await?
+        bodies::read(api, &caller, &parts.headers, body).await?
     } else {
         Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.take(&caller)? }
     };
