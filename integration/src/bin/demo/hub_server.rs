@@ -12,7 +12,7 @@ use crate::error::Error;
 /// Where the API is by default, and commands look for it.
 const DEFAULT_API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Any variable of syncsets makes them run. The edges are on loopback, which is denied by default.
-const SYNCSETS: (&str, &str) = ("TOWLINE__SYNCSETS__DENY_NETWORKS", "");
+const SYNCSETS: (&str, &str) = ("TOWLINE__SYNCSETS__ALLOW", "local-networks");
 
 /// Both replicas. They know nothing of each other but what is in the database.
 pub(crate) struct HubServer {
