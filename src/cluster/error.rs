@@ -10,7 +10,7 @@ use crate::config::ClusterName;
 pub(super) use classify::{Asked, NO_STATUS, cautious_message};
 pub use classify::{Cause, full_text};
 
-/// What is shown instead of why there is no connection.
+/// Replaces the cause of a failed connection for those who may not see it.
 const NO_API_SERVER: &str =
     "no API server answers at the kubeconfig's address; the hub's log says why, also after `towline resync`";
 

@@ -204,7 +204,7 @@ async fn check_broker(source: &AmqpSource) -> Option<String> {
     checked.err().map(|error| format!("broker {place}: {}", full_text(&error)))
 }
 
-/// What an operator is to do about `accept_unsealed`, which is for the time of a migration.
+/// The warning while `accept_unsealed` is set, which is meant for a migration.
 const ACCEPTS_UNSEALED: &str = "accept_unsealed is set: values that somebody stored unencrypted are used; remove it once `towline hub rotate-key` has encrypted them";
 
 /// Whether this replica can open what is encrypted in the database.

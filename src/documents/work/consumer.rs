@@ -121,7 +121,7 @@ impl WorkConsumer {
             let _work = scope.work();
             let claimable = self.slots.claimable();
             if !claimable.without.is_empty() {
-                // There are free slots, and what is ready may be theirs who have their share: whatever wakes it would make it look again.
+                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
                 not_before = Instant::now() + AGAIN;
             }
             let most = slots.len().min(claimable.most);

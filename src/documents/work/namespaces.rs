@@ -2,8 +2,8 @@
 //!
 //! Where several namespaces have clusters, a namespace leaves a quarter of the slots to the others, so that whoever comes finds one; a slot
 //! that becomes free goes to the namespace with the fewest ([`Namespaces`]). [`ClaimSlots`] are the slots for clusters that were
-//! claimed: of a namespace that has its share of them, no further cluster is claimed. Of the slots that n namespaces have, each one's share is
-//! the part that it would have if one more came.
+//! claimed: of a namespace that has its share of them, no further cluster is claimed. Where n namespaces hold slots, a share is one of n + 1
+//! equal parts, so that one more namespace finds free slots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::syncsets::commands::has_lines;
 use crate::syncsets::script::{Says, Script, kubeconfig};
 use crate::syncsets::world::{LIMIT, Stage, edge, run};
 
-/// What is shown of an address without saying what is there.
+/// The message for every address at which no API server answers.
 const NO_API_SERVER: &str =
     "no API server answers at the kubeconfig's address; the hub's log says why, also after `towline resync`";
 
